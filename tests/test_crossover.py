@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +15,8 @@ import cli
 import costmodel as cm
 from costmodel.backwards import condition
 from costmodel.backwards.crossover import Crossover
+from costmodel.claims.comparisons import OrderingClaim, ThresholdClaim
+from costmodel.claims.identities import SEARCHED
 from costmodel.errors import SizeError, Unanswered
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import fit, letters_of
@@ -272,3 +275,52 @@ def test_without_a_short_condition_the_sizes_are_asked_for(
     code, out, err = run(f"{line} --symbolic", capsys)
     assert code == 2 and not out
     assert said in err and err.count("\n") == 1
+
+
+def threshold(mixer: str, start: int = 0, **sizes: int) -> ThresholdClaim:
+    return ThresholdClaim(
+        id="one", source="test", place="here", claimed=f"{mixer} is cheaper", mixer=mixer,
+        against="self-attention", quantity="total", relation="<", sizes=sizes, start=start,
+        phase="inference" if mixer == "linear-attention" else "training",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mixer", "start", "sizes"),
+    [
+        ("linear-attention", 66, {"d": 1024, "n": 16}),
+        ("local-attention", 27, {"d": 128, "n": 8, "B": 16}),
+    ],
+)
+def test_a_claim_says_from_which_size_on(mixer: str, start: int, sizes: dict[str, int]) -> None:
+    """Also where the counts go by cases, as those of blocks."""
+    right, wrong = (threshold(mixer, at, **sizes) for at in (start, start + 1))
+    found = right.finding(right.interpretation)
+    assert found.holds and found.derived.endswith(f"= {start} on")
+    found = wrong.finding(wrong.interpretation)
+    assert not found.holds and [*found.counterexample.values()] == [start]
+
+
+def test_a_threshold_of_counts_by_cases_is_solved() -> None:
+    claim = threshold("local-attention", d=128, n=8, B=16, l=64)
+    found = claim.finding(claim.interpretation)
+    assert found.in_limit and found.note.endswith("from l = 27 on")
+
+
+def test_an_ordering_at_every_length_is_solved_where_counts_go_by_cases() -> None:
+    """The first failure lies beyond the sizes that a search tries; without one there is a proof."""
+    claim = OrderingClaim(
+        id="one", source="test", place="here", claimed="me is cheaper", mixer="me",
+        against="local-attention", quantity="total", relation="<", phase="training",
+        sizes={"d": 640, "n": 8, "B": 16},
+    )  # fmt: skip
+    found = claim.finding(claim.interpretation)
+    assert not found.holds and found.counterexample["l"] == 5180 > SEARCHED
+    before, after = (
+        [cm.count(cm.mixer(name)).at(**claim.given, l=l).total for name in ("me", claim.against)]
+        for l in (5179, 5180)
+    )
+    assert before[0] < before[1] and after[0] >= after[1]
+    fewer = replace(claim, mixer="she", against="local-attention", quantity="div")
+    found = fewer.finding(fewer.interpretation)
+    assert found.holds and found.note == "proven"

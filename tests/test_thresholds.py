@@ -7,12 +7,26 @@ from itertools import islice
 import pytest
 
 from costmodel.language.formula_text import parse
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.thresholds import least, points, primitive, where_positive, where_zero
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity, ranges
+from costmodel.symbolic.sizes import LARGEST
+from costmodel.symbolic.thresholds import points, primitive, where_positive, where_zero
 
 
 def poly(text: str) -> Poly:
     return parse(text).poly()
+
+
+def least(difference: Poly, sizes: dict[str, int]) -> int | None:
+    """The length from which on a difference is positive, and before which it is not; None if it is
+    not positive at last."""
+    known = {x: Poly.of(size) for x, size in sizes.items()}
+    quantity = Quantity((Exact.of(difference.substitute(known)),))
+    found = ranges([quantity, NOTHING], "l", lambda l: quantity.at({"l": l}) > 0)
+    first, last = found[-1][0].first, found[-1][0].last
+    assert last == LARGEST
+    return first if found[-1][1] else None
 
 
 def test_points_increase_and_respect_the_sizes() -> None:
@@ -98,7 +112,7 @@ def test_what_is_solved_has_the_sign_of_the_whole(text: str, factor: str) -> Non
         whole, part = (p.rational(sizes) for p in (difference, decides))
         assert (whole > 0, whole == 0) == (part > 0, part == 0)
     for sizes in points(frozenset("dn"), 9):
-        start = least(difference, "l", sizes)
+        start = least(difference, sizes)
         positive = [difference.rational({**sizes, "l": l}) > 0 for l in range(1, 12)]
         if start is not None:
             assert positive == [l >= start for l in range(1, 12)]
@@ -120,7 +134,7 @@ def test_least_equals_direct_comparison(name: str) -> None:
     difference = poly(SHE_MORE[name])
     for sizes in points(frozenset("dn"), 24):
         positive = [difference.rational({**sizes, "l": l}) > 0 for l in range(1, 61)]
-        start = least(difference, "l", sizes)
+        start = least(difference, sizes)
         if start is None:
             assert not any(positive)
         else:
@@ -132,7 +146,7 @@ def test_nothing_holds_where_the_threshold_is_not_stated() -> None:
     for text in SHE_MORE.values():
         difference = poly(text)
         for d, n in ((1, 1), (2, 1), (2, 2), (3, 3)):
-            if least(difference, "l", {"d": d, "n": n}) is None:
+            if least(difference, {"d": d, "n": n}) is None:
                 assert all(
                     difference.rational({"d": d, "n": n, "l": l}) <= 0 for l in range(1, 200)
                 )

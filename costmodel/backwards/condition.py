@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil, floor
 
 from costmodel.errors import Unsupported
 from costmodel.symbolic.cases import conditions
@@ -34,9 +35,16 @@ class Bound:
     sign: int = 1
 
     def written(self, style: Style) -> str:
-        """The bound in a style."""
-        value = self.value(style, self.above / self.below) if self.is_sum else self._ratio(style)
-        return f"{style.poly(Poly.atom(self.letter))} {self.relation} {value}"
+        """The bound in a style; l > 3/2 is l >= 2."""
+        relation = self.relation
+        value = self.above / self.below if self.is_sum else None
+        number = None if value is None else value.constant()
+        if isinstance(number, Fraction) and relation in ("<", ">"):
+            value = Poly.of(ceil(number) if relation == ">" else floor(number))
+            relation += "="
+        left = style.poly(Poly.atom(self.letter))
+        right = self._ratio(style) if value is None else self.value(style, value)
+        return f"{left} {style.relations.get(relation, relation)} {right}"
 
     @property
     def is_sum(self) -> bool:

@@ -16,6 +16,7 @@ from math import lcm
 from typing import Any
 
 from costmodel.backwards import condition
+from costmodel.backwards.along import LENGTHS
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
@@ -69,7 +70,7 @@ class Candidate:
     sizes: Mapping[str, int]
     """All its sizes but the one that is solved for, and those tied to it."""
     tied: tuple[str, ...] = ()
-    """The sizes that equal the one that is solved for: t, where l is."""
+    """The sizes that equal the one that is solved for: t where l is, l where t is."""
 
     def known(self, over: str) -> dict[str, Poly]:
         """Size -> its value: a number, or the size that is solved for."""
@@ -148,8 +149,8 @@ class Crossover:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates at the sizes given, and at the defaults of the others; t is l where l is
-        asked for.
+        """The candidates at the sizes given, and at the defaults of the others; of l and t, the one
+        that is not given equals the one that is solved for.
 
         Raises:
             SizeError: a size without a default.
@@ -159,9 +160,8 @@ class Crossover:
             letters = [*letters_of(form.mixer, form.phase, form.form)]
             if self.over in self._letters(form):
                 letters.remove(self.over)
-            tied = [x for x in letters if self.given.get(x) == self.over]
-            if self.over == "l" and "t" in letters and "t" not in self.given:
-                tied.append("t")
+            follows = {*LENGTHS} - {self.over, *self.given} if self.over in LENGTHS else set()
+            tied = [x for x in letters if x in follows or self.given.get(x) == self.over]
             given = {x: y if isinstance(y, str) else (y,) for x, y in self.given.items()}
             free = [x for x in letters if x not in tied]
             (sizes,) = combinations(free, given, form.mixer)

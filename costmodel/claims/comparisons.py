@@ -19,10 +19,12 @@ from costmodel.errors import FormulaError, Unanswered, Unsupported
 from costmodel.language.formula_text import parse
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.formulas import Formula
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
-from costmodel.symbolic.sizes import in_order
-from costmodel.symbolic.thresholds import Condition, least, points, where_positive, where_zero
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range, ranges
+from costmodel.symbolic.sizes import LARGEST, in_order
+from costmodel.symbolic.thresholds import Condition, points, where_positive, where_zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +211,11 @@ class RelationClaim(TwoSided):
     ) -> Sequence[tuple[Constraints, Poly]]:
         """The cases of the counts, each with its conditions and a polynomial: the relation holds
         exactly where the polynomial is positive, and the relation "=" exactly where it is 0."""
-        apart = right.exact - left.exact if self.relation == "<" else left.exact - right.exact
-        return apart.chambers()
+        return self.apart(left, right).chambers()
+
+    def apart(self, left: Answer, right: Answer) -> Exact:
+        """A difference that is positive where the relation holds; 0 where the relation "=" does."""
+        return right.exact - left.exact if self.relation == "<" else left.exact - right.exact
 
     def where_true(self, left: Answer, right: Answer) -> Condition:
         """The sizes at which the relation holds, case by case where the counts have cases."""
@@ -260,12 +265,24 @@ class OrderingClaim(RelationClaim):
             condition = self.where_true(some, other)
             where = "" if condition.always else "iff "
             parts.append(f"{some.text} {self.relation} {other.text}, {where}{condition.text}")
-            proven = proven and condition.always
-            first = None if condition.always else self.first_failure(some, other)
+            first = None
+            if not condition.always:
+                first, solved = self._failure(some, other)
+                proven = proven and solved
             if first is not None:
                 return Finding(False, "; ".join(parts), {**sizes, **first})
         note = "proven" if proven else f"holds at the {SEARCHED} smallest sizes; no proof for all"
         return Finding(True, "; ".join(parts), {}, note)
+
+    def _failure(self, left: Answer, right: Answer) -> tuple[Sizes | None, bool]:
+        """The smallest sizes at which the relation fails, and whether it is proven that none are
+        smaller: where a length alone is open, at every length; else among the smallest sizes."""
+        (letter, *others) = [*(left.letters | right.letters)] or [""]
+        if others or letter not in ("l", "t"):
+            return self.first_failure(left, right), False
+        quantities = [Quantity((answer.exact,)) for answer in (left, right)]
+        found = ranges(quantities, letter, lambda x: self.is_true(left, right, {letter: x}))
+        return next(({letter: one.first} for one, holds in found if not holds), None), True
 
     def _shorter(self, left: int, right: int) -> Finding:
         """Check the relation between critical paths whose numbers of steps depend on no size."""
@@ -276,10 +293,13 @@ class OrderingClaim(RelationClaim):
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdClaim(RelationClaim):
-    """The relation holds at most sizes: those at which it holds are derived."""
+    """The relation holds at most sizes: those at which it holds are derived. With `start`, the
+    relation holds from exactly this l on, or t of one new token."""
 
     kind: ClassVar[str] = "threshold"
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation", "sizes")
+
+    start: int = 0
 
     def validate(self) -> None:
         super().validate()
@@ -291,26 +311,52 @@ class ThresholdClaim(RelationClaim):
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         left, right = self.answers(interpretation)
         condition = self.where_true(left, right)
-        if condition.always:
+        if condition.always and not self.start:
             return Finding(True, condition.text)
         letter = "t" if interpretation.phase == "inference" else "l"
-        cases = self.positive_where_true(left, right)
-        if len(cases) > 1:
-            raise Unanswered("the count differs from case to case, and its threshold is not solved")
-        ((_, larger),) = cases
-        starts: dict[str, int | None] = {}
+        apart = self.apart(left, right)
+        starts: dict[str, int] = {}
+        notes: list[str] = []
         for sizes in self.chosen_sizes():
-            fixed = {k: v for k, v in sizes.items() if k != letter and k in larger.letters}
+            fixed = {k: v for k, v in sizes.items() if k != letter and k in apart.letters}
+            where = positive(apart, letter, fixed)
             given = ", ".join(f"{k} = {v}" for k, v in fixed.items())
-            starts[f"at {given} " if given else ""] = least(larger, letter, fixed)
-        note = "; ".join(
-            f"{given}from {letter} = {start} on" if start else f"{given}from no {letter} on"
-            for given, start in starts.items()
-        )
+            lead = f"at {given} " if given else ""
+            starts[lead] = where[-1].first if where and where[-1].last == LARGEST else 0
+            notes.append(lead + _ranges_text(letter, where))
+        note = "; ".join(dict.fromkeys(notes))
+        if self.start:
+            others = [start for start in starts.values() if start != self.start]
+            return Finding(not others, note, {letter: others[0]} if any(others) else {})
         holds = all(self.is_true(left, right, sizes) for sizes in self.chosen_sizes())
-        failing = self.first_failure(left, right) or {}
-        in_limit = holds and None not in starts.values()
-        return Finding(False, f"iff {condition.text}", failing, note, in_limit)
+        first = self.first_failure(left, right) or {}
+        in_limit = holds and 0 not in starts.values()
+        return Finding(False, f"iff {condition.text}", first, note, in_limit)
+
+
+def positive(apart: Exact, letter: str, sizes: Sizes) -> list[Range]:
+    """The ranges of one size, up to 2**40, in which a difference is positive at the other sizes.
+
+    Raises:
+        Unsupported: the ranges are not derived.
+    """
+    quantity = Quantity((apart,)).substitute({x: Poly.of(size) for x, size in sizes.items()})
+    found = ranges([quantity, NOTHING], letter, lambda x: quantity.at({letter: x}) > 0)
+    return [one for one, holds in found if holds]
+
+
+FEW = 4
+"""The most ranges that a note lists."""
+
+
+def _ranges_text(letter: str, found: Sequence[Range]) -> str:
+    """Ranges of a size in words."""
+    if not found or found[-1].last != LARGEST:
+        return f"from no {letter} on"
+    *before, last = found
+    words = [f"for {letter} = {one.first}..{one.last}" for one in before[:FEW]]
+    words += [f"in {len(before) - FEW} more ranges"] if len(before) > FEW else []
+    return " and ".join([*words, f"from {letter} = {last.first} on"])
 
 
 def _relation_sign(left: object, right: object) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import lcm
 
-from costmodel.claims.crossover import Crossover
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.backwards.condition import Case as Holding
+from costmodel.backwards.crossover import Crossover, Stretch
+from costmodel.backwards.figures import usual_size
+from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation, equation
-from costmodel.program.chosen_sizes import fit
+from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.question import (
@@ -24,7 +27,7 @@ from costmodel.questions.question import (
     Written,
     answers,
 )
-from costmodel.questions.registry import QUESTIONS
+from costmodel.questions.registry import FIGURES, QUESTIONS
 from costmodel.questions.subject import system_of
 from costmodel.report.document import (
     Cell,
@@ -42,6 +45,7 @@ from costmodel.report.document import (
     letter,
 )
 from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.pretty import ORDERED
 from costmodel.symbolic.printing import Names, identifier
 
 PHASE_TITLES = {
@@ -274,22 +278,82 @@ class Explanation:
 
     def _against(self, other: str, phase: str) -> Iterator[Part]:
         """Where this form takes fewer operations than another; nothing if one lacks the phase."""
-        about = Crossover(self.mixer, self.form, other, phase, self.convention)
-        if any(found.beyond(self.sizes) for found in about.answers):
+        forms = [answers(self.mixer, name, phase, self.convention) for name in (self.form, other)]
+        if any(found.beyond(self.sizes) for found in forms):
             return
+        over = usual_size(phase)
+        letters = {x for name in (self.form, other) for x in letters_of(self.mixer, phase, name)}
+        free = letters - {over, *self.mixer.given}
+        about = Crossover(
+            tuple(forms), FIGURES["total"], over, {x: self.sizes[x] for x in sorted(free)}
+        )
         try:
-            numbers = f"{self.form} takes {{:,}}, {other} {{:,}}".format(*about.at(self.sizes))
+            values = about.values(self.sizes[over]).values()
         except Unanswered:
             return
-        lengths = self._over_lengths(about) if about.is_open else ""
-        words = f"{OCCASIONS[phase]}, {about.words}. At these sizes {numbers}.{lengths}"
-        yield Paragraph((words,))
+        numbers = f"{self.form} takes {{:,}}, {other} {{:,}}".format(*values)
+        words, lengths = _fewer(self.form, other, replace(about, given={"b": self.sizes["b"]})), ""
+        if not words:
+            words = f"whether {self.form} or {other} takes fewer operations depends on the sizes"
+            lengths = f" With all sizes but {over} fixed, {_ranges(self.form, other, about)}."
+        yield Paragraph((f"{OCCASIONS[phase]}, {words}. At these sizes {numbers}.{lengths}",))
 
-    def _over_lengths(self, about: Crossover) -> str:
-        """The lengths at which the other form takes fewer operations, all other sizes fixed."""
-        other = Crossover(self.mixer, about.other, about.form, about.phase, self.convention)
-        sizes = {name: size for name, size in self.sizes.items() if name != about.length}
-        try:
-            return f" With all sizes but {about.length} fixed, {other.over_lengths(sizes)}."
-        except (Unsupported, Unanswered):
-            return ""
+
+def _fewer(form: str, other: str, about: Crossover) -> str:
+    """Where a form takes fewer operations than another, in letters; "" without a short formula."""
+    try:
+        own, its = (each.cases for each in about.conditions)
+    except Unanswered:
+        return f"{form} takes as many operations as {other}"
+    except SizeError:
+        return ""
+    if not own and not its:
+        return f"{form} takes as many operations as {other}"
+    if not own:
+        return f"{form} never takes fewer operations than {other}"
+    if own == (Holding((), frozenset()),):
+        return f"{form} always takes fewer operations than {other}"
+    bounds = [bound for case in (*own, *its) for bound in case.bounds]
+    if len(own) > 1 or any(bound.root.terms for bound in bounds):
+        return ""
+    many = ""
+    if (
+        own[0].bounds
+        and len(bounds) < 3
+        and not own[0].where
+        and [*bounds[0].below.terms.values()] == [1]
+    ):
+        equal = "=" if its or bounds[0].above == 1 else "<=" if bounds[0].relation == ">" else ">="
+        many = f", as many where {replace(bounds[0], relation=equal).written(ORDERED)}"
+    fewer = own[0].written(ORDERED)
+    return f"{form} takes fewer operations than {other} where {fewer}{many}"
+
+
+def _ranges(form: str, other: str, about: Crossover) -> str:
+    """At which lengths the other form takes fewer operations, as a clause."""
+    try:
+        found = [one for one in about.ranges if one.least == about.names[1:]]
+    except Unanswered:
+        return f"{form} takes as many operations as {other} at every length"
+    except Unsupported as reason:
+        return f"no ranges are derived: {reason}"
+    if steps := {one.step for one in about.ranges if one.step > 1}:
+        by = f"the remainder of {about.over} by {lcm(*steps)}"
+        return f"{form} or {other} takes fewer operations, as {by} decides"
+    said = [_range(about, one) for one in found[:MANY]]
+    if len(found) > MANY:
+        said.append(f"in {len(found) - MANY:,} more ranges")
+    listed = " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    return f"{other} takes fewer operations than {form} {listed or 'at no length'}"
+
+
+MANY = 10
+"""The most ranges of lengths in a sentence."""
+
+
+def _range(about: Crossover, one: Stretch) -> str:
+    """A range of lengths: for l = 53..64, from l = 79 on."""
+    if about.goes_on(one):
+        return f"from {about.over} = {one.first} on"
+    last = f"..{one.last}" if one.last > one.first else ""
+    return f"for {about.over} = {one.first}{last}"

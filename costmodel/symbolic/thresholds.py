@@ -2,27 +2,23 @@
 
 The difference of two counts is a polynomial p; the question is where p > 0. Nothing is sampled.
 
-- With letters (`where_positive`, `where_zero`): "always" and "never" are proven by writing every
-  size as 1 + a nonnegative number. Otherwise p, or its factor of unproven sign, must be affine in
-  the length (or another size), p = a*x + b, and is solved for x.
-- With numbers for all sizes but one (`positive`): `symbolic/ranges`.
+"Always" and "never" are proven by writing every size as 1 + a nonnegative number. Otherwise p, or
+its factor of unproven sign, must be affine in the length (or another size), p = a*x + b, and is
+solved for x. With numbers for all sizes but one, `symbolic/ranges` solves all p.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import count, product
-from math import floor, gcd, lcm
+from math import gcd, lcm
 from typing import TYPE_CHECKING
 
-from costmodel.errors import Unsupported
 from costmodel.symbolic.constraints import nonnegative
-from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Monomial, Poly
-from costmodel.symbolic.ranges.solve import NOTHING, Quantity, ranges
 from costmodel.symbolic.sympy_form import to_sympy
 
 if TYPE_CHECKING:
@@ -127,26 +123,6 @@ def where_zero(p: Poly) -> Condition:
         if slope is not None and [abs(number) for number in slope.terms.values()] == [1]:
             return Condition(f"{letter} = {_quotient_text(-rest, slope)}")
     return Condition(f"{p} = 0", solved=False)
-
-
-def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
-    """The smallest value of `letter` from which on p > 0, at the given other sizes; None if p is
-    not eventually positive, or is not affine in the letter.
-
-    >>> d, l = Poly.atom("d"), Poly.atom("l")
-    >>> least(l * (d - 2) - d * 3, "l", {"d": 128})
-    4
-    """
-    p = without_known_signs(primitive(p))
-    if p.constant() is not None:
-        return 1 if p.rational({}) > 0 else None
-    slope, rest = _slope_and_rest(p, letter)
-    if slope is None:
-        return None
-    a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
-    if a > 0:
-        return max(1, floor(-b / a) + 1)
-    return 1 if a == 0 and b > 0 else None
 
 
 def primitive(p: Poly) -> Poly:
@@ -285,25 +261,3 @@ def _quotient_text(above: Poly, below: Poly) -> str:
     above, below = above / shared / Poly.of(content), below / shared / Poly.of(content)
     top = f"({above})" if len(above.terms) > 1 else str(above)
     return f"{top}/({below})"
-
-
-def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
-    """The ranges of one size in 1..2**40 at which a count is greater than 0, as (first, last).
-
-    Args:
-        count: in sizes; `letter` is free, `sizes` gives the others.
-
-    Raises:
-        Unsupported: the sign changes with the remainder of the size without end.
-
-    >>> l = Poly.atom("l")
-    >>> positive(Exact.of(l * l - 10 * l + 21), "l", {})
-    [(1, 2), (8, 1099511627776)]
-    """
-    given = {name: Poly.of(value) for name, value in sizes.items() if name != letter}
-    quantity = Quantity((count,)).substitute(given)
-    solved = ranges([quantity, NOTHING], letter, lambda x: quantity.at({letter: x}) > 0)
-    found = [one for one, holds in solved if holds]
-    if any(one.step > 1 for one in found):
-        raise Unsupported(f"the sign changes with the remainder of {letter} without end")
-    return [(one.first, one.last) for one in found]

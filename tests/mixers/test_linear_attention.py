@@ -20,7 +20,6 @@ from torch import Tensor
 
 import costmodel as cm
 from costmodel import order
-from costmodel.claims.crossover import Crossover
 from costmodel.errors import SizeError
 from costmodel.language.functions import TABLE
 from costmodel.oracle.scalars import FUNCTIONS
@@ -313,17 +312,21 @@ def test_chunks_take_fewer_products_in_short_sequences_alone(h: int, C: int) -> 
 
 
 def test_which_form_takes_fewer_operations_is_told_at_sizes() -> None:
-    """By the loops above, for all classes; the counts of chunks are piecewise, no threshold is
-    solved."""
+    """By the loops above, for all classes, whose counts are piecewise."""
     for sizes in SIZES:
         l, d, n, C = (sizes[letter] for letter in ("l", "d", "n", "C"))
         own, other = (
             sum(sum(token(form, t, d, n, C).values()) for t in range(1, l + 1))
             for form in ("chunked", "recurrent")
         )
-        found = Crossover(cm.mixer(NAME), "chunked", "recurrent")
-        assert found.at({**sizes, "b": 1}) == (own, other)
-        assert found.is_open
+        found = cm.crossover(f"{NAME}:chunked", f"{NAME}:recurrent", d=d, n=n, C=C)
+        assert tuple(found.values(l).values()) == (own, other)
+        (least,) = (one.least for one in found.ranges if one.first <= l <= one.last)
+        assert least == tuple(
+            name
+            for name, it in zip(found.names, (own, other), strict=True)
+            if it == min(own, other)
+        )
 
 
 def test_the_claim_is_linear_in_the_length() -> None:

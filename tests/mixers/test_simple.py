@@ -13,11 +13,11 @@ import torch
 import cli
 import costmodel as cm
 from costmodel import Unanswered, order
-from costmodel.claims.crossover import Crossover
 from costmodel.commands.streams import FAILED, MISUSED
 from costmodel.program.conventions import convention
 from costmodel.program.phases import inference_reason
 from costmodel.questions.subject import system_of
+from costmodel.symbolic.pretty import ORDERED
 from profiler.mixers.simple import SimpleKvFirst
 from profiler.modules import Mixer, SequenceMixer, implementation, registry
 from profiler.modules.registry import without_token
@@ -221,15 +221,15 @@ def test_the_claim_of_table_1(name: str) -> None:
 @each_name
 def test_the_orders_cross_where_the_length_is_the_head_width(name: str) -> None:
     """Exactly: at every small size the counts themselves say the same."""
-    mixer = cm.mixer(name)
-    found = Crossover(mixer, "kv-first", "qk-first")
-    assert (found.fewer.text, found.equal.text) == ("l > d/n", "l = d/n")
-    back = Crossover(mixer, "qk-first", "kv-first")
-    assert (back.fewer.text, back.equal.text) == ("l < d/n", "l = d/n")
+    names = [f"{name}:{form}" for form in FORMS]
+    kv_first, qk_first = cm.crossover(*names).conditions
+    assert [case.written(ORDERED) for case in kv_first.cases] == ["l > d/n"]
+    assert [case.written(ORDERED) for case in qk_first.cases] == ["l < d/n"]
     for l, h, n in product(range(1, 8), range(1, 6), range(1, 4)):
         sizes = {"l": l, "d": n * h, "n": n}
         kv, qk = (sum(closed(name, form, **sizes).values()) for form in FORMS)
-        assert found.at(sizes | {"b": 1}) == (kv, qk)
+        found = cm.crossover(*names, d=n * h, n=n)
+        assert tuple(found.values(sizes["l"]).values()) == (kv, qk)
         assert (kv < qk) == (l > h) and (kv == qk) == (l == h)
 
 

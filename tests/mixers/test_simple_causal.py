@@ -16,7 +16,6 @@ import pytest
 import torch
 
 import costmodel as cm
-from costmodel.claims.crossover import Crossover
 from costmodel.symbolic.sizes import ceil_log2
 from profiler.modules import build, registry
 from tests.mixers.held import (
@@ -192,10 +191,9 @@ def test_state_parameters_and_path(name: str) -> None:
 
 def test_where_carrying_the_sum_is_cheaper() -> None:
     """Exactly: at every small size the counts say the same as the derived condition."""
-    found = Crossover(cm.mixer(NAMES[0]), "recurrent", "parallel")
+    names = [f"{NAMES[0]}:{form}" for form in ("recurrent", "parallel")]
     for l in range(1, 9):
         for h in range(1, 5):
-            sizes = {"l": l, "d": 2 * h, "n": 2}
             one, two = (
                 sum(
                     sum(
@@ -204,7 +202,8 @@ def test_where_carrying_the_sum_is_cheaper() -> None:
                 )
                 for f in FORMS
             )
-            assert found.at(sizes | {"b": 1}) == (one, two)
+            found = cm.crossover(*names, d=2 * h, n=2)
+            assert tuple(found.values(l).values()) == (one, two)
 
 
 @each_name

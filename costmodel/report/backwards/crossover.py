@@ -44,7 +44,9 @@ def document(found: Sequence[Crossover], given: Given) -> Document:
     return Document(
         lambda: [*_parts(found)],
         lead=(
-            sizes_of(forms, [one.phase], given, {one.over}),
+            sizes_of(
+                forms, [one.phase], {"l": "t", **given} if one.over == "t" else given, {one.over}
+            ),
             (convention_line(one.forms[0].convention),),
         ),
         data=lambda: {"crossovers": [_record(each) for each in found]},
