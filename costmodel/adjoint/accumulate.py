@@ -61,8 +61,9 @@ class Sums:
     """Array -> the array of its complete gradient."""
 
     def _gradient(self, array: Array, *, in_loop: bool) -> Array:
-        """The array into which the cotangents of an array are summed. For the output this is the
-        given gradient, unless equations read the output too: then a separate sum."""
+        """The array into which the cotangents of an array are summed: the array of its gradient.
+        For the output, it is the given gradient if no equation reads the output (then it has a
+        single cotangent and is in no loop), else a new array for the sum."""
         if array is not self.system.mixer.role("output"):
             return self.gradient(array)
         if len(self.handed.get(array, [])) == 1 and not in_loop:
@@ -308,7 +309,12 @@ def _split(cell: Constraints, where: Constraints) -> list[tuple[Constraints, boo
 
 def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str, str]) -> Node:
     """A cotangent's expression with its axes renamed. A reduction index whose name is already taken
-    is renamed, if possible to the reader's name of the axis."""
+    is renamed, if possible to the reader's name of the axis.
+
+    Args:
+        at: axis variable of the entry -> its value in the equation.
+        names: axis variable -> its index name.
+    """
     values = dict(at)
     called = {names[axis]: hint for axis, hint in zip(cotangent.axes, cotangent.hints, strict=True)}
     taken = {*names.values(), *(index.name for index in cotangent.over)}
@@ -383,6 +389,7 @@ def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
     for axis in rest.axes:
         entry = Poly.atom(axis)
         for start in by_text(rest.where):
+            # as a lower bound of the rows of `rest`, start = entry - (row + 1) >= 0
             row = entry - start - 1
             if entry.letters & row.letters or not _fixed(whole | first.where, entry - row):
                 continue

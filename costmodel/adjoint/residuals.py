@@ -89,7 +89,7 @@ class _Splitter:
             return node
         reads = RULES[type(node)].reads(node, Reader(self.system.active, self.quotients))
         inner = over + tuple(outer_first(node.binders))
-        needed = iter(reads.operands)
+        needed = iter(reads.operands)  # operands that `reads` does not list are not read
         kept = node.map(lambda operand: self._operand(operand, inner, needed=next(needed, False)))
         return self._named(kept, over) if reads.result and not top else kept
 

@@ -466,7 +466,7 @@ def _readers_first(block: Block) -> list[Array]:
 
 
 def _of_loss(output: Array, given: Array) -> Cotangent:
-    """The given gradient of the output, as its first cotangent."""
+    """The first cotangent of the output: at every entry, the given gradient of this entry."""
     layout = (None,) * len(output.shape)
     axes = tuple(index_atom(k) for k in range(len(output.shape)))
     value = Ref(given, tuple(map(Poly.atom, axes)))

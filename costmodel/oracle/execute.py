@@ -153,7 +153,8 @@ class Execution:
 
     @cached_property
     def trace(self) -> Run:
-        """The run, executed at the first use: memory and instances."""
+        """The run, executed at the first use: memory and instances. With a `whole` execution, only
+        the equations that are not ready are executed again."""
         if self.whole is not None:
             return self.whole.trace.without(self.ready)
         asked = self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready

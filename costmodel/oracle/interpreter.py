@@ -256,7 +256,8 @@ class Interpreter:
         return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
 
     def reading(self, ref: Ref) -> Step:
-        """Compile a reference."""
+        """Compile a reference: the scalar of the entry at a point, which the instance records as
+        read. An entry that is not in memory is computed, 0 or refused (`_read`)."""
         if any(isinstance(position, Gather) for position in ref.positions):
             return self._gathering(ref)
         array, place = ref.array, self.places.entry(ref.positions)
@@ -284,6 +285,7 @@ class Interpreter:
         name = self._name(ref)
 
         def step(point: Point, instance: Instance) -> Scalar:
+            """The selected entry, with the history of all entries that it might have been."""
             chosen = [step(point, instance) for step in steps]
             where = tuple([int(scalar.value) for scalar in chosen])
             noted = instance.gathering()
@@ -392,6 +394,8 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
         raise OracleError(f"unknown reduction '{kind}'")
 
     def step(point: Point, instance: Instance) -> Scalar:
+        """The sum or maximum at a point; the instance tallies R - 1 operations (R under `mac`, and
+        for a scatter), and the result is ceil(log2 R) operations deeper."""
         every = [body(inner, instance) for inner in points(point)]
         there = [term for term in every if not term.empty]
         terms = every if scatters else there
@@ -436,6 +440,7 @@ def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
         return next(p for p in points(around) if [p[a] for a in atoms] == here or holds(p)) == point
 
     def step(point: Point, instance: Instance) -> Scalar:
+        """The chosen value; its history is that of all parts, which are all computed."""
         every = [part(point, instance) for part in (body, left, right)]
         there, one, two = every
         chosen = bool(related(one.value, two.value)) and is_first(point)
@@ -494,6 +499,7 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     read, points = interpreter.reading(transform.body), interpreter.places.points(transform.over)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
+        """The results of one transform, all as deep as its deepest chain of operations."""
         operands = {tuple(p[a] for a in over): read(p, instance) for p in points(point)}
         tally = Tally()
         made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
@@ -516,6 +522,7 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
     place = interpreter.places.entry(equation.positions)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
+        """The positions kept in one row, all as deep as the deepest comparison."""
         found = {p[over.atom]: read(p, instance) for p in points(point)}
         said = interpreter.places.said(point)
         if not found:

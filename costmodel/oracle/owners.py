@@ -175,7 +175,7 @@ def _groups(system: System) -> list[tuple[set[Array], bool]]:
     for equation in system.equations:
         array = equation.array
         group = {a for a in needs[array] if array in needs.get(a, ())} | {array}
-        found.pop(array, None)
+        found.pop(array, None)  # an array stands at its last equation, behind all that it reads
         found[array] = group, array in needs[array]
     kept: list[tuple[set[Array], bool]] = []
     for group, looped in found.values():

@@ -113,12 +113,12 @@ def after(scalars: Collection[Scalar], value: float) -> Scalar:
 
 
 def placed(place: At) -> Step:
-    """A position as a scalar without history."""
+    """A compiled position, as a value without history."""
     return lambda point, instance: Scalar(place(point))
 
 
 def times(factor: float, body: Step) -> Step:
-    """A value times a factor, at no cost."""
+    """The compiled product of a value with a factor, at no cost."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         value, depth, steps, token, given, empty = body(point, instance)
@@ -128,7 +128,8 @@ def times(factor: float, body: Step) -> Step:
 
 
 def called(function: str, body: Step) -> Step:
-    """A function of a value, with the operations of `functions.TABLE`."""
+    """The compiled call of a named function: the instance tallies the function's steps
+    (`functions.TABLE`), and the result is as many operations deeper than the operand."""
     taken, value = TABLE[function].steps, FUNCTIONS[function]
     deep = len(taken)
 
@@ -150,6 +151,7 @@ def arithmetic(
 
     def made(left: Step, right: Step) -> Step:
         def step(point: Point, instance: Instance) -> Scalar:
+            """The operation at a point, without helpers: most of an execution is spent here."""
             one, two = left(point, instance), right(point, instance)
             value, depth, steps, token, given, empty = one
             other, deeper, further, later, also, nothing = two
@@ -171,7 +173,8 @@ def arithmetic(
 
 
 def larger(left: Step, right: Step) -> Step:
-    """The larger of two values, at the cost of one comparison even if one is an empty sum."""
+    """The compiled maximum of two values, at the cost of one comparison even if one is an empty
+    sum."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         both = left(point, instance), right(point, instance)

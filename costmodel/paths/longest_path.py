@@ -177,7 +177,8 @@ class Depths:
                     yield found
 
     def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
-        """The depths of a loop's arrays at the rows of `parts`, in `#row` and sizes alone.
+        """The depths of a loop's arrays at the rows of `parts`, in `#row` and sizes alone. In the
+        meantime `arrays` holds the depths of these rows, for equations that read their own row.
         Unsupported if entries of one row differ in depth."""
         for array in block.axes:
             self.arrays.pop(array, None)

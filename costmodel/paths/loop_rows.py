@@ -117,7 +117,8 @@ def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
 def at_rows(
     block: Block, part: IterationDomain, where: Callable[[Poly], set[Poly]]
 ) -> IterationDomain | None:
-    """The instances of an equation at rows that satisfy `where(row)`; None if there are none."""
+    """The instances of an equation at some rows of a loop; None if there are none. `where` gives
+    the constraints (each >= 0) on the row that an instance defines."""
     joined = part.constraints | {c for c in where(block.row(part.equation)) if c.terms}
     kept = None if infeasible(joined) else simplified(joined)
     return None if kept is None else replace(part, constraints=kept)

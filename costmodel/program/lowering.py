@@ -47,7 +47,9 @@ from costmodel.symbolic.polynomial import Poly, is_index
 
 @lru_cache(maxsize=1024)
 def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
-    """Expand every composite of a form under the named rewrites.
+    """The equations that a form stands for under the named rewrites: composites written out, scores
+    scaled, chunk numbers of rows replaced by indices, and one equation per range of a union. Then
+    the rewrites of whole systems apply: `dense`, the paddings, `zero-state`.
 
     Raises:
         ValueError: an unknown rewrite, or two scales; the message lists the possible names.
@@ -338,6 +340,7 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
             axis, first, _ = window
             place = ref.positions[axis]
             assert isinstance(place, Poly)
+            # position `first` of the array is position 1 of the copy
             positions = (*ref.positions[:axis], place - first + 1, *ref.positions[axis + 1 :])
             ref = Ref(pads.array(ref.array, window), positions)
         at[node] = ref

@@ -203,9 +203,10 @@ class Owners:
     def _reached_by(
         self, array: Array, token: Poly, where: Constraints
     ) -> Iterator[tuple[Constraints | None, Unsupported | None]]:
-        """For each reference to an array and each case of the reader's owner, (region, None) with
-        the entries where `where` holds that the reader's instances owned by `token` read, in the
-        axes of the array (None if they read no entry); (None, reason) if no region is derived."""
+        """The entries of an array, among those where `where` holds, that instances owned by `token`
+        read. For each reference, and each case of its reader's owner, the pair is (region in the
+        axes of the array, None), (None, None) if no entry is read, or (None, the reason why no
+        region is derived)."""
         inside = {Poly.atom(axis_atom(axis)) - 1 for axis in range(len(array.shape))}
         for reader, read in self._readers(array):
             around = self.unbounded(reader) | read.constraints

@@ -235,7 +235,8 @@ def _read(equation: Equation) -> frozenset[Array]:
 
 
 def _disjoint(system: System, index: UnionIndex) -> None:
-    """Raise EquationError unless the ranges of a union are disjoint and ascending."""
+    """Raise EquationError if, at small sizes, two ranges of a union overlap or are not ascending.
+    Pairs that are proven to be in order at all sizes are not tried."""
     for around in one_by_one(_outer(system, index)):
         known: Constraints = frozenset().union(*(outer.constraints for outer in around))
         for one, two in combinations(index.pieces, 2):

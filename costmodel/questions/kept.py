@@ -201,8 +201,8 @@ class _Reader(pickle.Unpickler):
         self.mixer = mixer
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class of this package, or one of `ALSO_READ`. Any other name raises UnpicklingError, so
-        that a file cannot call other code."""
+        """A class of this package, one of `ALSO_READ`, or for `the_mixer` a function that returns
+        the mixer. Any other name raises UnpicklingError, so that a file cannot call other code."""
         if (module, name) == (__name__, the_mixer.__name__):
             return lambda: self.mixer
         if (module, name) in ALSO_READ:

@@ -94,6 +94,7 @@ class Traffic:
     unfused: Elements
 
     def _repr_latex_(self) -> str:
+        """Two lines, for notebooks: the compulsory and the unfused elements."""
         import sympy
 
         parts = (("compulsory", self.compulsory), ("unfused", self.unfused))

@@ -38,6 +38,7 @@ def at_sizes(method: M) -> M:
 
     @wraps(method)
     def asked(answer: object, /, **given: Any) -> Any:
+        """The method's result at checked sizes; arguments that are no sizes are passed on."""
         rest = {name: given.pop(name) for name in options & given.keys()}
 
         def one(sizes: Mapping[str, int]) -> Any:
@@ -60,9 +61,14 @@ def held_to(
     fits: Callable[[Mapping[str, int]], Mapping[str, int]],
     letters: Collection[str] = (),
 ) -> A:
-    """The answer and its parts, with a function of the given sizes and the letters of the subject's
-    sizes. The function returns the sizes to evaluate at, the subject's own among them, or raises
-    SizeError for sizes that contradict the subject."""
+    """The same answer, which from now on checks the sizes of `at` and `subs` against its subject,
+    such as a mixer; so do its parts.
+
+    Args:
+        fits: given sizes -> the sizes to evaluate at, with those of the subject; raises SizeError
+            for sizes that contradict the subject.
+        letters: the letters of the subject's sizes.
+    """
     parts = [part for part in vars(answer).values() if isinstance(part, Symbolic)]
     for one in (answer, *parts):
         object.__setattr__(one, FITS, fits)

@@ -333,8 +333,8 @@ def _switch(product: BinaryOperation) -> Poly | None:
 
 
 def _guard(condition: Poly) -> Poly:
-    """An integer-valued polynomial that is at least 0 exactly where the condition is; NotPolynomial
-    for a condition that divides by a function."""
+    """An integer-valued polynomial that is at least 0 exactly where `condition` is at least 0: l -
+    d/2 gives 2*l - d. NotPolynomial for a condition that divides by a function."""
     if any(isinstance(atom, Fn) and p < 0 for m in condition.terms for atom, p in m):
         raise NotPolynomial(f"a condition with a division by a function, {condition}")
     return _whole_quotient(condition)[0]

@@ -63,7 +63,7 @@ class Growth:
         return self * other**-1
 
     def put(self, values: Mapping[str, Growth]) -> Growth:
-        """Substitute growths for sizes.
+        """The growth with growths in place of sizes, inside logarithms too.
 
         Raises:
             NoGrowth: a logarithm becomes a sum of several logarithms.

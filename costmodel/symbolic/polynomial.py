@@ -299,6 +299,7 @@ class Poly(Written):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Poly:
+        """self / other, for a divisor of one term; ValueError for a sum."""
         other = Poly.of(other)
         if len(other.terms) != 1:
             raise ValueError(
@@ -313,6 +314,7 @@ class Poly(Written):
         return call("floor_div", self, other)
 
     def __pow__(self, power: int) -> Poly:
+        """A whole power; WrongKind for a fraction, ValueError for a negative power of a sum."""
         if power == 1:
             return self
         if not isinstance(power, int):
@@ -550,8 +552,9 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
 
 
 def _multiples_of(above: Poly, below: Poly) -> Poly:
-    """The quotient to extract from above/below: each term of `above` over the leading term of
-    `below`, rounded down, if the quotient has positive powers only."""
+    """The polynomial q to extract from a quotient: floor(above/below) = q + floor((above -
+    q*below)/ below). It has a term for each term of `above` that is a multiple of the leading term
+    of `below` (no negative powers), with its number rounded down."""
     (leading, most), *_ = below.terms.items()
     inverse = tuple((atom, -power) for atom, power in leading)
     held = Poly()

@@ -124,6 +124,7 @@ class Pretty(Ordered):
         return base if power == 1 else base + str(power).translate(RAISED)
 
     def function(self, atom: Fn) -> str:
+        """A function as ⌈log₂ x⌉, ⌊x/y⌋, max(x, y) or min(x, y)."""
         inside = [self.poly(argument) for argument in atom.args]
         if atom.function == "ceil_log2":
             return f"⌈log₂ {inside[0]}⌉" if inside[0].isalnum() else f"⌈log₂({inside[0]})⌉"

@@ -98,6 +98,9 @@ class Latex(Style):
         return sorted(poly.terms.items(), key=place)
 
     def quotient(self, number: Fraction, above: list[str], below: list[str]) -> str:
+        r"""A number times the product of `above`, over the product of `below`: one fraction if
+        sizes are below, else the number as a factor, with \cdot before a factor that begins with a
+        digit."""
         top, bottom = number.numerator, number.denominator
         if below:
             over = ([str(top)] if top != 1 else []) + above
@@ -110,6 +113,7 @@ class Latex(Style):
         return above[0] + "".join(rf" \cdot {f}" if f[0].isdigit() else f" {f}" for f in above[1:])
 
     def power(self, atom: str, power: int) -> str:
+        """A positive power of an atom, in parentheses if the atom has an exponent itself."""
         if not isinstance(atom, Fn):
             base = symbol(atom_name(atom), {} if is_variable(atom) else self.names)
         elif atom.function == "pow2":
@@ -121,6 +125,7 @@ class Latex(Style):
         return f"{base}^{{{power}}}" if "^" not in base else rf"\left({base}\right)^{{{power}}}"
 
     def function(self, atom: Fn) -> str:
+        """A function in LaTeX: logarithms and quotients between rounding brackets."""
         inside = [self.poly(argument) for argument in atom.args]
         if atom.function == "ceil_log2":
             body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"

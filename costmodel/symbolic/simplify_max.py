@@ -118,7 +118,8 @@ def _simplified_min(atom: Fn, where: Constraints) -> Poly:
 
 
 def _without_factor(guard: Poly) -> Poly:
-    """An equivalent condition without common factors: d*l - d >= 1 becomes l - 1 >= 1."""
+    """An equivalent condition without common sizes: d*l - d >= 1 becomes l - 1 >= 1. A condition
+    with fractions or quotients stays, as it may hold at other sizes without the factor."""
     number = guard + 1  # the condition reads number >= 1
     shared: Counter[str] | None = None
     for monomial, times in number.terms.items():

@@ -49,8 +49,9 @@ ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size",
 
 
 def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[str, int]]:
-    """Sizes by increasing sum, then in lexicographic order; n divides d, and t <= l. Without `most`
-    the sequence is infinite; without letters it is one empty point.
+    """Sizes by increasing sum, then in lexicographic order; n divides d, and t <= l. `most` is the
+    largest value of a size, without which the sequence is infinite. Without letters it is one empty
+    point.
 
     >>> list(points(frozenset("dn"), 2))
     [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]

@@ -76,6 +76,7 @@ def _next(p: Coefficients) -> Coefficients:
 def turns(p: Coefficients, below: Coefficients, first: int, last: int) -> list[int]:
     """Numbers of first..last, both ends among them, between which the values of the quotient
     p/below are monotone; `below` is positive."""
+    # p/below grows from x to x + 1 where p(x + 1)*below(x) - p(x)*below(x + 1) is positive
     one, two = product(_next(p), below), product(p, _next(below))
     rise = [x - y for x, y in zip(one, two, strict=True)]
     while len(rise) > 1 and not rise[-1]:
