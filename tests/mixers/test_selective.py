@@ -239,8 +239,8 @@ def test_a_decoded_token_of_mamba_2_costs_what_its_lines_cost(sizes: Sizes) -> N
 
 @each_size
 def test_a_token_of_mamba_2_in_chunks_costs_what_its_lines_cost(sizes: Sizes) -> None:
-    """Row e of its chunk: e steps are summed, times A; e products of Q and K of a group; of a head e
-    decays and e products with U. A later chunk reads the states, times the decay since its start.
+    """Row e of its chunk: e steps are summed, times A; e products of Q and K of a group; e decays
+    and products with U of a head. A later chunk reads the states, times the decay since its start.
     A complete chunk adds C rows, each times the decay to the end, to the states before."""
     d, n, P, N, G, C = (sizes[letter] for letter in "dnPNGC")
     projections = [linear(d, n * P), linear(d, G * N), linear(d, G * N), linear(d, n)]
