@@ -84,8 +84,8 @@ def weighted_sum(
         row: the equation of the softmax's sums, whose indices number the rows.
 
     Returns:
-        The equation of o, its entries at a row, and the indices that tell the entries apart; None
-            if A has other readers.
+        (equation of o, reference to its entries at a row, indices that tell these entries apart);
+            None if A has other readers, or if o is no such sum or lacks a row of A.
     """
     reads = [(e, ref) for e in system.equations for ref in references(e)]
     reads = [(e, ref) for e, ref in reads if ref.array is softmax.array]

@@ -153,8 +153,10 @@ class Rows:
         return made
 
     def _settle(self, made: Mapping[Entry, set[int]]) -> None:
-        """Set the rows of the entries of an array that are computed from the rows in `made`;
-        an entry that nothing reads belongs to no row."""
+        """Set the rows (`homes`) of the entries of an array that are computed from the rows in
+        `made`: the last of these rows if all readers are there or later, else the first if all
+        readers are there or earlier. An array with readers on both sides, and an entry that nothing
+        reads, gets no row."""
         reading = {entry: self._reading(entry) for entry in made}
         for end, sign in ((max, 1), (min, -1)):
             homes = {e: end(rows) for e, rows in made.items() if rows and reading[e]}

@@ -74,7 +74,8 @@ class Places:
         return lambda point: (outer(point) - 1) * extent(point) + inner(point)
 
     def entry(self, positions: Sequence[Position]) -> Callable[[Point], tuple[int, ...]]:
-        """The positions of an entry on the axes of its array, as a function of a point."""
+        """The positions of an entry on the axes of its array, as a function of a point. The most
+        common numbers and kinds of positions have functions of their own, for speed."""
         indices = [index for position in positions if (index := _index(position))]
         if len(indices) == len(positions) > 1:
             return itemgetter(*indices)
@@ -218,7 +219,8 @@ def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
 
 
 def _whole(constant: int, slopes: Sequence[tuple[str, int]]) -> At:
-    """An affine expression with integer coefficients; most are a single index or a number."""
+    """An affine expression with integer coefficients as a function of a point. The most common
+    kinds, a number, an index and a sum of two, have functions of their own, for speed."""
     if not slopes:
         return lambda point: constant
     (first, steps), *others = slopes

@@ -169,7 +169,8 @@ def _fft(depths: Depths, grid: Grid, node: Fft) -> Any:
 
 
 def _select(depths: Depths, grid: Grid, node: Select) -> Any:
-    """The depth of a selection; its levels are those of `trip_count.levels`, as numbers."""
+    """The depth of a selection: its levels after the deepest entry, as `trip_count.levels` gives
+    them (frexp gives ceil(log2 R)), for all positions kept in the row."""
     import numpy as np
 
     latest, number = _terms(depths, grid, node.maximum)

@@ -301,9 +301,13 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
 def fitting(
     mixer: Mixer, letter: str, sizes: Mapping[str, int], tied: Collection[str] = ()
 ) -> Sequence[int]:
-    """The values of one size that `fit` accepts beside the other sizes, in ascending order: the
-    multiples of a number as a range, or the divisors of a number, or numbers times powers of two.
-    The sizes `tied` have the same value.
+    """The values of the size `letter` that `fit` accepts beside the other sizes, in ascending
+    order. The size of a numerator has the multiples of a number, as a range; the size of a
+    denominator some divisors of a number; a size in `Mixer.powers_of_two` powers of two, over a
+    number.
+
+    Args:
+        tied: further sizes that have the same value.
 
     >>> import costmodel as cm
     >>> fitting(cm.mixer("self-attention"), "d", {"n": 8})
@@ -313,7 +317,8 @@ def fitting(
 
     Raises:
         SizeError: the other sizes do not fit each other, or no value fits them.
-        Unsupported: a quantity that must be whole and is more than a product of sizes.
+        Unsupported: with numbers for the other sizes, a quantity that must be whole is neither a
+            multiple of the size nor a number over the size.
     """
     others = {x: size for x, size in sizes.items() if x != letter}
     fit(mixer, others)
@@ -333,6 +338,7 @@ def fitting(
         product = extent.substitute(known)
         if product.letters == {letter}:
             power, number = _power_of(product, letter)
+            # number * size**power = 2**k, for every k that a quantity of two sizes can reach
             powers = [(Fraction(2**k) / number) ** power for k in range(2 * LARGEST.bit_length())]
             chosen = [int(x) for x in powers if x.denominator == 1 and x <= LARGEST]
     if chosen is None:
@@ -349,16 +355,16 @@ def fitting(
 
 
 def _is_whole(extent: Poly) -> bool:
-    """Whether a polynomial is whole at all whole numbers: no size and no number divides it."""
+    """Whether a polynomial is whole at all sizes, as it has no denominator."""
     powers = (power for monomial in extent.terms for _, power in monomial)
     return all(isinstance(x, int) for x in extent.terms.values()) and all(x > 0 for x in powers)
 
 
 def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
-    """The power, 1 or -1, and the factor of a size in a quantity that is a product.
+    """(power, number) of a quantity number * size**power, with power 1 or -1.
 
     Raises:
-        Unsupported: the quantity is another one.
+        Unsupported: the quantity is of another kind.
     """
     terms = {monomial: Fraction(number) for monomial, number in extent.terms.items()}
     for power in (1, -1):
@@ -368,7 +374,7 @@ def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
 
 
 def _divisors_of(number: int) -> list[int]:
-    """The divisors of a positive number."""
+    """The divisors of a positive number, without order."""
     small = [x for x in range(1, isqrt(number) + 1) if number % x == 0]
     return [*small, *(number // x for x in small if x * x < number)]
 
@@ -427,7 +433,8 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
 
 @cache
 def has_other_quotients(mixer: Mixer) -> bool:
-    """Whether an extent or a bound, such as d*v/n, may be a fraction though `divisors` divide."""
+    """Whether some extent or bound, such as d*v/n, has a denominator and is no plain quotient of
+    `divisors`, so that it may be a fraction at sizes that satisfy `divisors`."""
     plain = {Poly.atom(size) / Poly.atom(by) for size, by in divisors(mixer).items()}
     return any(
         extent not in plain

@@ -53,7 +53,8 @@ class PathLength(Amount):
 
 
 def _longer(one: Exact, two: Exact) -> Exact:
-    """The larger of two numbers of hops."""
+    """The larger of two numbers of hops, case by case; their `Max` where neither is proven
+    larger."""
     result = Exact()
     for (here, hops), (there, others) in product(one.chambers(), two.chambers()):
         guards = here | there

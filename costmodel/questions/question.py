@@ -201,7 +201,8 @@ class Answers:
 
     @property
     def overruns(self) -> tuple[Overrun, ...]:
-        """The reads of one new token that lie outside of the weights at some positions t."""
+        """The reads of one new token that lie outside of the weights at some positions t; () if the
+        form has no inference, and in other phases."""
         if self.phase != "inference" or self.unanswered:
             return ()
         return self.of(_overruns)

@@ -18,6 +18,7 @@ class _Sizes(dict[str, int]):
 
 def _mixed(number: int) -> _Sizes:
     """A deterministic pseudo-random mix of small and large sizes, different for each number."""
+    # powers modulo a prime serve as random numbers that are the same in every run
     values = (1, 2, 3, 4, 5, 8, 17, 60)
     return _Sizes(
         (letter, values[(pow(number + 2, 3 * k + 1, 10_007) + k) % len(values)])

@@ -533,7 +533,7 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
     C) + 1. A divisor is at least 1, so floor_div(-1, C) = -1."""
     if below == 1:
         return above
-    if not below.terms:
+    if not below.terms:  # raises the ValueError of a division by 0
         return Poly.of(_floor_div(0, 0))
     whole, rest = Poly(), above
     # an extraction leaves terms that are again multiples, of a lower degree

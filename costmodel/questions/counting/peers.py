@@ -79,7 +79,8 @@ def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
 
 
 def contractions(system: System, phase: str, products_of: Products) -> Mapping[str, Contraction]:
-    """`contraction_counts` with each product counted `products_of(equation, product)` times."""
+    """Array as the mixer's author wrote it -> its contraction, in which each product is counted
+    `products_of(equation, product)` times; arrays without a counted product left out."""
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
