@@ -455,7 +455,7 @@ def model(
     given, kept = network_table.asked(sizes)
     wanted = network_table.phases(phase)
     request = network_table.Request(
-        networks.changed(networks.choices_of(name, hf), changes),
+        networks.described(name, hf, changes),
         given,
         kept,
         wanted,

@@ -15,8 +15,9 @@ from typing import Any
 from costmodel.errors import ModelError as ModelError
 from costmodel.language.options import listed
 from costmodel.networks import huggingface
-from costmodel.networks.assembly import Use as Use
+from costmodel.networks.blocks import Description as Description, Use as Use
 from costmodel.networks.choices import Choices as Choices
+from costmodel.networks.from_choices import description as description
 from costmodel.networks.generation import Generation as Generation, generation as generation
 from costmodel.networks.memory_budget import MemoryOptions as MemoryOptions
 from costmodel.networks.network import Network as Network, network as network
@@ -45,20 +46,29 @@ def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) 
     return network(replace(choices, **changes), **(sizes or {}))
 
 
-def choices_of(name: str | None, config: Path | None) -> Choices:
-    """The choices of a network by its name, or of a published model's `config.json`.
+def described(
+    name: str | None, config: Path | None, changes: Mapping[str, str | bool | None]
+) -> Description:
+    """A network by its name, or that of a published model's `config.json`, with changed choices.
 
     Raises:
-        ModelError: neither or both are given, or what is given cannot be read.
+        ModelError: neither or both are given, what is given cannot be read, or it is not made of
+            the choices that are to be changed.
     """
-    if name is not None and config is None:
-        return preset(name)
-    if config is not None and name is None:
-        return huggingface.read(config)
-    raise ModelError(
-        "give the name of a network (`costmodel model --list` shows them all), or --hf "
-        "config.json: one of the two"
-    )
+    if (name is None) == (config is None):
+        raise ModelError(
+            "give the name of a network (`costmodel model --list` shows them all), or --hf "
+            "config.json: one of the two"
+        )
+    found = huggingface.read(config) if config is not None else preset(name or "")
+    if isinstance(found, Choices):
+        return description(changed(found, changes))
+    if typed := [choice for choice, value in changes.items() if value is not None]:
+        raise ModelError(
+            f"{found.name}: its blocks are read from the configuration, and have no choice "
+            f"'{typed[0]}': change the configuration"
+        )
+    return found
 
 
 def memory_options(phases: tuple[str, ...], **typed: str | None) -> MemoryOptions:
@@ -118,6 +128,7 @@ def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choic
 __all__ = [
     "Choices",
     "Counting",
+    "Description",
     "Generation",
     "MemoryOptions",
     "ModelError",
@@ -125,8 +136,9 @@ __all__ = [
     "PartCost",
     "Use",
     "changed",
-    "choices_of",
     "counting",
+    "described",
+    "description",
     "generation",
     "memory_options",
     "model",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from math import lcm
 from typing import Any
 
 from costmodel.errors import FormulaError, ModelError, NotPolynomial
@@ -65,7 +64,7 @@ VALUES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Choices:
-    """A network's choices; `costmodel.networks.assembly` writes them out as parts.
+    """A network's choices; `costmodel.networks.from_choices` writes them out as blocks.
 
     Args:
         mixers: the mixers of the layers, in turn: layer i has the mixer i mod their number.
@@ -189,22 +188,6 @@ class Choices:
                                  f"which follows from other sizes itself")  # fmt: skip
             found[letter] = poly
         return found
-
-    def with_sizes(self, **given: Size) -> Choices:
-        """These choices with other sizes; a width that is given no longer follows from others."""
-        widths = {letter: text for letter, text in self.widths.items() if letter not in given}
-        return replace(self, sizes={**self.sizes, **given}, widths=widths)
-
-    @property
-    def period(self) -> int:
-        """After how many layers the mixers of every stack come again."""
-        stacks = [self.mixers] + ([self.encoder_mixers] if self.kind == "encoder-decoder" else [])
-        return lcm(*(len(mixers) for mixers in stacks if len(set(mixers)) > 1))
-
-    @property
-    def patterned(self) -> bool:
-        """Whether the layers of a stack have different mixers, so that L must be a number."""
-        return self.period > 1
 
 
 LISTS = ("mixers", "encoder_mixers")

@@ -76,7 +76,7 @@ def generation(network: Network, convention: str | Counting = "strict") -> Gener
         Unanswered: the network has no head over the vocabulary.
     """
     counted = replace(counting(convention), dropout="dropout=free")
-    if network.choices.head != "vocabulary":
+    if network.described.head != "vocabulary":
         raise Unanswered(f"{network.name} has no head over the vocabulary: it generates no tokens")
     prefill = []
     for use in network.uses:

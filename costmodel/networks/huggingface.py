@@ -12,6 +12,7 @@ from typing import Any
 
 from costmodel.data import read_data
 from costmodel.errors import ModelError
+from costmodel.networks.blocks import Description
 from costmodel.networks.choices import Choices
 
 Config = Mapping[str, Any]
@@ -41,7 +42,7 @@ FOREIGN: Mapping[str, str] = {
 """A key of architectures with a part that does not exist here -> that part."""
 
 
-def read(path: Path) -> Choices:
+def read(path: Path) -> Choices | Description:
     """The network of a `config.json`.
 
     Raises:
@@ -228,5 +229,8 @@ def _bert(path: Path, config: Config) -> Choices:
     )
 
 
-READERS: Mapping[str, Callable[[Path, Config], Choices]] = {"gpt2": _gpt2, "bert": _bert}
+READERS: Mapping[str, Callable[[Path, Config], Choices | Description]] = {
+    "gpt2": _gpt2,
+    "bert": _bert,
+}
 """model_type -> the reader of its configuration."""

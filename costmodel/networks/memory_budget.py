@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from costmodel.errors import ModelError, Unanswered, Unsupported
-from costmodel.networks.assembly import Use
+from costmodel.networks.blocks import Use
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, part_sizes
 from costmodel.networks.schedule import PartRun, Wire, repetition, schedule

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from costmodel.errors import ModelError, Unanswered
 from costmodel.networks import training
-from costmodel.networks.assembly import LAST, Assembly, Use, beyond_table
+from costmodel.networks.assembly import LAST, Assembly, beyond_table
+from costmodel.networks.blocks import Description, Use
 from costmodel.networks.choices import Choices
+from costmodel.networks.from_choices import description
 from costmodel.networks.part_costs import (
     Counting,
     NetworkCounts,
@@ -122,16 +124,17 @@ class Network(Assembly):
         return found
 
 
-def network(choices: Choices, **sizes: int) -> Network:
-    """The network that some choices describe.
+def network(given: Choices | Description, **sizes: int) -> Network:
+    """The network that some choices or a description describe.
 
     Args:
-        sizes: sizes that take the place of the choices' own.
+        sizes: sizes that take the place of the network's own.
 
     Raises:
         ModelError: layers that differ without a number of them; UnknownMixer: no such mixer.
     """
-    chosen = choices.with_sizes(**checked(sizes)) if sizes else choices
+    chosen = description(given) if isinstance(given, Choices) else given
+    chosen = chosen.with_sizes(**checked(sizes)) if sizes else chosen
     layers = chosen.sizes.get("L") if chosen.patterned else None
     if chosen.patterned and not isinstance(layers, int):
         raise ModelError(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from costmodel.errors import ConventionError, SizeError, Unanswered
-from costmodel.networks.assembly import OwnSizes, Use
+from costmodel.networks.assembly import OwnSizes
+from costmodel.networks.blocks import Use
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
 from costmodel.questions.count import counted
 from costmodel.questions.counting.counts import Counts, CountsAt

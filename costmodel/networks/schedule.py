@@ -8,8 +8,8 @@ from functools import cache
 
 from costmodel.errors import Unanswered
 from costmodel.language.nodes import Array
-from costmodel.mixers.load import mixer as load_mixer
-from costmodel.networks.assembly import Assembly, Use
+from costmodel.networks.assembly import Assembly
+from costmodel.networks.blocks import Stack, Use, of_first_row
 from costmodel.symbolic.polynomial import Poly
 
 Layer = tuple[str, int, int]
@@ -44,19 +44,16 @@ class PartRun:
 class _Writer:
     """Collects the runs of a forward pass in order."""
 
-    uses: tuple[Use, ...]
+    network: Assembly
     runs: list[PartRun] = field(default_factory=list)
     layer: Layer | None = None
+    section: str = ""
 
-    def find(self, section: str, label: str) -> Use | None:
-        """The part of a section with this label, None if there is none."""
-        named = (use for use in self.uses if (use.section, use.label) == (section, label))
-        return next(named, None)
-
-    def run(self, use: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
+    def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
         """Run a part on some wires, giving the wire it writes; without a part, the first wire."""
-        if use is None:
+        if part is None or part.regularises:
             return wires[0]
+        use = self.network.use(self.section, part)
         reads = {use.mixer.role("input").name: wires}
         for array in use.mixer.arrays.values():
             if array.role == "context" and context is not None:
@@ -64,6 +61,43 @@ class _Writer:
         out = Wire(use.name, entries_of(use, use.mixer.role("output")))
         self.runs.append(PartRun(use, reads, out, self.layer))
         return out
+
+    def stack(self, stack: Stack, tower: int, layers: int, memory: Wire | None) -> Wire:
+        """The entry and the layers of one stack; `memory` is the encoder's output."""
+        self.section = stack.section
+        first = self.network.use(self.section, stack.entry[0])
+        tokens = first.mixer.role("input")
+        stream = Wire("tokens", entries_of(first, tokens), source=True)
+        for part in stack.entry:
+            stream = self.run(part, stream)
+        self._name_stream(stream)
+        for k in range(layers):
+            self.layer = (stack.section, tower, k)
+            for sublayer in stack.blocks[k % len(stack.blocks)].sublayers:
+                entry = self.run(sublayer.before, stream)
+                out = self.run(sublayer.part, entry, context=memory)
+                total = self.run(sublayer.residual, stream, out)
+                stream = self.run(sublayer.after, total)
+                self._name_stream(stream)
+            self.layer = None
+        for part in stack.end:
+            stream = self.run(part, stream)
+        if stack is not self.network.described.decoder:
+            stream.name = f"{stack.section}'s output"
+        return stream
+
+    def _name_stream(self, wire: Wire) -> None:
+        wire.name = f"{self.section}: residual stream" if self.section else "residual stream"
+
+    def ending(self, ends: list[Wire]) -> None:
+        """The parts after the layers; the first that reads one row reads that of each end."""
+        self.section, stream, rows = "", ends[0], True
+        for part in self.network.described.ending:
+            if rows and of_first_row(part):
+                use, rows = self.network.use("", part), False
+                entries = entries_of(use, use.mixer.role("input"))
+                stream = Wire("first position's row", entries, first=tuple(ends))
+            stream = self.run(part, stream)
 
 
 def entries_of(use: Use, array: Array) -> Poly:
@@ -81,82 +115,19 @@ def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
     Raises:
         Unanswered: a pooler beside a head over the vocabulary, whose row no loss reads.
     """
-    c, writer = network.choices, _Writer(network.uses)
-    if c.pooler and c.head == "vocabulary":
+    about = network.described
+    if about.ends_with("pooler") and about.head == "vocabulary":
         raise Unanswered(
             f"{network.name}: no loss reads the pooler's row beside a head over the vocabulary, so "
             f"that it has no gradient"
         )
-    if c.kind == "encoder-decoder":
-        memory = _stack(network, writer, "encoder", 0, layers)
-        ends = [_stack(network, writer, "decoder", 0, layers, memory)]
-    else:
-        ends = [_stack(network, writer, "", tower, layers) for tower in range(c.towers)]
-    _after_layers(network, writer, ends)
+    writer = _Writer(network)
+    memory: Wire | None = None
+    for stack in about.stacks[:-1]:
+        memory = writer.stack(stack, 0, layers, memory)
+    ends = [writer.stack(about.decoder, k, layers, memory) for k in range(about.towers)]
+    writer.ending(ends)
     return tuple(writer.runs)
-
-
-def _stack(
-    network: Assembly, writer: _Writer, section: str, tower: int, layers: int,
-    memory: Wire | None = None,
-) -> Wire:  # fmt: skip
-    """The input and the layers of one stack; `memory` is the encoder's output."""
-    c = network.choices
-    embedding = writer.find(section, "embedding")
-    assert embedding is not None
-    tokens = embedding.mixer.role("input")
-    stream = writer.run(embedding, Wire("tokens", entries_of(embedding, tokens), source=True))
-    for label in (f"{c.positions} positions", "segments", "norm of the embedding"):
-        stream = writer.run(writer.find(section, label), stream)
-    stream.name = _with_section(section, "residual stream")
-    mixers = c.encoder_mixers if section == "encoder" else c.mixers
-    for k in range(layers):
-        writer.layer = (section, tower, k)
-        own = writer.find(section, load_mixer(mixers[k % len(mixers)]).origin)
-        stream = _sublayer(writer, section, own, stream)
-        if memory is not None:
-            cross = writer.find(section, load_mixer(c.cross).origin)
-            stream = _sublayer(writer, section, cross, stream, memory)
-        if c.ffn:
-            stream = _sublayer(writer, section, writer.find(section, "FFN"), stream)
-        writer.layer = None
-    stream = writer.run(writer.find(section, "norm at the end"), stream)
-    if section == "encoder":
-        stream.name = "encoder's output"
-    return stream
-
-
-def _with_section(section: str, name: str) -> str:
-    return f"{section}: {name}" if section else name
-
-
-def _sublayer(
-    writer: _Writer, section: str, use: Use | None, stream: Wire, memory: Wire | None = None
-) -> Wire:
-    assert use is not None
-    entry = writer.run(writer.find(section, "norm, before"), stream)
-    out = writer.run(use, entry, context=memory)
-    total = writer.run(writer.find(section, "residual sum"), stream, out)
-    following = writer.run(writer.find(section, "norm, after"), total)
-    following.name = _with_section(section, "residual stream")
-    return following
-
-
-ROWS = ("pooler", "classifier", "head", "softmax", "loss")
-"""The parts that may read the first position's row, in this order."""
-
-
-def _after_layers(network: Assembly, writer: _Writer, ends: list[Wire]) -> None:
-    """Pooler, transform, head, probabilities and loss."""
-    c, stream = network.choices, ends[0]
-    stream = writer.run(writer.find("", "transform"), stream)
-    stream = writer.run(writer.find("", "norm of the transform"), stream)
-    following = [use for use in writer.uses if not use.section and use.label.split()[0] in ROWS]
-    if following and (c.pooler or c.head == "classes"):
-        entries = entries_of(following[0], following[0].mixer.role("input"))
-        stream = Wire("first position's row", entries, first=tuple(ends))
-    for use in following:
-        stream = writer.run(use, stream)
 
 
 def readers(runs: tuple[PartRun, ...]) -> dict[Wire, list[tuple[int, str]]]:
@@ -182,7 +153,7 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
 
 def layers_of(network: Assembly) -> int:
     """A number of layers at which every part has a run: one period, or fewer where there are."""
-    period = network.choices.period
+    period = network.described.period
     return min(network.layers or period, period)
 
 
@@ -206,7 +177,7 @@ class Repetition:
 
 def repetition(network: Assembly, layers: int) -> Repetition | None:
     """The small numbers of layers for a large one; None where it is small itself."""
-    period = network.choices.period
+    period = network.described.period
     few = layers % period + 2 * ENDS * period
     if layers <= few + period:
         return None

@@ -13,7 +13,8 @@ from functools import cache
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.networks import parts
-from costmodel.networks.assembly import FORWARD, Assembly, Use
+from costmodel.networks.assembly import Assembly
+from costmodel.networks.blocks import FORWARD, Use
 from costmodel.networks.gradients import PartGradients, gradients
 from costmodel.networks.part_costs import Counting, PartCost, cost, own_parameters, scaled
 from costmodel.networks.schedule import (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from costmodel.language.nodes import Gather, Position, refs
-from costmodel.networks.assembly import Use
+from costmodel.networks.blocks import Block, Description, Use, of_first_row
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.training import RECOMPUTE, SCATTER
@@ -18,8 +18,10 @@ from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 
 
-def described(c: Choices) -> str:
-    """The choices of a network in one sentence."""
+def described(found: Description) -> str:
+    """The choices or the blocks of a network in one sentence."""
+    if (c := found.choices) is None:
+        return _blocks(found)
     parts = [_layers(c), f"{c.embedding} embedding{_SCALES[c.scale]}", _positions(c)]
     if c.segments:
         parts.append(f"{c.segments} kinds of segments")
@@ -29,6 +31,28 @@ def described(c: Choices) -> str:
     parts.append(f"FFN with {c.activation}" if c.ffn else "no FFN")
     parts += [_head(c), _biases(c), _dropout(c)]
     return "; ".join(part for part in parts if part)
+
+
+def _blocks(found: Description) -> str:
+    """The parts of each block, of the entry and of the end."""
+
+    def named(label: str, uses: Iterable[Use | None]) -> str:
+        there = [use.label for use in uses if use is not None and use.label != "residual sum"]
+        return f"{label}: {', '.join(dict.fromkeys(there))}"
+
+    stack = found.decoder
+    there = {block.equal: block for block in stack.blocks}.values()
+    layers = [
+        named("layer" if len(there) == 1 else f"layer {k}", _around(block))
+        for k, block in enumerate(there, 1)
+    ]
+    ends = named("end", (*stack.end, *found.ending))
+    return "; ".join([f"{found.kind}: {named('entry', stack.entry)}", *layers, ends])
+
+
+def _around(block: Block) -> Iterator[Use | None]:
+    for sublayer in block.sublayers:
+        yield from sublayer.around
 
 
 _SCALES = {
@@ -88,7 +112,7 @@ def sizes_line(sheets: Sequence[Sheet]) -> Line:
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     values = {x: tuple(dict.fromkeys(s.sizes[x] for s in sheets if x in s.sizes)) for x in letters}
     numbers = [x for x in letters if values[x]]
-    own = request.choices.sizes if not request.symbolic else {}
+    own = request.described.sizes if not request.symbolic else {}
     taken = [x for x in numbers if x not in request.given]
     one = {x: values[x][0] for x in numbers if len(values[x]) == 1}
     groups = {
@@ -105,7 +129,7 @@ def sizes_line(sheets: Sequence[Sheet]) -> Line:
 
 def _widths(net: Network) -> Mapping[str, Poly]:
     used = {x for use in net.uses for x in use.mixer.letters if x not in ("l", "u")}
-    return {x: poly for x, poly in net.choices.formulas.items() if x in used}
+    return {x: poly for x, poly in net.described.formulas.items() if x in used}
 
 
 def _follows(name: str, poly: Poly, sizes: Mapping[str, int]) -> Line:
@@ -116,15 +140,15 @@ def _follows(name: str, poly: Poly, sizes: Mapping[str, int]) -> Line:
 def convention_line(request: Request) -> str:
     """The convention's name and its meaning, and whether a backward pass is counted."""
     counted = request.counting
-    caption = counted.caption(dropout=request.choices.dropout)
+    caption = counted.caption(dropout=request.described.dropout)
     backward = "" if {*request.phases} & {*TRAINING_STEP} else "; no backward pass"
     return f"convention: {','.join(counted.names)} ({caption}){backward}"
 
 
 def training_notes(sheet: Sheet) -> Iterator[str]:
     """The notes on a backward pass and on the activations that it keeps."""
-    c = sheet.network.choices
-    if not (c.loss and c.head != "none"):
+    c = sheet.network.described
+    if not c.ends_with("loss"):
         yield "no loss: the gradient of the network's output is given"
     if peer := sheet.request.counting.convention.peer:
         yield f"{peer}: {PEERS[peer].gradients or 'it counts forward passes only'}"
@@ -139,13 +163,13 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
 
 def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
     """The notes on gradients that tools count in different ways: gathers, losses, sums."""
-    c, uses = sheet.network.choices, sheet.network.uses
+    c, uses = sheet.network.described, sheet.network.uses
     if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
         yield SCATTER
-    if c.loss and c.head != "none":
+    if c.ends_with("loss"):
         yield ("the loss reads one entry per row: the gradient of the row is zero elsewhere, "
                "and these zeros are added like other numbers")  # fmt: skip
-    if c.pooler or c.head == "classes":
+    if any(map(of_first_row, c.ending)):
         yield ("the head gives a gradient to the first position only; the zeros of the other "
                "rows count like other numbers")  # fmt: skip
     yield ("sums of gradients: an array that k parts read gets k gradients, which cost k - 1 "
@@ -162,7 +186,7 @@ def _table_positions(use: Use) -> Iterator[Position]:
                         yield from ref.positions
 
 
-def source_lines(c: Choices) -> Iterator[str]:
+def source_lines(c: Description) -> Iterator[str]:
     """The source of the configuration, the choices taken from elsewhere, and a remark."""
     if c.source:
         place = f", {c.place}" if c.place else ""

@@ -69,7 +69,7 @@ HEADERS: Mapping[str, str] = {
 def document(sheets: Sequence[Sheet]) -> Document:
     """A document with one table per stage: a row per part, or with several combinations of sizes a
     row per combination; and the memory of a training step at each combination."""
-    request, c = sheets[0].request, sheets[0].network.choices
+    request, c = sheets[0].request, sheets[0].network.described
     about = (convention_line(request), *source_lines(c))
     return Document(
         lambda: [*_tables(sheets), *([Paragraph(line)] if (line := together(sheets)) else [])],
@@ -169,7 +169,7 @@ def _cell(line: SheetLine, column: str) -> Text:
 
 def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iterator[Note]:
     """The notes that a reader needs for the columns shown."""
-    c = sheet.network.choices
+    c = sheet.network.described
     if not sweep and sheet.tables != 0:
         apart = ("parameters: of these, tables of embeddings have ", cell(sheet.tables))
         yield Note(apart, ("parameters",))

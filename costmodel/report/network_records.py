@@ -48,7 +48,7 @@ def _figures(line: Line, stage: str) -> dict[str, Any]:
 def record(sheet: Sheet) -> dict[str, Any]:
     """The object of JSON for a network in one stage, with its parts."""
     net = sheet.network
-    c = net.choices
+    c = net.described
     return {
         "model": net.name,
         "title": net.title,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from costmodel.errors import ModelError, SizeError, Unanswered
 from costmodel.language.functions import CLASSES
 from costmodel.networks import training
-from costmodel.networks.assembly import Use
-from costmodel.networks.choices import Choices
+from costmodel.networks.blocks import Description, Use
 from costmodel.networks.generation import generation
 from costmodel.networks.memory_budget import MemoryBudget, MemoryLine, MemoryOptions
 from costmodel.networks.network import Network, network
@@ -60,7 +59,7 @@ class Request:
         memory_options: the options of a training step that change its memory.
     """
 
-    choices: Choices
+    described: Description
     given: Given = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     phases: tuple[str, ...] = ("training", "inference")
@@ -178,30 +177,33 @@ def _given(request: Request) -> dict[str, tuple[int, ...] | str]:
     """Size -> its values: those given, else the network's own; without the sizes to keep."""
     own: dict[str, tuple[int, ...]] = {}
     if not request.symbolic:
-        sizes = request.choices.sizes
+        sizes = request.described.sizes
         own = {x: v if isinstance(v, tuple) else (v,) for x, v in sizes.items()}
     found = {**own, **request.given}
     return {x: v for x, v in found.items() if x not in request.kept}
 
 
-def _changed(request: Request) -> Choices:
-    """The choices without formulas for widths that are given or kept as letters."""
-    follow = {x for x in request.choices.widths if x in request.given or x in request.kept}
-    widths = {x: text for x, text in request.choices.widths.items() if x not in follow}
-    return replace(request.choices, widths=widths)
+def _changed(request: Request) -> Description:
+    """The description without formulas for sizes that are given or kept as letters."""
+    formulas = {
+        letter: poly
+        for letter, poly in request.described.formulas.items()
+        if letter not in request.given and letter not in request.kept
+    }
+    return replace(request.described, formulas=formulas)
 
 
 def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
     """All combinations of the sizes that have values; the other sizes stay letters."""
     given = _given(request)
-    choices = _changed(request)
-    if choices.patterned:
+    described = _changed(request)
+    if described.patterned:
         if (request.symbolic and "L" not in given) or "L" in request.kept:
-            network(replace(choices, sizes={}))
+            network(replace(described, sizes={}))
         given.setdefault("L", (LETTERS["L"].default or 1,))
-    sample = {"L": listed(given).get("L", (1,))[0]} if choices.patterned else {}
-    letters = letters_of(network(choices, **sample), phase)
-    letters = tuple(x for x in LETTERS if x in letters or (x == "L" and choices.patterned))
+    sample = {"L": listed(given).get("L", (1,))[0]} if described.patterned else {}
+    letters = letters_of(network(described, **sample), phase)
+    letters = tuple(x for x in LETTERS if x in letters or (x == "L" and described.patterned))
     if request.symbolic:
         named = [x for x in letters if x in given or x == "b"]
     else:
@@ -215,9 +217,9 @@ def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
 
 
 def _network(request: Request, sizes: Mapping[str, int]) -> Network:
-    choices = _changed(request)
-    layers = {"L": sizes["L"]} if choices.patterned else {}
-    return network(choices, **layers)
+    described = _changed(request)
+    layers = {"L": sizes["L"]} if described.patterned else {}
+    return network(described, **layers)
 
 
 def _stages(

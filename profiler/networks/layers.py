@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as mixer_of
-from costmodel.networks.assembly import own_sizes
 from costmodel.networks.choices import Choices
+from costmodel.networks.from_choices import own_sizes
 from profiler.modules.registry import Implementation, build, implementations, without_token
 from profiler.networks.parts import Dense, Embedding, LayerNorm, Made
 

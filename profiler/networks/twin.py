@@ -252,7 +252,7 @@ def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[
         if letter not in sizes:
             sizes[letter] = default(letter, sizes)
     network.fit(sizes)
-    follow = {x: poly.at(sizes) for x, poly in network.choices.formulas.items()}
+    follow = {x: poly.at(sizes) for x, poly in network.described.formulas.items()}
     return sizes | follow
 
 

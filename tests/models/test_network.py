@@ -381,7 +381,7 @@ def test_sizes_that_do_not_fit() -> None:
 
 def test_the_oracle_of_this_file_would_notice_a_lost_part() -> None:
     net = network(NETWORKS["plain"])
-    lost = Network(net.choices)
+    lost = Network(net.described)
     lost.__dict__["uses"] = tuple(use for use in net.uses if use.label != "residual sum")
     counts = lost.count().at(**SMALL)
     assert Counter(counts.by_class())["add"] < by_execution(net, SMALL, "training")["add"]

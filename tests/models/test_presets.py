@@ -13,6 +13,7 @@ from costmodel import networks
 from costmodel.data import data_dir
 from costmodel.errors import ModelError
 from costmodel.networks import huggingface
+from costmodel.networks.blocks import Description
 from costmodel.networks.choices import VALUES, Choices
 from costmodel.networks.presets import load
 
@@ -173,13 +174,13 @@ BERT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def configured(folder: Path, config: Any) -> Choices:
+def configured(folder: Path, config: Any) -> Choices | Description:
     path = folder / "config.json"
     path.write_text(json.dumps(config))
     return huggingface.read(path)
 
 
-def same_parts(one: Choices, name: str) -> None:
+def same_parts(one: Choices | Description, name: str) -> None:
     """A configuration comes to the network that is known by a name."""
     ours, theirs = networks.network(one), networks.model(name)
     assert ours.parameters().parts == theirs.parameters().parts
@@ -205,6 +206,7 @@ def test_published_configurations_that_differ(tmp_path: Path) -> None:
     assert found.at() == 124_439_808 + 50257 * 768 - 12 * (2 * 768 + 1) * (3072 - 100)
     headless = configured(tmp_path, {**GPT2, "architectures": ["GPT2Model"], "resid_pdrop": 0.0,
                                      "embd_pdrop": 0.0})  # fmt: skip
+    assert isinstance(headless, Choices)
     assert (headless.head, headless.loss, headless.dropout) == ("none", False, False)
     renamed = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
     kept = {k: v for k, v in GPT2.items() if k not in ("n_embd", "n_layer", "n_head")}

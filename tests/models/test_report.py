@@ -230,7 +230,7 @@ def test_narrow_terminals_lose_no_column() -> None:
 
     given, kept = network_table.asked({"l": "4"})
     made = network_table.sheets(
-        network_table.Request(networks.preset("gpt-2"), given, kept, ("training",))
+        network_table.Request(networks.described("gpt-2", None, {}), given, kept, ("training",))
     )
     text = write(network_document.document(made), "rich", Page(60))
     shown = ("times", "mul", "add", "div", "exp", "other", "embedding", "124,439,808")

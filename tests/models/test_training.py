@@ -41,7 +41,11 @@ def kinds() -> dict[str, Network]:
     for name in reversed(networks.names()):
         choices = networks.preset(name)
         shown = repr(sorted((k, v) for k, v in vars(choices).items() if k not in words))
-        small = replace(choices, sizes={"L": SIZES["L"]} if choices.patterned else {}, widths={})
+        small = replace(
+            choices,
+            sizes={"L": SIZES["L"]} if networks.description(choices).patterned else {},
+            widths={},
+        )
         found[shown] = network(small)
     named = {net.name: net for net in found.values()}
     return named | {name: network(choices) for name, choices in NETWORKS.items()}
@@ -343,7 +347,7 @@ def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -
         many = network(changed, L=layers)
         at = {**sizes_of(net), "L": layers, "b": 3}
         graph, again = graph_of(many, counted), repetition(many, layers)
-        assert again is not None or layers <= 5 * changed.period + 2
+        assert again is not None or layers <= 5 * many.described.period + 2
         found = largest_live_set(graph, at, recompute)
         whole = max(
             _Simulation(graph, at, recompute, layers).during(), key=lambda held: held.elements

@@ -1,0 +1,269 @@
+"""Of which blocks does a network consist, and how are the parts of a block joined?
+
+A stack of layers has blocks in turn, a block has sublayers, a sublayer has one part between norms.
+Parts, costs and the order of runs all follow from this description, whether choices or a published
+configuration made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import lcm
+
+from costmodel.language.equations import Mixer
+from costmodel.networks.choices import Choices, Size
+from costmodel.symbolic.polynomial import Poly
+
+ONE = Poly.of(1)
+
+FORWARD = frozenset({"training"})
+"""Parts that run in the forward pass of training only: the loss, dropout."""
+
+
+PASSES = frozenset({"training", "prefill"})
+"""Parts that run in a forward pass over a whole sequence, but not for one new token: an encoder."""
+
+
+ALWAYS = frozenset({"training", "prefill", "inference"})
+"""Parts that run for one new token too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """One part of a network.
+
+    `runs` is how often the part runs in a forward pass, `copies` how many sets of parameters it
+    has; `sizes` gives those of the part's letters that differ from the network's: the sizes in the
+    braces of a mixer, and the mixer's own letters. In a block both numbers are 1.
+    """
+
+    label: str
+    mixer: Mixer
+    runs: Poly = ONE
+    copies: Poly = ONE
+    sizes: Mapping[str, Poly] = field(default_factory=dict)
+    section: str = ""
+    """`encoder` or `decoder` in an encoder-decoder, else empty."""
+    form: str | None = None
+    forms_under: Mapping[str, str] = field(default_factory=dict)
+    """Rewrite of a convention -> the form that is counted under it."""
+    shared: frozenset[str] = frozenset()
+    """Names of parameters that are another part's too, where they are counted."""
+    when: frozenset[str] = ALWAYS
+    """The passes in which the part runs: FORWARD, PASSES or ALWAYS."""
+    last: bool = False
+    """Whether, of a prompt, only the last position passes through the part."""
+    table: bool = False
+    """Whether the part's parameters are tables of embeddings."""
+    rows: int | None = None
+    """The rows of a table of positions of which the l tokens read the first; None: one a token."""
+    regularises: bool = False
+    """Whether the part is dropout, which costs nothing unless a convention says so."""
+
+    @property
+    def name(self) -> str:
+        """The label with its section."""
+        return f"{self.section}: {self.label}" if self.section else self.label
+
+    @property
+    def parameter_sizes(self) -> Mapping[str, Poly]:
+        """The sizes of the part's parameters."""
+        return self.sizes if self.rows is None else {**self.sizes, "l": Poly.of(self.rows)}
+
+    def form_under(self, rewrites: tuple[str, ...]) -> str:
+        """The form that is counted under these rewrites of a convention."""
+        asked = [self.forms_under[r] for r in rewrites if r in self.forms_under]
+        return asked[0] if asked else self.form or self.mixer.default_form
+
+    @property
+    def equal(self) -> object:
+        """A key that is equal for parts that differ in nothing but their place."""
+        at = {x: str(poly) for x, poly in self.sizes.items()}
+        return (self.label, self.mixer, tuple(sorted(at.items())), self.form, self.shared)
+
+
+@dataclass(frozen=True, eq=False)
+class Sublayer:
+    """A part with what stands around it: after(x + dropout(part(before(x)))), each where given."""
+
+    part: Use
+    residual: Use
+    before: Use | None = None
+    after: Use | None = None
+    dropout: Use | None = None
+
+    @property
+    def equal(self) -> object:
+        """A key that is equal for sublayers with equal parts."""
+        return tuple(None if use is None else use.equal for use in self.around)
+
+    @property
+    def around(self) -> tuple[Use | None, ...]:
+        """The norm before, the part, dropout, the residual sum and the norm after."""
+        return (self.before, self.part, self.dropout, self.residual, self.after)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A layer: its name and its sublayers in order."""
+
+    name: str
+    sublayers: tuple[Sublayer, ...]
+
+    @property
+    def equal(self) -> object:
+        """A key that is equal for blocks with equal parts."""
+        return tuple(sublayer.equal for sublayer in self.sublayers)
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """What a sequence passes: the entry (embedding, positions), layers, a norm at the end.
+
+    Layer i has the block i mod their number; equal blocks cost what one block costs, times their
+    number.
+    """
+
+    entry: tuple[Use, ...]
+    blocks: tuple[Block, ...]
+    end: tuple[Use, ...] = ()
+    section: str = ""
+    tokens: Poly = Poly.atom("l")
+    """The number of tokens that the stack reads."""
+    when: frozenset[str] = ALWAYS
+    """The passes in which the stack runs at most."""
+
+    @property
+    def period(self) -> int:
+        """After how many layers the blocks come again."""
+        return 1 if len({block.equal for block in self.blocks}) == 1 else len(self.blocks)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the blocks, in turn."""
+        return tuple(block.name for block in self.blocks)
+
+    def numbers(self, layers: Poly) -> list[tuple[Block, Poly]]:
+        """Each distinct block with the number of its layers, in the order of their first layers;
+        `layers` is a number unless all blocks are equal."""
+        if self.period == 1:
+            return [(self.blocks[0], layers)]
+        number = layers.constant()
+        assert isinstance(number, int)
+        turns, rest = divmod(number, len(self.blocks))
+        found: dict[object, tuple[Block, int]] = {}
+        for k, block in enumerate(self.blocks):
+            first, before = found.get(block.equal, (block, 0))
+            found[block.equal] = first, before + turns + (k < rest)
+        return [(block, Poly.of(times)) for block, times in found.values() if times]
+
+    def placed(self, use: Use) -> Use:
+        """A part with the tokens of the stack and the passes in which the stack runs."""
+        if not self.section:
+            return use
+        length = {"l": self.tokens}
+        sizes = {x: poly.substitute(length) for x, poly in use.sizes.items()}
+        own = {**({} if self.tokens == Poly.atom("l") else length), **sizes}
+        return replace(use, sizes=own, section=self.section, when=use.when & self.when)
+
+
+def in_turn(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The fewest blocks that, taken in turn, give a sequence of blocks."""
+    keys = [block.equal for block in blocks]
+    for period in range(1, len(keys)):
+        if all(key == keys[k % period] for k, key in enumerate(keys)):
+            return tuple(blocks[:period])
+    return tuple(blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """A network as stacks of blocks and the parts after them.
+
+    Args:
+        ending: the parts after the layers, in the order of a forward pass; parts of one token (the
+            size l is 1) read the first position's row.
+        towers: how many sequences pass through the same stack before one head reads them all.
+        sizes: letter -> value, or the values of a sweep.
+        formulas: letter -> polynomial in other letters, for sizes that follow from others.
+        assumed: what -> where its value is taken from, if the source does not print it.
+        choices: the choices that the network was made of; None if a configuration was read.
+    """
+
+    name: str
+    stacks: tuple[Stack, ...]
+    ending: tuple[Use, ...]
+    kind: str = "decoder"
+    title: str = ""
+    source: str = ""
+    place: str = ""
+    remark: str = ""
+    towers: int = 1
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    formulas: Mapping[str, Poly] = field(default_factory=dict)
+    assumed: Mapping[str, str] = field(default_factory=dict)
+    choices: Choices | None = None
+
+    @property
+    def decoder(self) -> Stack:
+        """The stack whose output the ending reads."""
+        return self.stacks[-1]
+
+    @property
+    def mixers(self) -> tuple[str, ...]:
+        """The names of the blocks of the last stack, in turn."""
+        return self.decoder.names
+
+    @property
+    def period(self) -> int:
+        """After how many layers the blocks of every stack come again."""
+        return lcm(*(stack.period for stack in self.stacks))
+
+    @property
+    def patterned(self) -> bool:
+        """Whether the layers of a stack differ, so that L must be a number."""
+        return self.period > 1
+
+    def with_sizes(self, **given: Size) -> Description:
+        """The description with other sizes; a size that is given follows from no others."""
+        formulas = {letter: poly for letter, poly in self.formulas.items() if letter not in given}
+        return replace(self, sizes={**self.sizes, **given}, formulas=formulas)
+
+    def parts(self) -> Iterator[Use]:
+        """Every part of every block, and the parts before and after the layers."""
+        for stack in self.stacks:
+            yield from stack.entry
+            for block in stack.blocks:
+                for sublayer in block.sublayers:
+                    yield from (use for use in sublayer.around if use is not None)
+            yield from stack.end
+        yield from self.ending
+
+    def ends_with(self, label: str) -> Use | None:
+        """The part after the layers with this label, None if there is none."""
+        return next((use for use in self.ending if use.label == label), None)
+
+    @property
+    def head(self) -> str:
+        """`vocabulary`, `classes` or `none`."""
+        head = self.ends_with("head")
+        if head is None:
+            return "none"
+        return "classes" if of_first_row(head) else "vocabulary"
+
+    @property
+    def tied(self) -> bool:
+        """Whether the head's weights are the embedding's."""
+        head = self.ends_with("head")
+        return head is not None and bool(head.shared)
+
+    @property
+    def dropout(self) -> bool:
+        """Whether there is dropout."""
+        return any(use.regularises for use in self.parts())
+
+
+def of_first_row(use: Use) -> bool:
+    """Whether a part after the layers reads the first position's row alone."""
+    return use.sizes.get("l") == ONE

@@ -1,0 +1,202 @@
+"""Which blocks do a network's choices describe?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from costmodel.errors import ModelError
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.networks import parts
+from costmodel.networks.blocks import (
+    ALWAYS,
+    FORWARD,
+    ONE,
+    PASSES,
+    Block,
+    Description,
+    Stack,
+    Sublayer,
+    Use,
+)
+from costmodel.networks.choices import Choices
+from costmodel.program.chosen_sizes import default
+from costmodel.program.losses import FORMS_OF_SCORES
+from costmodel.symbolic.polynomial import Poly
+
+
+def description(c: Choices) -> Description:
+    """The stacks, blocks and parts of a network.
+
+    Raises:
+        ModelError: a form that no mixer has, or a mixer that does not go with the stack.
+        UnknownMixer: a mixer that does not exist.
+    """
+    if c.kind == "encoder-decoder":
+        shared = frozenset({"E"}) if c.shared_vocabulary else frozenset()
+        stacks: tuple[Stack, ...] = (
+            _stack(c, c.encoder_mixers, section="encoder", tokens=Poly.atom("e"), when=PASSES),
+            _stack(c, c.mixers, section="decoder", cross=True, shared=shared),
+        )
+    else:
+        stacks = (_stack(c, c.mixers),)
+    found = Description(
+        c.name,
+        stacks,
+        tuple(_after_layers(c)),
+        c.kind,
+        c.title,
+        c.source,
+        c.place,
+        c.remark,
+        c.towers,
+        c.sizes,
+        c.formulas,
+        c.assumed,
+        c,
+    )
+    if c.form and not any(c.form == use.form for use in found.parts()):
+        raise ModelError(f"{c.name}: none of its mixers has a form '{c.form}'")
+    return found
+
+
+def _stack(
+    c: Choices,
+    mixers: tuple[str, ...],
+    *,
+    section: str = "",
+    tokens: Poly = Poly.atom("l"),
+    when: frozenset[str] = ALWAYS,
+    cross: bool = False,
+    shared: frozenset[str] = frozenset(),
+) -> Stack:
+    norm = Use("norm at the end", parts.layer_norm(c.norm_bias, c.norm_eps))
+    end = (norm,) if c.norm == "pre" else ()
+    blocks = tuple(_Layers(c, cross).blocks(mixers))
+    return Stack(tuple(_input(c, shared)), blocks, end, section, tokens, when)
+
+
+def _input(c: Choices, shared: frozenset[str]) -> Iterator[Use]:
+    """Embedding, positions, segments, and what follows them."""
+    scaled = c.scale != "none"
+    product = c.embedding == "one-hot"
+    embedding = parts.one_hot(scaled) if product else parts.look_up(scaled)
+    yield Use("embedding", embedding, shared=shared, table=True)
+    if c.positions != "none":
+        learned = c.positions == "learned"
+        rows = (c.position_rows or None) if learned else None
+        added = parts.positions(c.positions, product and learned, learned and c.scale == "all")
+        sizes = {"u": Poly.atom("l") if rows is None else Poly.of(rows)}
+        yield Use(f"{c.positions} positions", added, sizes=sizes, table=True, rows=rows)
+    if c.segments:
+        yield Use("segments", parts.segments(c.segments), table=True)
+    if c.embedding_norm:
+        yield Use("norm of the embedding", parts.layer_norm(c.norm_bias, c.norm_eps))
+    if c.dropout:
+        yield _dropout()
+
+
+def _dropout() -> Use:
+    return Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """The layers of a stack; `cross`: they read the encoder's output too."""
+
+    c: Choices
+    cross: bool
+
+    def blocks(self, mixers: tuple[str, ...]) -> Iterator[Block]:
+        """A block for each mixer, in turn."""
+        c, made = self.c, dict[str, Block]()
+        for name in mixers:
+            if name not in made:
+                inner = [_mixer(c, load_mixer(name))]
+                if self.cross:
+                    inner.append(_mixer(c, load_mixer(c.cross), cross=True))
+                if c.ffn:
+                    inner.append(Use("FFN", parts.ffn(c.activation, c.biases)))
+                made[name] = Block(name, tuple(map(self._sublayer, inner)))
+            yield made[name]
+
+    def _sublayer(self, part: Use) -> Sublayer:
+        c, norm = self.c, parts.layer_norm(self.c.norm_bias, self.c.norm_eps)
+        return Sublayer(
+            part,
+            Use("residual sum", parts.residual()),
+            Use("norm, before", norm) if c.norm == "pre" else None,
+            Use("norm, after", norm) if c.norm == "post" else None,
+            _dropout() if c.dropout else None,
+        )
+
+
+def _mixer(c: Choices, mixer: Mixer, *, cross: bool = False) -> Use:
+    """The mixer of a layer; `cross` says that it is to read the encoder's output.
+
+    Raises:
+        ModelError: a mixer that reads a second sequence where there is none, or the reverse.
+    """
+    reads = any(array.role == "context" for array in mixer.arrays.values())
+    if reads and not cross:
+        raise ModelError(
+            f"{c.name}: {mixer.origin} reads a second sequence, and a layer has only one: give it "
+            f"as the mixer that reads the encoder's output (cross)"
+        )
+    if cross and not reads:
+        raise ModelError(
+            f"{c.name}: {mixer.origin} reads no second sequence, so it cannot read the encoder's "
+            f"output (cross): self-attention+cross does"
+        )
+    if sum(array.role == "input" for array in mixer.arrays.values()) > 1:
+        raise ModelError(f"{c.name}: {mixer.origin} reads several inputs, and a layer has only one")
+    form = c.form if c.form in mixer.forms else None
+    own = {letter: Poly.of(value) for letter, value in own_sizes(c, mixer).items()}
+    return Use(mixer.origin, mixer, sizes=own, form=form)
+
+
+def own_sizes(c: Choices, mixer: Mixer) -> dict[str, int]:
+    """The sizes of a mixer that are not the network's: the defaults of letters that the mixer
+    brings, unless the network's choices give them, and the sizes in its braces."""
+    brought = {x: default(x, {}, mixer) for x in mixer.own if x not in c.sizes}
+    return {**brought, **mixer.given}
+
+
+def _after_layers(c: Choices) -> Iterator[Use]:
+    """Transform, pooler, head, probabilities and loss."""
+    one = {"l": ONE}
+    d, f, z = (Poly.atom(letter) for letter in "dfz")
+    if c.transform != "none":
+        yield Use("transform", parts.dense(c.transform, c.biases), sizes={"f": d}, last=True)
+        norm = parts.layer_norm(c.norm_bias, c.norm_eps)
+        yield Use("norm of the transform", norm, last=True)
+    if c.pooler:
+        yield Use("pooler", parts.dense("tanh", c.biases), sizes={**one, "f": d}, when=PASSES)
+    classes: dict[str, Poly] = {}
+    if c.head == "classes":
+        width, hidden = d * c.towers, f
+        for k in range(c.hidden):
+            label = "classifier" if c.hidden == 1 else f"classifier {k + 1}"
+            sizes = {**one, "d": width, "f": hidden}
+            yield Use(label, parts.dense("relu", c.biases), sizes=sizes, when=PASSES)
+            width, hidden = hidden, hidden / 2
+        classes = {**one, "u": z}
+        head = parts.head(bias=c.biases or c.head_bias)
+        yield Use("head", head, sizes={**classes, "d": width}, when=PASSES)
+    elif c.head == "vocabulary":
+        shared = frozenset({"E"}) if c.tied else frozenset()
+        yield Use("head", parts.head(c.tied, c.head_bias), shared=shared, last=True)
+    if c.head == "none":
+        return
+    when = PASSES if classes else ALWAYS
+    if c.output == "probabilities":
+        softmax = parts.probabilities()
+        yield Use("softmax", softmax, sizes=classes, when=when, last=True)
+    if c.loss and c.output == "probabilities":
+        yield Use("loss", parts.loss_of_probabilities(), sizes=classes, when=FORWARD)
+    elif c.loss:
+        yield Use(
+            "loss", parts.loss_of_scores(c.smoothing), sizes=classes, when=FORWARD,
+            forms_under=FORMS_OF_SCORES,
+        )  # fmt: skip
