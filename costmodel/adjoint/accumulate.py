@@ -1,8 +1,9 @@
 """The gradient of an array as the sum of its cotangents, entry by entry.
 
-A mixer may have one equation for row 1 and another for later rows. Two cotangents are then often
-the same expression at different rows, or the first term and the rest of one sum: such pairs are
-fused before the sum is written.
+A cotangent is the contribution of one reference to the gradient of the array that it reads. A mixer
+may have one equation for row 1 and another for later rows. Two cotangents are then often the same
+expression at different rows, or the first term and the rest of one sum: such pairs are fused before
+the sum is written.
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 The forward equations come first, with an array for every value that a gradient reads; then, in
 reverse order, those of the gradients: `x.grad` is the gradient of the loss with respect to x. The
-result is a system like any other, so every question about it is answered by the same rules.
+result is a system like any other, so every question about it is answered by the same rules. Arrays
+are processed from readers to what they read: each *hands* cotangents (`transpose`) to the arrays
+that its equations read, and its own gradient is the sum of the cotangents that its readers handed
+to it.
 """
 
 from __future__ import annotations

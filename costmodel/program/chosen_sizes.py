@@ -255,7 +255,8 @@ def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
 
 
 def one_value(given: Given) -> dict[str, int]:
-    """The values of the sizes that have values of their own; SizeError for several of one size."""
+    """Size -> its only value, without sizes that are tied to another size; SizeError for a size
+    with several values."""
     for letter, found in listed(given).items():
         if len(found) > 1:
             raise SizeError(f"size {letter}: expected one value, got {len(found)}")

@@ -249,6 +249,7 @@ class Owners:
         of the loop; single-use temporaries count as part of their reader."""
         arrays = {a: self.tokens.of(a) for a in self.tokens.dynamic if a not in block.axes}
         found: dict[Equation, Terms] = {}
+        # reads of the own row pass rows on by one equation or more per round
         for _ in block.equations:
             for equation in block.equations:
 

@@ -220,7 +220,7 @@ def critical_path(
     sizes: Mapping[str, int] | None = None,
     **training: Unpack[Training],
 ) -> CriticalPath:
-    """The longest chain of dependent steps to the output.
+    """The longest chain of dependent steps to the output; in a phase with gradients, to any array.
 
     Args:
         sizes: the sizes at which ties are broken by span; if None, proven larger spans break them.

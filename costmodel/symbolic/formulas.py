@@ -352,7 +352,7 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
     if not isinstance(power, int) or (power < 0 and len(base.terms) != 1):
         raise NotPolynomial(f"the exponent {exponent} of {base}")
     terms = len(base.terms)
-    # the power is computed by as many products; comb(...) is the number of its monomials
+    # limits on the products of terms that expanding takes, and on the monomials (comb counts them)
     if abs(power) * terms > 200 or comb(max(terms + power - 1, 0), max(power, 0)) > MOST_MONOMIALS:
         raise NotPolynomial(f"a power with too many terms: {power} of {len(base.terms)}")
     return base**power

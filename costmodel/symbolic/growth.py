@@ -43,7 +43,7 @@ class Growth:
 
     @staticmethod
     def of(*factors: tuple[str, Number]) -> Growth:
-        """A growth from factors and their powers.
+        """A growth from factors and their powers; equal factors are joined, powers of 0 dropped.
 
         >>> str(Growth.of(("l", 2), ("d", 1), ("w", -1)))
         'd*l**2/w'

@@ -1,4 +1,9 @@
-"""Exact piecewise polynomials in sizes."""
+"""Exact piecewise polynomials in sizes.
+
+A *guard* g is a condition g >= 0. The *chambers* of a sum of guarded polynomials are disjoint
+cases, in each of which the sum is one polynomial: (l where l - w >= 0) + (w where w - l - 1 >= 0)
+has two.
+"""
 
 from __future__ import annotations
 

@@ -433,6 +433,7 @@ def _with_row_variable(level: Level, variables: Sequence[str]) -> tuple[Level, S
     if len(sums) != 1 or len(names) < 2 or not names <= {*variables}:
         return level, variables
     (joint,) = sums
+    # an index with coefficient 1, for which joint = row is solved
     last = next((v for v in variables if joint.terms.get(((v, 1),)) == 1), None)
     if last is None or last in (joint - Poly.atom(last)).letters:
         return level, variables
