@@ -198,6 +198,7 @@ def table(
         apart(context, "--from FILE reads sizes and options from FILE", *kept)
         no_source(output, source)
         import_own(own)
+        mixer_document.checked_label(label)
         every = "--phase" not in typed_beside(context)
         document, problems = of_records(source, mixers, None if every else phase, columns, sort)
         names = mixer_document.symbol_names(symbols, [])

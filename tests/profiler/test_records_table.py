@@ -165,6 +165,7 @@ REFUSED = {
     "--columns ,": "no column is named: choose from machine, mixer",
     "--columns bytes": "'bytes' may mean traffic",
     "--sort tempo": "unknown column 'tempo'",
+    "--format latex --label a}b": "a}b",
     "--format parquet": "--format parquet is no text: name a file, -o FILE.parquet",
 }
 
