@@ -321,6 +321,7 @@ class _Builder(Sums):
         for scope in self._scopes(equation):
             length = Ref(equation.array, equation.positions)
             gradient = Ref(self.grads[equation.array], equation.positions)
+            # n where n > 0, else 1: a row of length 0 has entries 0
             divisor = self.named(where_larger(length, length, ZERO, ONE), scope)
             for ranges in one_by_one((over,)):
                 self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside(ranges))
@@ -398,6 +399,7 @@ class _Builder(Sums):
                     f"the gradient of {ref.array.name}: an entry may be the maximum of several "
                     "rows, and of how many depends on the values"
                 )
+            # the new indices over what a gather may read give the entry's axes no names
             chosen = {index.name for index in read.over}
             hints = tuple(None if name in chosen else name for name in cotangent.hints)
             self.keep(replace(cotangent, hints=hints, scale=scope.scale), scope)

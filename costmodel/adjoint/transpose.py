@@ -178,6 +178,8 @@ def _pinned(
     order = [index.atom for index in indices]
     moved = {condition: condition.substitute(solved) for condition in where}
     known, found = whole.union(moved.values()), set()
+    # the innermost index left would get a bound with a stride that follows from no other bound, and
+    # the innermost solved index has the same bound without a stride
     for condition, bound in moved.items():
         waiting = [v for v in order if v in bound.letters]
         held = [v for v in order if v in solved and v in condition.letters]
@@ -235,6 +237,7 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
             outer, inner = Poly.atom(index_atom(f"{axis}o")), Poly.atom(index_atom(f"{axis}i"))
             found |= {outer - 1, inner - 1, extent - inner}
             number = size / extent
+            # full chunks: the number of chunks bounds the outer index; else the rows bound the pair
             even = all(power > 0 for monomial in number.terms for _, power in monomial)
             even = even or (system is not None and is_extent(system.mixer, system.form, number))
             found.add(number - outer if even else size - (outer - 1) * extent - inner)
@@ -254,6 +257,8 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
     while waiting:
         variable = waiting.pop()
         own = frozenset(c for c in known if variable in c.letters)
+        # bounds with a stride that the constraints not dropped so far imply, and, with such a
+        # bound, bounds with a stride that eliminating inner variables has added
         inside = set()
         for bound in by_text(own):
             if not is_plain([bound], variable) and implied(said - {bound}, bound):

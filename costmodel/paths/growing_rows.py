@@ -76,7 +76,7 @@ def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
             continue
         ways, beyond = ways_on(following), [following]
         longest = max((len(way.tail) for way in ways.values() if way), default=0)
-        while len(beyond) < longest:
+        while len(beyond) < longest:  # as many further rows as the longest tail needs
             beyond.append(_next_depths(beyond[-1], steps))
         return GrowingRows(known, rate, RowChains(ways, known, beyond))
     raise Unsupported("the deepest chain through a recurrence takes other arrays from row to row")

@@ -57,6 +57,7 @@ class Hops:
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}
+        # bounds on the distance alone; all others must only say that both rows lie in the sequence
         own = {c for c in self.where if BACK in c.letters and ROW not in c.letters}
         kept = frozenset(c for c in own if not implied(inside, c))
         if not implied_all(inside | kept, self.where - own):
@@ -392,6 +393,7 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             ahead = further.substitute(later) - far
             if further != chunks.length and not chunks.proves(known, ahead):
                 raise Unsupported("an earlier row may be read further ahead than the rows after it")
+        # counted from the lower row's chunk, the furthest row must not depend on the chunk
         alike = far == chunks.length or OUTER not in (far - Poly.atom(OUTER) * chunks.size).letters
         if not alike:
             raise Unsupported("the distance of the rows that are read differs from chunk to chunk")
@@ -471,7 +473,7 @@ def _rows_on_the_way(
         ends = implied(known, inner - chunks.size)
         if not ends and not implied(known, chunks.size - 1 - inner):
             break
-        far = furthest[ends]
+        far = furthest[ends]  # of the two classes, the second is the end of a chunk
         if far == chunks.itself(chunks.classes[ends]):
             if ends:
                 return list(places.values()), {}

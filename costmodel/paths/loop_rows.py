@@ -61,6 +61,7 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
             if block.lag(part.equation, read.ref)
             for known in [part.constraints | read.constraints]
         ]
+        # the rows before are the token's own at all points, or at none
         if any(found != [known] for known, found in fresh if found):
             raise Unsupported("one token computes only some rows of the recurrence")
         if not any(found for _, found in fresh):
@@ -238,6 +239,7 @@ def depths_of_rows(
         else:
             found += () if slow else _on_the_way(entry, steps)
             _note_start(starts, entry.array, entry.level, entry.low, _entry_conditions(entry))
+        # operands that end before the loop go on from their last row
         if not slow and entry.high is not None:
             _note_start(starts, entry.array, entry.level, entry.high, _entry_conditions(entry))
     for low, where, begun in _runs_through_loop(starts):

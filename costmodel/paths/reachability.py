@@ -164,6 +164,7 @@ def _spread(
                 continue
             known = {a: axes or counted.get(a, axes) for a, axes in possible.items()}
             counting = _counting(equation, known if in_chunks else possible)
+            # the axes that the equation writes at a position with an index over rows
             plain = {
                 axis
                 for axis, position in enumerate(equation.positions)

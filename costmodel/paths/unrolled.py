@@ -91,7 +91,8 @@ def _gathered(depths: Depths, grid: Grid, node: Ref) -> Any:
 
 
 def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
-    """1 after the deeper operand; `NOTHING` where an operand is an empty sum."""
+    """The depth of a product or quotient: 1 more than the deeper operand; `NOTHING` where an
+    operand is an empty sum."""
     import numpy as np
 
     left, right = (depths.of(grid, child) for child in node.children)
@@ -100,7 +101,8 @@ def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
 
 
 def _sum(depths: Depths, grid: Grid, node: Add | Sub) -> Any:
-    """1 after the deeper operand; the depth of the other operand where one is an empty sum."""
+    """The depth of a sum or difference: 1 more than the deeper operand; the depth of the other
+    operand where one is an empty sum."""
     import numpy as np
 
     left, right = (depths.of(grid, child) for child in node.children)
@@ -108,7 +110,8 @@ def _sum(depths: Depths, grid: Grid, node: Add | Sub) -> Any:
 
 
 def _maximum(depths: Depths, grid: Grid, node: Maximum) -> Any:
-    """1 after the deeper operand; an empty sum is compared as 0."""
+    """The depth of a maximum of two: 1 more than the deeper operand; an empty sum is compared as
+    0."""
     import numpy as np
 
     left, right = (depths.of(grid, child) for child in node.children)
@@ -120,7 +123,8 @@ def _same(depths: Depths, grid: Grid, node: Neg | FreeScale) -> Any:
 
 
 def _call(depths: Depths, grid: Grid, node: Call) -> Any:
-    """The steps of a function after its operand; an empty sum counts as 0."""
+    """The depth of a function: as many more as it has steps than its operand, of which an empty sum
+    has depth 0."""
     import numpy as np
 
     return np.maximum(depths.of(grid, node.body), 0) + len(TABLE[node.function].steps)

@@ -136,7 +136,7 @@ def latest(
             latest = _latest_of(equation, every, read_term(every.ref, term), length)
             found.update(dict.fromkeys(latest))
         if zeros and read.ref.array in arrays:
-            for inside in unproven_inside(equation, read):
+            for inside in unproven_inside(equation, read):  # outside the array where it fails
                 there = Term(SOMETHING, frozenset({-inside - 1}))
                 found.update(dict.fromkeys(_latest_of(equation, read, there, length)))
     return needed(equation.domain, list(found))

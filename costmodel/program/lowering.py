@@ -314,6 +314,7 @@ class _Pads:
         axis, first, last = window
         shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
         made = derived(of, "padding", step, shape=shape)
+        # position q of the copy is position q + first - 1 of the array
         others = [Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape)]
         inside = Index("q", (ONE, 2 - first), (last - first + 1, of.shape[axis] + 1 - first))
         before = Index("q", (ONE,), (-first + 1,))

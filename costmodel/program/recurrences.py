@@ -410,7 +410,7 @@ def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equ
     def index(of: Index) -> Index:
         if of.atom not in values:
             return substitute(of, values)
-        end = values[of.atom] + of
+        end = values[of.atom] + of  # last + 1: i in lower..upper becomes last + 1 - i
         return Index(of.name, tuple(end - b for b in of.upper), tuple(end - b for b in of.lower))
 
     return replace(

@@ -115,6 +115,7 @@ class Tokens:
                 terms in its axes.
         """
         alike = block.is_loop
+        # a round passes tokens on by one equation or more; more rounds than these do not end
         for _ in range(len(block.equations) + 4):
             before = [equations.get(equation) for equation in block.equations]
             for equation in block.equations:

@@ -328,6 +328,7 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     order = np.lexsort((falling, outside), axis=-1) + at.extent(node.over[0])[0]
     if rank(equation) is None:
         return order[..., 0] if order.size else np.zeros(shape[:-1], np.int64)
+    # a row of ranks may be longer than the number of entries: the missing positions are 0
     width = max(0, grid.points.extent(grid.points.indices[-1])[1])
     missing = [(0, 0)] * (order.ndim - 1) + [(0, max(0, width - order.shape[-1]))]
     return np.pad(order, missing)[..., :width]
@@ -351,6 +352,7 @@ def _transform(
     target = known[equation.name]
     produced = [i.atom for i in equation.indices if i.atom not in shared]
     places = [_axis(equation.positions, name) for name in shared + produced]
+    # an inverse transform has `length` points, of which the array keeps the first rows
     kept = tuple(slice(target.shape[axis]) for axis in places)
     target[...] = np.transpose(result[kept], np.argsort(places))
 

@@ -99,6 +99,8 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
         return READY
     flat = {axis_atom(k) for k, p in enumerate(node.positions) if isinstance(p, Flat)}
     inside: Constraints = frozenset()
+    # reads beyond the array are of zeros, which `dense` introduces: depth 0; a sequence that is
+    # decoded has no end, and a flattened axis no bounds of its own
     if depths.phase != "inference":
         inside = frozenset(c for c in whole(node.array) if not flat & c.letters)
     found = []

@@ -321,6 +321,7 @@ def _weights(system: System, phase: str) -> Exact:
     for part in parts:
         for read in reads(part.equation):
             array = read.ref.array
+            # once a reference reads the whole array, no other adds an entry
             everything = whole(array) in regions.get(array, ())
             if array in known.given or array in computed or everything:
                 continue

@@ -145,7 +145,8 @@ def infeasible(constraints: Constraints) -> bool:
 
 
 def _contradict(parts: Iterable[Constraints]) -> bool:
-    """Whether the conjunction of several parts, which share no variable, has no solution."""
+    """Whether the conjunction of several parts, which share no variable, is proven to have no
+    solution: one part has none, or the conditions on sizes of all parts contradict each other."""
     in_sizes: set[Poly] = set()
     for part in parts:
         shadow = _shadow(part)

@@ -342,6 +342,7 @@ def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
     divisor, length = min(below.letters, default=""), min(lengths, default="")
     left = Poly.atom(length)
     beside = [q.args[0] - left for q in quotients]
+    # functions of l besides the quotients
     inside = {a for a in poly.atoms - {*quotients} if length in Poly.atom(a).letters - {a}}
     kept = {m: 1 for m in poly.terms if any(atom in inside for atom, _ in m)}
     poly = Poly({m: number for m, number in poly.terms.items() if m not in kept})

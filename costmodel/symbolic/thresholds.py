@@ -178,8 +178,8 @@ def _from_sympy(factor: sympy.Expr) -> Poly:
 
 
 def _slope_and_rest(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
-    """(slope, rest) of p = slope*letter + rest, or (None, p) where p is not affine in the letter or
-    does not name the letter."""
+    """(slope, rest) of p = slope*letter + rest; (None, p) if p is not affine in the letter, lacks
+    the letter, or contains functions of sizes."""
     if letter not in p.atoms or p.letters != p.atoms:
         return None, p
     try:
@@ -244,7 +244,7 @@ def _at_small_widths(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[
         given = ", ".join(f"{k} = {v}" for k, v in sizes.items() if k in slope.atoms | rest.atoms)
         if a == 0 and b > 0:
             found.append(f"always for {given}")
-        elif a < 0 and b + a > 0:
+        elif a < 0 and b + a > 0:  # positive at letter = 1, the smallest size
             found.append(f"{letter} < {b / -a} for {given}")
     return found
 

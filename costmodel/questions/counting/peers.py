@@ -179,7 +179,7 @@ of executed operations share one here."""
 
 def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     """Array as the mixer's author wrote it -> the operations that a peer counts for its equation in
-    a phase, gradients included, as if every contraction were one dense kernel.
+    a phase, gradients included, as if every contraction were one dense kernel on a CPU.
 
     The peer counts multiplications, and as many additions if it counts a multiply-add as two
     operations. Its counts of other classes are unknown, not 0: tables show a dash.

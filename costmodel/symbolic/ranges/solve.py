@@ -190,7 +190,7 @@ def _by_class(
             else f"the order in {letter} is not solved"
         )
     found: list[tuple[Range, L]] = []
-    for offset in range(first - period, first):
+    for offset in range(first - period, first):  # the sizes period*k + offset, with k from 1 on
         value = {letter: Poly.atom(letter) * period + offset}
         inside = [quantity.substitute(value) for quantity in quantities]
 
@@ -221,6 +221,8 @@ def _together(
             if start <= x <= end and (x - start) % step == 0
         )
 
+    # the properties of all classes together repeat after `turn` sizes; where the classes begin, in
+    # the first `period` sizes, nothing changes
     turn = lcm(*(step for (_, _, step), _ in found))
     starts = sorted({start for (start, _, _), _ in found} - {*range(first + 1, first + period)})
     for start, after in pairwise([*starts, last + 1]):
