@@ -62,7 +62,7 @@ def held(found: Budget, costs_at: Mapping[str, Mapping[int, int]], most: Mapping
 
 @pytest.mark.parametrize("phase", ["training", "inference"])
 @pytest.mark.parametrize("name", names())
-@pytest.mark.grid(12)
+@pytest.mark.grid(16)
 def test_a_scan_finds_the_same(name: str, phase: str) -> None:
     """Every mixer at random sizes, with one limit or two, each size open in turn."""
     draw, mixer = random.Random(f"{name} {phase}"), cm.mixer(name)

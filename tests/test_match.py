@@ -44,7 +44,7 @@ def held(found: Match, costs_at: dict[int, int], target: int) -> None:
 
 @pytest.mark.parametrize("phase", ["training", "inference"])
 @pytest.mark.parametrize("name", names())
-@pytest.mark.grid(16)
+@pytest.mark.grid(24)
 def test_a_scan_finds_the_same(name: str, phase: str) -> None:
     """Every mixer at random sizes, against itself and against self-attention, each size open in
     turn."""
