@@ -11,7 +11,9 @@ key. In `recurrent`, row 1 starts from S = 0 and has no product with S.
 A layer has linear maps to q, k and v, a convolution of the last k rows in each channel, silu, and
 an l2 norm of q and k; beta = sigmoid(W_b x), g = -exp(A_log) softplus(a + dt); an RMS norm of each
 head's o, times a gate (none in DeltaNet), and W_out. The option `core` leaves out the convolutions
-with their silu, the norm of o, and the gate.
+with their silu, the norm of o, and the gate. With `negative`, beta = 2 sigmoid(W_b x), so that what
+a row keeps of S may change its sign (Grazzi et al. 2024, arXiv 2411.12537, section 4; OLMo-Hybrid).
+With `safe-gate`, g = -5 sigmoid(exp(A_log) (a + dt)) in KDA: no decay is below e^-5.
 
 Gated DeltaNet has n heads of values and g heads of queries and keys: n/g heads of values in turn
 have the same query and key. a is a linear map of x, the gate silu(W_z x). KDA's a is two maps
@@ -40,7 +42,12 @@ from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import exp, function, sum_
 from costmodel.symbolic.polynomial import Poly
 
-CORE = {"core": "the recurrence alone: no short convolutions, no norm of o, no gate on o"}
+CORE = {
+    "core": "the recurrence alone: no short convolutions, no norm of o, no gate on o",
+    "negative": "degrees beta up to 2, twice the sigmoid: S may have eigenvalues below 0",
+}
+SAFE = {"safe-gate": "logarithms of decays between -5 and 0, as -5 sigmoid(exp(A_log) (a + dt))"}
+LEAST_LOG = -5
 
 L2_EPS = Fraction(1, 10**6)
 
@@ -157,7 +164,7 @@ class Layer:
 
     m: Mixer
     sizes: Sizes
-    core: bool
+    chosen: Chosen
     decay: Decay | None = None
     per_channel: bool = False
     """Whether each channel of the key has a decay of its own."""
@@ -165,6 +172,11 @@ class Layer:
     """The gate at a head's channel c."""
     eps: Fraction = Fraction(1, 10**5)
     """The constant under the root of the norm of o."""
+
+    @property
+    def core(self) -> bool:
+        """Whether the recurrence is alone."""
+        return "core" in self.chosen
 
     def parameters(self) -> None:
         """Declare the maps to queries, keys, values, degrees and y, and what goes with them."""
@@ -206,6 +218,7 @@ class Layer:
         K = normed("K")
         V = self.channel(head, "V", values, (*head.at, i, c), head.column(sizes.value, c))
         degree = function("sigmoid", head.mapped("W_b", head.column()))
+        degree = 2 * degree if "negative" in self.chosen else degree
         B = head.define("B", (*sizes.heads, head.l), (*head.at, i), degree)
         return Rule(head, Q, K, V, B, self.decay, self.per_channel)
 
@@ -263,7 +276,7 @@ def deltanet(chosen: Chosen) -> Mixer:
         "Yang et al. 2024, arXiv 2406.06484, sections 2.2 and 3",
     )
     n, h = m.sizes("n h")
-    layer = Layer(m, Sizes((n,), h, h), "core" in chosen)
+    layer = Layer(m, Sizes((n,), h, h), chosen)
     layer.parameters()
     return layer.write()
 
@@ -295,7 +308,7 @@ def gated_deltanet(chosen: Chosen) -> Mixer:
     d, n, K, V = m.sizes("d n K V")
     g = m.size("g", "heads of queries and keys", 2)
     layer = Layer(
-        m, Sizes((g, n / g), K, V), "core" in chosen, per_head, gate=silu_gate,
+        m, Sizes((g, n / g), K, V), chosen, per_head, gate=silu_gate,
         eps=Fraction(1, 10**6),
     )  # fmt: skip
     layer.parameters()
@@ -310,13 +323,23 @@ def gated_deltanet(chosen: Chosen) -> Mixer:
 def per_channel(head: Head, i: Index) -> Node:
     """-exp(A_log) softplus(x W_f W_g + dt) of a channel of a head; A holds the first factor, F the
     first product."""
+    A = head.define("A", head.sizes.heads, head.at, -exp(head.arrays["A_log"][head.group]))
+    return A[head.at] * function("softplus", of_channel(head, i))
+
+
+def bounded(head: Head, i: Index) -> Node:
+    """-5 sigmoid(exp(A_log) (x W_f W_g + dt)) of a channel of a head; A holds exp(A_log)."""
+    A = head.define("A", head.sizes.heads, head.at, exp(head.arrays["A_log"][head.group]))
+    return LEAST_LOG * function("sigmoid", A[head.at] * of_channel(head, i))
+
+
+def of_channel(head: Head, i: Index) -> Node:
+    """x W_f W_g + dt of a channel of a head; F holds the first product."""
     (j,), p, arrays, h = head.at, head.p, head.arrays, head.sizes.key
     q = head.f.index("q", 1, h)
-    A = head.define("A", head.sizes.heads, head.at, -exp(arrays["A_log"][j]))
     F = head.define("F", (head.l, h), (i, q), head.mapped("W_F", q, i))
     own = (j - 1) * h + p
-    inside = sum_(F[i, q] * arrays["U_F"][q, own], over=q) + arrays["dt"][own]
-    return A[j] * function("softplus", inside)
+    return sum_(F[i, q] * arrays["U_F"][q, own], over=q) + arrays["dt"][own]
 
 
 def sigmoid_gate(head: Head) -> Node:
@@ -328,7 +351,7 @@ def sigmoid_gate(head: Head) -> Node:
     return function("sigmoid", sum_(G[i, q] * head.arrays["U_G"][q, own], over=q))
 
 
-@offering(CORE)
+@offering(CORE | SAFE)
 def kda(chosen: Chosen) -> Mixer:
     """Kimi Delta Attention."""
     m = started(
@@ -338,7 +361,8 @@ def kda(chosen: Chosen) -> Mixer:
         "Kimi Team 2025, arXiv 2510.26692, sections 3 and 4",
     )
     d, n, h = m.sizes("d n h")
-    layer = Layer(m, Sizes((n,), h, h), "core" in chosen, per_channel, True, sigmoid_gate)
+    decay = bounded if "safe-gate" in chosen else per_channel
+    layer = Layer(m, Sizes((n,), h, h), chosen, decay, True, sigmoid_gate)
     layer.parameters()
     m.parameter("W_F", d, h)
     m.parameter("U_F", h, n * h)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from costmodel.mixers.delta_rule import LEAST_LOG
 from profiler.mixers.long_convolution import short_convolution, short_latest
 from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
 from profiler.modules.norms import rms_norm
@@ -90,6 +91,7 @@ class DeltaRule(Mixer):
         super().__init__(d=d, l=l)
         self.groups, self.repeat, self.key, self.value = groups, repeat, key, value
         self.n, self.core = groups * repeat, "core" in options
+        self.negative = "negative" in options
         self.widths = {"Q": groups * key, "K": groups * key, "V": self.n * value}
         for name, width in self.widths.items():
             setattr(self, f"W_{name}", self.weight(d, width))
@@ -142,6 +144,7 @@ class DeltaRule(Mixer):
         """Normed and scaled queries, normed keys, values and degrees, by heads."""
         q, k = (l2_norm(self.split(projected[name], self.key, repeat=1)) for name in "QK")
         v, beta = self.split(projected["V"], self.value), torch.sigmoid(x @ self.W_b)
+        beta = 2 * beta if self.negative else beta
         return Rows(q * self.key**-0.5, k, v, self.split(beta))
 
     def split(self, rows: Tensor, *width: int, repeat: int | None = None) -> Tensor:
@@ -201,7 +204,7 @@ def _taps(k: int | None) -> int:
     "deltanet",
     "recurrent",
     form="recurrent",
-    options=("core",),
+    options=("core", "negative"),
     rewrites=("dense", "scale=mul"),
     kernels=KERNELS,
     step_kernels=KERNELS | STEP,
@@ -232,7 +235,7 @@ class Decaying(DeltaRule):
     "gated-deltanet",
     "recurrent",
     form="recurrent",
-    options=("core",),
+    options=("core", "negative"),
     rewrites=("dense", "scale=mul"),
     kernels=DECAYING,
     step_kernels=DECAYING | STEP,
@@ -269,7 +272,7 @@ class GatedDeltaNet(Decaying):
     "kda",
     "recurrent",
     form="recurrent",
-    options=("core",),
+    options=("core", "negative", "safe-gate"),
     rewrites=("dense", "scale=mul"),
     kernels=PER_CHANNEL,
     step_kernels=PER_CHANNEL | STEP,
@@ -284,6 +287,7 @@ class KimiDeltaAttention(Decaying):
     ) -> None:  # fmt: skip
         width = head_width(d, n) if h is None else h
         super().__init__(d=d, l=l, k=k, groups=n, repeat=1, key=width, value=width, options=options)
+        self.safe = "safe-gate" in options
         self.W_F: nn.Parameter = self.weight(d, width)
         self.U_F: nn.Parameter = self.weight(width, n * width)
         self.A_log = self.weight(n)
@@ -293,12 +297,15 @@ class KimiDeltaAttention(Decaying):
             self.U_G: nn.Parameter = self.weight(width, n * width)
 
     def rate(self) -> Tensor:
-        """A (g, r, 1)."""
-        return super().rate().unsqueeze(-1)
+        """A (g, r, 1); without its sign where the gate is safe."""
+        return torch.exp(self.A_log).view(-1, 1, 1) if self.safe else super().rate().unsqueeze(-1)
 
     def decay(self, x: Tensor, rate: Tensor) -> Tensor:
-        """A softplus(x W_F U_F + dt), (..., g, r, K)."""
-        return rate * self.split(F.softplus(x @ self.W_F @ self.U_F + self.dt), self.key)
+        """A softplus(x W_F U_F + dt), (..., g, r, K), or -5 sigmoid(A (x W_F U_F + dt))."""
+        inside = x @ self.W_F @ self.U_F + self.dt
+        if self.safe:
+            return LEAST_LOG * torch.sigmoid(rate * self.split(inside, self.key))
+        return rate * self.split(F.softplus(inside), self.key)
 
     def gated(self, x: Tensor, o: Tensor) -> Tensor:
         """o times sigmoid(x W_G U_G)."""

@@ -63,7 +63,9 @@ def unit(row: Array) -> Array:
     return found
 
 
-def paper(name: str, core: bool) -> Callable[[Array, Arrays, Sizes], Array]:
+def paper(
+    name: str, core: bool, negative: bool = False, safe: bool = False
+) -> Callable[[Array, Arrays, Sizes], Array]:
     """The layer, or its core, as a function of x, the weights and the sizes."""
 
     def layer(x: Array, W: Arrays, sizes: Sizes) -> Array:
@@ -73,13 +75,13 @@ def paper(name: str, core: bool) -> Callable[[Array, Arrays, Sizes], Array]:
         q, k, v = (x @ W[f"W_{one}"] for one in "QKV")
         if not core:
             q, k, v = (of_last_rows(x @ W[f"W_{one}"], W[f"w_{one}"]) for one in "QKV")
-        beta = sigmoid(x @ W["W_b"])
+        beta = sigmoid(x @ W["W_b"]) * (2 if negative else 1)
         rows = np.zeros((len(x), n * V))
         for head in range(n):
             of, own = head * g // n, slice(head * V, (head + 1) * V)
             S = np.zeros((K, V))
             for i in range(len(x)):
-                S = decay(name, x[i], W, head, K)[:, None] * S
+                S = decay(name, x[i], W, head, K, safe)[:, None] * S
                 key = unit(k[i, of * K : (of + 1) * K])
                 S = S + np.outer(key, beta[i, head] * (v[i, own] - key @ S))
                 o = unit(q[i, of * K : (of + 1) * K]) / math.sqrt(K) @ S
@@ -90,7 +92,7 @@ def paper(name: str, core: bool) -> Callable[[Array, Arrays, Sizes], Array]:
     return layer
 
 
-def decay(name: str, x: Array, W: Arrays, head: int, K: int) -> Array:
+def decay(name: str, x: Array, W: Arrays, head: int, K: int, safe: bool) -> Array:
     """The factor of each row of S."""
     if name == "deltanet":
         return np.ones(K)
@@ -98,7 +100,9 @@ def decay(name: str, x: Array, W: Arrays, head: int, K: int) -> Array:
         inside = np.full(K, (x @ W["W_a"] + W["dt"])[head])
     else:
         inside = (x @ W["W_F"] @ W["U_F"] + W["dt"])[head * K : (head + 1) * K]
-    found: Array = np.exp(-math.exp(W["A_log"][head]) * np.log(1 + np.exp(inside)))
+    rate = math.exp(W["A_log"][head])
+    log = -5 * sigmoid(rate * inside) if safe else -rate * np.log(1 + np.exp(inside))
+    found: Array = np.exp(log)
     return found
 
 
@@ -116,6 +120,20 @@ def normed(name: str, o: Array, x: Array, W: Arrays, own: slice) -> Array:
 @each_case
 def test_delta_rules_equal_the_papers(name: str, sizes: Sizes, core: bool) -> None:
     equals_the_paper(name + "+core" * core, sizes, paper(name, core), ROUNDING, beyond=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("deltanet", "negative"),
+        ("gated-deltanet", "core+negative"),
+        ("kda", "safe-gate"),
+        ("kda", "negative+safe-gate"),
+    ],
+)
+def test_degrees_up_to_two_and_bounded_decays_are_those_of_layers(name: str, options: str) -> None:
+    layer = paper(name, "core" in options, "negative" in options, "safe" in options)
+    equals_the_paper(f"{name}+{options}", SIZES[name][0], layer, ROUNDING, beyond=0)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -190,6 +208,25 @@ def test_one_token_takes_what_the_recurrence_prints(name: str, given: dict[str, 
     assert Counter(core) == cells + around(name, d, n, g, K, V)
     layer = operations(name, sizes, phase="inference", convention="scale=mul")
     assert Counter(layer) == Counter(core) + outside(name, d, n, g, K, V, k)
+
+
+@each_name
+def test_a_degree_up_to_two_takes_a_product_more(name: str) -> None:
+    sizes = SIZES[name][0]
+    plain, twice = (operations(each, sizes) for each in (name, f"{name}+negative"))
+    more = {each: twice[each] - plain[each] for each in plain if twice[each] != plain[each]}
+    assert more == {"mul": sizes["l"] * sizes["n"]}
+
+
+def test_a_bounded_decay_takes_a_sigmoid_for_a_softplus() -> None:
+    """Of each channel 5 operations: times exp(A_log), exp, add, div, times -5; and 4: exp, add,
+    log, times -exp(A_log)."""
+    sizes = {"d": 6, "n": 2, "k": 3, "l": 9, "t": 7}
+    plain, safe = (
+        Counter(operations(each, sizes, phase="inference")) for each in ("kda", "kda+safe-gate")
+    )
+    assert safe - plain == Counter(mul=6, div=6)
+    assert plain - safe == Counter(log=6)
 
 
 def test_one_head_of_gated_deltanet_takes_7_K_V_and_K() -> None:

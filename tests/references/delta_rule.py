@@ -1,5 +1,7 @@
 """How does a test load our weights into the shipped layers and operators of the delta rules?
 
+A layer of transformers reads all rows but three in chunks, then three one by one with its cache,
+which holds our state, but k columns of a convolution where k-1 are read.
 Their code casts to float32. While it runs, its name `torch` has float64 under the names float and
 float32, and `Tensor.float` gives float64.
 """
@@ -8,13 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
+from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
+import costmodel as cm
 from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
 from tests.references.packages import Weights
 
@@ -40,6 +43,31 @@ def in_double(space: dict[str, Any], call: Callable[[Tensor], Any]) -> Callable[
     return called
 
 
+def then_three(theirs: Any, config: Any, each: Comparison) -> Callable[[Tensor], Tensor]:
+    """Their layer over all rows but three, then row by row with its cache."""
+    cached = import_module("transformers").DynamicCache
+
+    def read(x: Tensor) -> Any:
+        cache, before = cached(config=config), x.shape[1] - 3
+        found = [theirs(x[:, :before], cache_params=cache)]
+        found += [theirs(row, cache_params=cache) for row in x[:, before:].unsqueeze(2).unbind(1)]
+        (layer, _), k = cache.layers, each.sizes["k"]
+        columns, S = (kept[0].numel() for kept in (layer.conv_states, layer.recurrent_states))
+        derived = cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=x.shape[1])
+        assert S + columns // k * (k - 1) == len(x) * derived
+        return torch.cat(found, 1)
+
+    own = vars(sys.modules[type(theirs).__module__])
+    return in_double(vars(import_module("transformers.cache_utils")), in_double(own, read))
+
+
+def configuration(name: str, prefix: str, **given: Any) -> Any:
+    """The configuration of a model of transformers whose first layer is of this kind."""
+    of = getattr(import_module(f"transformers.models.{name}.configuration_{name}"), prefix)
+    types = ["linear_attention", "full_attention"]
+    return of(num_hidden_layers=2, layer_types=types, hidden_act="silu", **given)
+
+
 def taps(ours: Weights) -> Tensor:
     """The taps of queries, keys and values as the weight of a convolution of torch."""
     return torch.cat([ours[f"w_{name}"] for name in "QKV"], 1).flip(0).t().unsqueeze(1)
@@ -54,14 +82,12 @@ KIMI = "transformers.models.kimi_linear.modeling_kimi_linear.KimiLinearDeltaAtte
 def qwen(of: Any, ours: Weights, each: Comparison) -> Any:
     """The whole layer, in chunks of 64 tokens; the maps of a head of keys lie side by side."""
     d, n, g, K, V, k = (each.sizes[letter] for letter in "dngKVk")
-    theirs = of(
-        SimpleNamespace(
-            hidden_size=d, linear_num_value_heads=n, linear_num_key_heads=g, linear_key_head_dim=K,
-            linear_value_head_dim=V, linear_conv_kernel_dim=k, hidden_act="silu",
-            rms_norm_eps=1e-6, layer_types=["linear_attention"],
-        ),
-        0,
-    ).double()  # fmt: skip
+    config = configuration(
+        "qwen3_next", "Qwen3NextConfig", hidden_size=d, linear_num_value_heads=n,
+        linear_num_key_heads=g, linear_key_head_dim=K, linear_value_head_dim=V,
+        linear_conv_kernel_dim=k, rms_norm_eps=1e-6,
+    )  # fmt: skip
+    theirs = of(config, 0).double()
 
     def by_key(*names: str) -> Tensor:
         parts = [ours[name].reshape(d, g, -1) for name in names]
@@ -76,7 +102,68 @@ def qwen(of: Any, ours: Weights, each: Comparison) -> Any:
         (theirs.A_log, ours["A_log"]),
         (theirs.norm.weight, ours["gain"]),
     )
-    return in_double(vars(sys.modules[of.__module__]), theirs)
+    return then_three(theirs, config, each)
+
+
+OLMO = "transformers.models.olmo_hybrid.modeling_olmo_hybrid.OlmoHybridGatedDeltaNet"
+
+
+@compared("gated-deltanet+negative", "transformers", OLMO, l=7, d=5, n=4, g=4, K=3, V=2, k=4)
+@compared("gated-deltanet+negative", "transformers", OLMO, l=70, d=4, n=3, g=3, K=2, V=5, k=2)
+def olmo(of: Any, ours: Weights, each: Comparison) -> Any:
+    """The whole layer; its norm adds 1e-5, ours and Qwen3-Next's 1e-6."""
+    d, n, g, K, V, k = (each.sizes[letter] for letter in "dngKVk")
+    config = configuration(
+        "olmo_hybrid", "OlmoHybridConfig", hidden_size=d, linear_num_value_heads=n,
+        linear_num_key_heads=g, linear_key_head_dim=K, linear_value_head_dim=V,
+        linear_conv_kernel_dim=k, linear_allow_neg_eigval=True,
+    )  # fmt: skip
+    theirs = of(config, 0).double()
+    for layer, name in (
+        (theirs.q_proj, "W_Q"), (theirs.k_proj, "W_K"), (theirs.v_proj, "W_V"),
+        (theirs.a_proj, "W_a"), (theirs.b_proj, "W_b"), (theirs.g_proj, "W_z"),
+        (theirs.o_proj, "W_out"),
+    ):  # fmt: skip
+        linear(layer, ours[name])
+    theirs.o_norm.variance_epsilon = 1e-6
+    fill(
+        (theirs.conv1d.weight, taps(ours)),
+        (theirs.dt_bias, ours["dt"]),
+        (theirs.A_log, ours["A_log"]),
+        (theirs.o_norm.weight, ours["gain"]),
+    )
+    return then_three(theirs, config, each)
+
+
+BAILING = "transformers.models.bailing_hybrid.modeling_bailing_hybrid.BailingHybridDeltaAttention"
+
+
+@compared("kda+safe-gate", "transformers", BAILING, l=7, d=6, n=2, k=4)
+@compared("kda+safe-gate", "transformers", BAILING, l=70, d=6, n=3, k=2)
+def bailing(of: Any, ours: Weights, each: Comparison) -> Any:
+    """The whole layer; their maps to decays and to the gate have one matrix, ours the product of
+    two."""
+    d, n, k = (each.sizes[letter] for letter in "dnk")
+    config = configuration(
+        "bailing_hybrid", "BailingHybridConfig", hidden_size=d, linear_num_heads=n,
+        linear_head_dim=d // n, linear_conv_kernel_dim=k, rms_norm_eps=1e-5, kda_safe_gate=True,
+        kda_lower_bound=-5.0,
+    )  # fmt: skip
+    theirs = of(config, 0).double()
+    gate = theirs.forget_gate
+    for layer, weight in (
+        (theirs.q_proj, ours["W_Q"]), (theirs.k_proj, ours["W_K"]), (theirs.v_proj, ours["W_V"]),
+        (theirs.b_proj, ours["W_b"]), (theirs.g_proj, ours["W_G"] @ ours["U_G"]),
+        (gate.f_proj, ours["W_F"] @ ours["U_F"]), (theirs.o_proj, ours["W_out"]),
+    ):  # fmt: skip
+        linear(layer, weight)
+    fill(
+        (theirs.conv1d.weight, taps(ours)),
+        (gate.dt_bias, ours["dt"]),
+        (gate.A_log, ours["A_log"]),
+        (theirs.o_norm.weight, ours["gain"]),
+    )
+    return then_three(theirs, config, each)
 
 
 @compared("kda", "transformers", KIMI, l=7, d=6, n=2, k=4)
@@ -84,13 +171,11 @@ def qwen(of: Any, ours: Weights, each: Comparison) -> Any:
 def kimi(of: Any, ours: Weights, each: Comparison) -> Any:
     """The whole layer, in chunks of 64 tokens."""
     d, n, k = (each.sizes[letter] for letter in "dnk")
-    theirs = of(
-        SimpleNamespace(
-            hidden_size=d, linear_num_heads=n, linear_head_dim=d // n, linear_conv_kernel_dim=k,
-            hidden_act="silu", rms_norm_eps=1e-5, layer_types=["linear_attention"],
-        ),
-        0,
-    ).double()  # fmt: skip
+    config = configuration(
+        "kimi_linear", "KimiLinearConfig", hidden_size=d, linear_num_heads=n,
+        linear_head_dim=d // n, linear_conv_kernel_dim=k, rms_norm_eps=1e-5,
+    )  # fmt: skip
+    theirs = of(config, 0).double()
     gate = theirs.forget_gate
     for layer, name in (
         (theirs.q_proj, "W_Q"), (theirs.k_proj, "W_K"), (theirs.v_proj, "W_V"),
@@ -104,7 +189,7 @@ def kimi(of: Any, ours: Weights, each: Comparison) -> Any:
         (gate.A_log, ours["A_log"].view(1, 1, n, 1)),
         (theirs.o_norm.weight, ours["gain"]),
     )
-    return in_double(vars(sys.modules[of.__module__]), theirs)
+    return then_three(theirs, config, each)
 
 
 def rows(x: Tensor, ours: Weights, n: int, g: int) -> tuple[Tensor, ...]:
