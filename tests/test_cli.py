@@ -83,6 +83,7 @@ CASES = {
     "--format json",
     "match.csv": "match self-attention+grouped --to self-attention --by state_bytes --vary g "
     "--dtype bf16 --format csv",
+    "crossover-map.txt": "crossover self-attention linear-attention she --over l,d",
     "crossover-symbolic.txt": "crossover linear-attention self-attention --phase inference "
     "--symbolic",
     "crossover-symbolic.tex": "crossover simple --form all --symbolic --format latex --symbols l=N",

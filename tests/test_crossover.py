@@ -161,6 +161,10 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         "self-attention he --by path": "is no number",
         "self-attention he --by state --phase training": "exists in inference only",
         "self-attention he --by total --dtype bf16": "does not depend on element types",
+        "self-attention he --over l,d,n": "expected the letters of two sizes",
+        "self-attention he --over ,d": "expected the letters of two sizes",
+        "self-attention he --over length": "expected the letter of one size",
+        "fastfood-rks he --over l,n --d 96": "no power of two fits as n",
         "self-attention he --over w": "size w is a size of none of these mixers",
         "self-attention he --over t": "t is for --phase inference",
         "self-attention he --w 3": "size w is a size of none of these mixers",
@@ -187,6 +191,24 @@ def test_the_sizes_that_fit_are_named(capsys: pytest.CaptureFixture[str]) -> Non
     assert "values of d that fit: the multiples of 8" in out
     _, out, _ = run("self-attention he --d 96 --over n", capsys)
     assert "values of n that fit: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96" in out
+
+
+def test_a_map_has_exact_ranges_at_each_step_of_the_second_size(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mixers = ("self-attention", "linear-attention", "she")
+    _, out, _ = run(f"{' '.join(mixers)} --over l,d --format csv", capsys)
+    rows = [row.split(",") for row in out.splitlines()[1:]]
+    assert [*dict.fromkeys(int(row[3]) for row in rows)] == [2**k for k in range(3, 13)]
+    for row in rows:
+        d, first, last, least = int(row[3]), int(row[5]), int(row[6]), row[8]
+        for l in {first, last} - {LARGEST}:
+            totals = {m: cm.count(cm.mixer(m)).at(l=l, d=d, n=8).total for m in mixers}
+            assert least == " = ".join(m for m in mixers if totals[m] == min(totals.values()))
+    _, out, _ = run(f"{' '.join(mixers)} --over l,d --d 64,128", capsys)
+    assert [line.split()[0] for line in out.splitlines() if line[:4].strip().isdecimal()] == [
+        "64", "128",
+    ]  # fmt: skip
 
 
 def test_json_and_csv_have_every_range(capsys: pytest.CaptureFixture[str]) -> None:

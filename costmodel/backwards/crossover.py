@@ -45,7 +45,7 @@ from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity, ranges
-from costmodel.symbolic.sizes import LARGEST, in_order
+from costmodel.symbolic.sizes import LARGEST, in_order, is_letter
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ class Crossover:
         for k, name in enumerate(self.names):
             if name in self.names[:k]:
                 raise TableError(f"{name} is given twice, and does not differ from itself")
+        if not is_letter(self.over):
+            raise SizeError(f"expected the letter of one size to solve for, got '{self.over}'")
         if self.over in self.given:
             raise SizeError(
                 f"size {self.over} is the one that is solved for: leave out --{self.over}, or "
@@ -400,6 +402,18 @@ def crossover(
     forms = tuple(one for typed in mixers for one in _forms(typed, form, chosen, found))
     over = over or ("t" if chosen == "inference" else "l")
     return Crossover(forms, figure, over, given, dtypes)
+
+
+def steps(found: Crossover) -> tuple[int, ...]:
+    """The powers of two up to 4,096 among the sizes that fit, the steps of a map.
+
+    Raises:
+        SizeError: none of them fits.
+    """
+    powers = tuple(2**k for k in range(13) if 2**k in found.domain)
+    if not powers:
+        raise SizeError(f"no power of two fits as {found.over}: give values, as --{found.over} 3,6")
+    return powers
 
 
 def figure_named(word: str) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,10 @@ from costmodel.commands.options import (
     typeset,
 )
 from costmodel.report.formats import SCREEN, formats
+from costmodel.symbolic.sizes import is_letter
+
+if TYPE_CHECKING:
+    from costmodel.backwards.crossover import Crossover
 
 
 @sized
@@ -48,7 +52,8 @@ def crossover(
         typer.Option(
             "--over",
             metavar="X",
-            help="The size: t for one new token, else l, unless named; or X,Y for a map.",
+            help="The size: t for one new token, else l, unless named; X,Y makes a map, a row for "
+            "each value of Y.",
         ),
     ] = None,
     phase: OnePhase = None,
@@ -75,7 +80,7 @@ def crossover(
     caption: Caption = "",
 ) -> None:
     """From which size on one mixer is cheaper than another: every break-even, proven."""
-    from costmodel.backwards.crossover import crossover as asked, figure_named
+    from costmodel.backwards.crossover import crossover as asked, figure_named, steps
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.program.conventions import convention as read_convention
     from costmodel.program.phases import phase_name
@@ -84,14 +89,18 @@ def crossover(
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
-    given = given_sizes(sizes)
+    given = {**given_sizes(sizes)}
     wanted = phase_name(phase or figure_named(by).phases[0])
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
-    found = [
-        asked(
+    along, comma, across = (over or "").partition(",")
+    if comma and not (is_letter(along) and is_letter(across) and along != across):
+        raise UsageError(f"--over {over}: expected the letters of two sizes, such as l,d")
+
+    def at(letter: str | None, **values: Any) -> Crossover:
+        return asked(
             *mixers,
             by=by,
-            over=over,
+            over=letter,
             phase=wanted,
             form=form,
             convention=counting,
@@ -99,10 +108,14 @@ def crossover(
             cache_dtype=cache_dtype,
             state_dtype=state_dtype,
             weight_dtype=weight_dtype,
-            **dict(zip(given, values, strict=True)),
+            **values,
         )
-        for values in product(*((x,) if isinstance(x, str) else x for x in given.values()))
-    ]
+
+    if across and across not in given:
+        first = {x: values if isinstance(values, str) else values[0] for x, values in given.items()}
+        given[across] = steps(at(across, **{x: y for x, y in first.items() if x != along}))
+    rows = product(*((x,) if isinstance(x, str) else x for x in given.values()))
+    found = [at(along or None, **dict(zip(given, values, strict=True))) for values in rows]
     names = symbol_names(symbols, [form.mixer for form in found[0].forms])
     checked_label(label)
     if symbolic and len(found) > 1:

@@ -588,11 +588,16 @@ def _monomial_product(m1: Monomial, m2: Monomial) -> Monomial:
     return tuple(sorted((a, p) for a, p in powers.items() if p))
 
 
+class Values(dict[str, int]):
+    """Sizes, and what functions of them are at these sizes, once each is computed."""
+
+
 def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
-    """The value of an atom at sizes; SizeError for a missing size, ValueError for a function that
-    is not defined there."""
     if isinstance(atom, Fn):
-        return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))
+        if type(sizes) is not Values:
+            return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))
+        if atom not in sizes:
+            sizes[atom] = FUNCTIONS[atom.function](*(part.at(sizes) for part in atom.args))
     try:
         return sizes[atom]
     except KeyError:

@@ -36,9 +36,12 @@ from costmodel.symbolic.sizes import LETTERS
 FEW, MANY = 6, 40
 """More ranges than FEW are shown as a table, and of more than MANY the first ones alone."""
 
+LISTED = 3
+"""The most ranges in a cell of a map."""
+
 
 def document(found: Sequence[Crossover], given: Given) -> Document:
-    """One sentence and the break-evens for one combination of sizes; a row a range for several."""
+    """One sentence and the break-evens for one combination of sizes; for several a map."""
     one = found[0]
     forms = [(form.mixer, form.form) for form in one.forms]
     return Document(
@@ -104,7 +107,10 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
     few = not others and len(one.ranges) <= FEW
     if few:
         yield Paragraph((f"By {one.figure.name}, ", *_words(one), "."))
-    table = _both_sides(one) if few and len(one.ranges) > 1 else _ranges(found)
+    if others:
+        table = _map(found)
+    else:
+        table = _both_sides(one) if few and len(one.ranges) > 1 else _ranges(one)
     notes = dict.fromkeys(note for each in found for note in _notes(each))
     yield replace(table, notes=(*table.notes, *map(Note, notes)))
 
@@ -117,17 +123,19 @@ def _words(one: Crossover) -> Line:
     if len(one.ranges) == 1:
         return (f"{one.ranges[0].least[0]} is {compared} at every ", letter(one.over))
     places: dict[tuple[str, ...], list[Line]] = {}
-    for stretch in sorted(one.ranges, key=lambda each: len(each.least) == len(one.names)):
+    for stretch in one.ranges:
         places.setdefault(stretch.least, []).append(_place(one, stretch))
+    equal = places.pop(one.names, [])
     clauses: list[Line] = []
     for least, where in places.items():
-        who = " and ".join(least)
-        if len(least) == len(one.names):
-            who = "they are equal"
-        elif not clauses:
-            who += f" {'is' if len(least) == 1 else 'are'} {compared}"
-        clauses.append((f"{who} ", *listed(where, " and " if len(where) < 3 else ", ")))
-    return listed(clauses, ", " if all(len(where) == 1 for where in places.values()) else "; ")
+        verb = "" if clauses else f" {'is' if len(least) == 1 else 'are'} {compared}"
+        clauses.append((f"{' and '.join(least)}{verb} ", *_and(where)))
+    said = listed(clauses, ", " if all(len(where) == 1 for where in places.values()) else "; ")
+    return (*said, "; they are equal ", *_and(equal)) if equal else said
+
+
+def _and(where: Sequence[Line]) -> Line:
+    return listed(where, " and " if len(where) < 3 else ", ")
 
 
 def _place(one: Crossover, stretch: Stretch) -> Line:
@@ -161,26 +169,38 @@ def _varying(found: Sequence[Crossover]) -> tuple[str, ...]:
     return tuple(x for x in found[0].given if len({each.given[x] for each in found}) > 1)
 
 
-def _ranges(found: Sequence[Crossover]) -> Table:
-    """A row for each range of each combination of sizes."""
-    one, varying = found[0], _varying(found)
+def _ranges(one: Crossover) -> Table:
+    """A row for each range."""
     columns = (
-        *(Column(x, letter(x), names=True) for x in varying),
         Column(one.over, letter(one.over), names=True),
         Column("least", f"least {one.figure.name}", numeric=False),
     )
-    rows: list[Row] = []
+    rows = [(_range(one, stretch), " = ".join(stretch.least)) for stretch in one.ranges[:MANY]]
     notes = []
+    if len(one.ranges) > MANY:
+        shown = f"{len(one.ranges):,} ranges, of which the first {MANY} are shown"
+        notes.append(Note((f"{shown}: CSV and JSON have all",)))
+    return Table(_title(one), columns, tuple(rows), tuple(notes))
+
+
+def _map(found: Sequence[Crossover]) -> Table:
+    """A row for each combination of sizes, a column for each candidate: where it has the least."""
+    one, varying = found[0], _varying(found)
+    columns = (
+        *(Column(x, letter(x), names=True) for x in varying),
+        *(Column(name, name, numeric=False, wide=True) for name in one.names),
+    )
+    rows: list[Row] = []
     for each in found:
-        for stretch in each.ranges[:MANY]:
-            sizes = (each.given[x] for x in varying)
-            rows.append((*sizes, _range(each, stretch), " = ".join(stretch.least)))
-        if len(each.ranges) > MANY:
-            notes.append(
-                f"{len(each.ranges):,} ranges, of which the first {MANY} are shown: CSV and JSON "
-                "have all"
-            )
-    return Table(_title(one), columns, tuple(rows), tuple(Note((n,)) for n in dict.fromkeys(notes)))
+        cells = []
+        for name in one.names:
+            own = [stretch for stretch in each.ranges if name in stretch.least]
+            said = [_range(each, x) + " (equal)" * (len(x.least) > 1) for x in own[:LISTED]]
+            more = [f"{len(own) - LISTED:,} more ranges"] if len(own) > LISTED else []
+            cells.append("; ".join((*said, *more)))
+        rows.append((*(each.given[x] for x in varying), *cells))
+    at = Note(("the ranges of ", letter(one.over), " in which each has the least"))
+    return Table(_title(one), columns, tuple(rows), (at,))
 
 
 def _both_sides(one: Crossover) -> Table:

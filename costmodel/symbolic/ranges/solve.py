@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from costmodel.errors import Unsupported
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Number, Poly
+from costmodel.symbolic.polynomial import Number, Poly, Values
 from costmodel.symbolic.ranges.cells import Cell, Cells
 from costmodel.symbolic.sizes import LARGEST
 
@@ -48,6 +48,7 @@ class Quantity:
 
     def at(self, sizes: Mapping[str, int]) -> Number:
         """The exact value at integer sizes."""
+        sizes = Values(sizes)  # the terms share functions
         most = max(term.rational(sizes) for term in self.terms)
         if self.below is None:
             return most
