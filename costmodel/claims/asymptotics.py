@@ -3,7 +3,8 @@
 A claim agrees if its terms and the leading terms of the derived count dominate each other however
 the sizes grow. If terms are missing, the claim may agree in a limit: as some sizes outgrow others
 (l >> d), or, if the claim names only some sizes, while the others stay fixed. If the claim gives
-every size, the note states the count as a multiple of the formula in O(...).
+every size, the note states the count as a multiple of the formula in O(...). A growth is a product
+of powers of sizes and of logarithms without its coefficient: 3*d*l**2 has the growth d*l**2.
 """
 
 from __future__ import annotations
@@ -85,7 +86,13 @@ class OrderClaim(Related):
         return replace(super().choices(), operations=False, total=False, growing=True)
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check the O(...) against the leading terms of the derived count."""
+        """Compare the O(...) with the leading terms of the derived count for long sequences; with
+        the relation `<`, check that the count grows more slowly. The finding is `in_limit` if the
+        terms agree only in a limit, or while the sizes that the claim does not name stay fixed.
+
+        Raises:
+            Unanswered: a growth is not derived.
+        """
         (answer,) = self.answers(interpretation)
         guards, long = long_case(answer.exact, self.growing)
         named = self.mixer and not self.model
@@ -122,8 +129,9 @@ class OrderClaim(Related):
         return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
 
     def _multipliers(self, answer: Answer) -> Iterator[str]:
-        """For each full set of sizes in the claim, the count as a multiple of the formula in
-        O(...), in words; nothing for networks, nor for a formula with a logarithm or root."""
+        """The count as a multiple of the formula in O(...), in words, for each combination of the
+        claim's sizes that gives every size a value. Nothing for networks, for a formula with a
+        logarithm or root, and where the formula is 0."""
         (printed,) = self.formulas
         if self.model or not self.sizes or _as_poly(printed.tree) is None:
             return
@@ -161,8 +169,8 @@ class GrowthComparison:
         return not more and bool(undominated(self.claimed, self.derived, sizes))
 
     def limits(self) -> list[tuple[Growth, Growth]] | None:
-        """The growths that only one side has, each with a shared growth beside which it vanishes in
-        one common limit; None if there is no such limit."""
+        """Pairs (growth of one side alone, growth of both sides): in one common limit each first
+        growth vanishes beside the second; None if there is no such limit."""
         missing = undominated(self.derived, self.claimed, self.sizes)
         extra = undominated(self.claimed, self.derived, self.sizes)
         shared = [
@@ -176,7 +184,8 @@ class GrowthComparison:
         return dominates(one, other, self.sizes) and dominates(other, one, self.sizes)
 
     def fixed_sizes(self) -> frozenset[str]:
-        """The sizes that the claim does not name, if the claim agrees while they stay fixed."""
+        """The sizes that the claim does not name, if the claim agrees while these sizes stay fixed;
+        else the empty set."""
         others = self.not_named()
         return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
 
@@ -194,8 +203,11 @@ class GrowthComparison:
 
 
 def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:
-    """The limit in which the growths of `limits` vanish, and the condition on the sizes under which
-    the derived terms with these growths are less than the remaining terms."""
+    """The limit in words: `for l >> d, where d**2 vanishes beside d*l; d**2 < d*l iff d < l`.
+
+    The condition behind the semicolon compares the derived terms of the two kinds of growths; it is
+    left out if a kind has no terms, a coefficient is negative, or no sizes satisfy it.
+    """
     quotients = [away / stays for away, stays in limits]
     conditions = dict.fromkeys(f"{q.below} >> {q.above}" for q in quotients)
     vanish = [f"{away} vanishes beside {stays}" for away, stays in limits]
@@ -248,6 +260,11 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
 
 
 def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The leading growths of a syntax tree; a number, 0 too, has the growth 1.
+
+    Raises:
+        NoGrowth: as in `printed_growths`, and for a sum over an index.
+    """
     plain = _as_poly(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)
@@ -268,6 +285,8 @@ def _as_poly(node: Tree) -> Poly | None:
 
 
 def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth]:
+    """The growths of a sum, product, quotient or power; NoGrowth for a difference, a division by
+    several growths, or an exponent that is no positive number."""
     if node.op == "**":
         return _growths_of_power(_growths_of_node(node.left, sizes), node.right)
     left, right = _growths_of_node(node.left, sizes), _growths_of_node(node.right, sizes)
@@ -292,7 +311,12 @@ def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
 def _growths_of_call(
     name: str, inside: Sequence[Sequence[Growth]], sizes: Assumptions
 ) -> list[Growth]:
-    """The growths of a function, from those of its arguments."""
+    """The growths of a function from the growths of its arguments, `inside`: sqrt halves powers, a
+    logarithm keeps its base, rounding and Max keep the growths of all arguments.
+
+    Raises:
+        NoGrowth: any other function, or a logarithm whose base has several growths.
+    """
     (first, *others) = inside
     if name == "sqrt":
         return [one ** Fraction(1, 2) for one in first]

@@ -35,7 +35,7 @@ from costmodel.symbolic.sizes import LETTERS, checked, is_letter
 ABOUT = "mixer or model"
 
 MOST_SIZES, EACH_SIZES = 10_000, 100
-"""The most combinations of sizes of a claim; the units of effort that one combination takes."""
+"""The most combinations of sizes of a claim; the units of `symbolic.effort` for one combination."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,8 @@ class Claim(ABC):
 
     @property
     def words(self) -> str:
-        """The claim in one line: its formula or path if it has one, else its words."""
+        """The claim in one line: the gloss, else the original wording; a kind with a formula or a
+        path returns the formula or the path instead."""
         return self.gloss or self.claimed
 
     @property
@@ -146,14 +147,18 @@ class Claim(ABC):
         return bool(given or (key in (ABOUT, "sizes") and self.model))
 
     def chosen_sizes(self) -> Iterator[dict[str, int]]:
-        """The sizes at which the claim is checked: all combinations of the listed values."""
+        """The sizes at which the claim is checked: all combinations of the listed values.
+
+        Raises:
+            ValueError: an empty list, more than `MOST_SIZES` combinations, or an impossible size.
+        """
         values = [v if isinstance(v, list) else [v] for v in self.sizes.values()]
         if not all(values):
             raise ValueError("a list of sizes holds at least one value")
         if (number := prod(map(len, values))) > MOST_SIZES:
             most = f"a claim gives at most {MOST_SIZES:,}"
             raise ValueError(f"{number:,} combinations of sizes: {most}")
-        own = [*filter(is_letter, self.sizes)]  # of the mixer: `_check_letters`
+        own = [*filter(is_letter, self.sizes)]  # any letter: `_check_letters` refuses foreign ones
         for chosen in product(*values):
             spend(EACH_SIZES)
             yield checked(dict(zip(self.sizes, chosen, strict=True)), own)
@@ -178,7 +183,8 @@ class Claim(ABC):
             raise PublishedError(f"claim {self.id}: {reason}") from None
 
     def unchecked_finding(self) -> Finding:
-        """The finding for a claim that is not checked: the reason, and what stands beside."""
+        """The finding for a claim that is not checked: the reason, and the derived value of the
+        quantity `beside` if the claim names one."""
         if not self.beside:
             return Finding(False, "", {}, self.left_open)
         words = f"for comparison, {self.beside} under {','.join(self.convention)}"
@@ -190,7 +196,8 @@ class Claim(ABC):
         return Finding(False, found.derived, {}, join_notes(self.left_open, shown, found.note))
 
     def sizes_left_open(self) -> Sequence[str]:
-        """The sizes that the answer depends on, for a claim that is meant at sizes of its own."""
+        """The sizes that the answer depends on and that the claim does not name. `published.check`
+        tries such a claim again at their default values; () means: do not try again."""
         return ()
 
     def answers(self, interpretation: Interpretation) -> tuple[Answer, ...]:
@@ -211,9 +218,13 @@ class Claim(ABC):
         return derive_network(model, mixer, self.quantity, interpretation, given, left_open)
 
     def _check_letters(self) -> None:
-        """Raise ValueError for a letter in a formula that is a size neither of the mixer nor of
-        the mixer with one more option, and for a size of which no mixer of the claim has the
-        letter, unless mixers share the letter."""
+        """Check the letters of a claim about mixers.
+
+        Raises:
+            ValueError: a key of `sizes` that is none of `LETTERS` and no size of a mixer that the
+                claim compares; a letter in a formula that is a size neither of the mixer nor of
+                the mixer with one more option.
+        """
         brought = self.sizes.keys() - LETTERS.keys()
         found = frozenset[str]().union(*(mixer_of(name).open_sizes for _, name in self.subjects))
         refuse_letters(brought, found, self.mixer)
@@ -224,11 +235,13 @@ class Claim(ABC):
                 refuse_letters(named, mixer.open_sizes, self.mixer)
 
     def compared(self, interpretation: Interpretation) -> object:
-        """What decides the check: many interpretations have the same answers."""
+        """A key of the check's outcome: interpretations with equal keys have the same finding, so
+        that the claim is checked once for all of them."""
         return interpretation.phase, self.answers(interpretation)
 
     def choices(self) -> LeftOpen:
-        """The choices that the claim leaves open, and in which other interpretations may differ."""
+        """The choices that the claim leaves open, in which other interpretations may differ; none
+        for a kind that is not `counted` and for a quantity that is no figure of mixers."""
         asked = CLAIMED.get(self.quantity) if self.counted else None
         if asked is None:
             return LeftOpen(conventions=False)

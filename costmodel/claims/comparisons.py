@@ -54,9 +54,11 @@ class FormulaClaim(Claim):
             parse(self.reconstruction)
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check that the formula, and the simplification behind it, equal the derived count."""
+        """Check that the formula, and the simplification behind it, equal the derived count at each
+        combination of the claim's sizes; the first disagreement is the finding."""
         (answer,) = self.answers(interpretation)
         found = None
+        # `self.formulas` is shorter for a claim without a simplification
         named = zip(("the expression", "its simplification"), self.formulas, strict=False)
         for what, formula in named:
             for sizes in self.chosen_sizes():
@@ -76,13 +78,15 @@ class FormulaClaim(Claim):
         return Finding(True, answer.text, {}, found.text if found else "", compared=found)
 
     def fits(self, given: Sizes, sizes: Sizes) -> bool:
-        """Whether sizes and `given` fit the claim's mixer; always true of networks."""
+        """Whether the claim's mixer exists at `given` and `sizes`, with some values of its other
+        sizes; True for a claim about a network or about no mixer."""
         if not self.mixer or self.model:
             return True
         return completed(mixer_of(self.mixer), {**given, **sizes}) is not None
 
     def unchecked_finding(self) -> Finding:
-        """As of other claims, or the check of `reconstruction`."""
+        """The finding for a claim that is not checked. With `reconstruction` and without `beside`,
+        the note says whether the reconstruction equals the derived count, or why not compared."""
         if self.beside or not self.reconstruction:
             return super().unchecked_finding()
         try:
@@ -96,10 +100,11 @@ class FormulaClaim(Claim):
         return Finding(False, ours.derived, ours.counterexample, note)
 
     def sizes_left_open(self) -> Sequence[str]:
-        """The sizes that the answer depends on and that a formula other than 0 does not name."""
+        """The sizes that the answer depends on and that the claim does not name; () for a network,
+        and for the claim that a quantity is 0, which must hold at all sizes."""
         if self.model:
             return ()
-        with suppress(FormulaError):  # a quotient by 0 is no 0
+        with suppress(FormulaError):  # a formula that divides by 0 does not claim the number 0
             if not self.letters and not parse(self.formula).at({}):
                 return ()
         (answer,) = self.answers(self.interpretation)
@@ -173,7 +178,8 @@ class PathClaim(Claim):
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         """Check the steps. At given sizes the printed path may be the path shown at these sizes, or
-        the path for long sequences if equally long."""
+        the path for long sequences if equally long. The counterexample is `step`: the number of the
+        first step that differs, from 1 on."""
         printed = path_steps(self.steps)
         general = derive(self.mixer, "critical_path", interpretation)
         derived = general.steps
@@ -202,7 +208,8 @@ class RelationClaim(TwoSided):
         return RELATIONS[self.relation](left.at(sizes), right.at(sizes))
 
     def first_failure(self, left: Answer, right: Answer) -> dict[str, int] | None:
-        """The smallest sizes at which the relation does not hold; None if none is found."""
+        """The first of the `SEARCHED` smallest sizes at which the relation does not hold; None if
+        it holds at all of them."""
         searched = islice(points(left.letters | right.letters), SEARCHED)
         return next((s for s in searched if not self.is_true(left, right, s)), None)
 
@@ -230,13 +237,14 @@ class RelationClaim(TwoSided):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderingClaim(RelationClaim):
-    """The relation holds at the sizes of the claim, or at all values of those that it leaves
-    open."""
+    """The relation holds at the sizes of the claim, and at all values of the sizes left open."""
 
     kind: ClassVar[str] = "ordering"
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation")
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Check the relation: by numbers of steps for paths that depend on no size, at all values
+        of the sizes left open (`_at_all`), or at the claim's sizes, where all have values."""
         left, right = self.answers(interpretation)
         if left.steps and not (left.letters | right.letters):
             return self._shorter(len(left.steps), len(right.steps))
@@ -275,8 +283,9 @@ class OrderingClaim(RelationClaim):
         return Finding(True, "; ".join(parts), {}, note)
 
     def _failure(self, left: Answer, right: Answer) -> tuple[Sizes | None, bool]:
-        """The smallest sizes at which the relation fails, and whether it is proven that none are
-        smaller: where a length alone is open, at every length; else among the smallest sizes."""
+        """(sizes, decided): the smallest sizes at which the relation fails, None if none are found;
+        and whether all sizes were decided. They are if only the length is open, l or t; else the
+        `SEARCHED` smallest sizes are tried."""
         (letter, *others) = [*(left.letters | right.letters)] or [""]
         if others or letter not in ("l", "t"):
             return self.first_failure(left, right), False
@@ -293,8 +302,8 @@ class OrderingClaim(RelationClaim):
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdClaim(RelationClaim):
-    """The relation holds at most sizes: those at which it holds are derived. With `start`, the
-    relation holds from exactly this l on, or t of one new token."""
+    """The relation holds at most sizes; the check derives at which. With `start`, the relation
+    holds from exactly this length l on (for one new token, from this t on)."""
 
     kind: ClassVar[str] = "threshold"
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation", "sizes")
@@ -309,6 +318,12 @@ class ThresholdClaim(RelationClaim):
             )
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Derive from which length on the relation holds, for each combination of the other sizes.
+
+        With `start`, the claim holds if all these lengths equal `start`. Without, the claim holds
+        if the relation is true at every size; it is `in_limit` if the relation is true at the
+        claim's sizes and, for each combination, from some length on.
+        """
         left, right = self.answers(interpretation)
         condition = self.where_true(left, right)
         if condition.always and not self.start:
@@ -322,6 +337,7 @@ class ThresholdClaim(RelationClaim):
             where = positive(apart, letter, fixed)
             given = ", ".join(f"{k} = {v}" for k, v in fixed.items())
             lead = f"at {given} " if given else ""
+            # 0: from no length on does the relation hold for good
             starts[lead] = where[-1].first if where and where[-1].last == LARGEST else 0
             notes.append(lead + _ranges_text(letter, where))
         note = "; ".join(dict.fromkeys(notes))
@@ -335,7 +351,8 @@ class ThresholdClaim(RelationClaim):
 
 
 def positive(apart: Exact, letter: str, sizes: Sizes) -> list[Range]:
-    """The ranges of one size, up to 2**40, in which a difference is positive at the other sizes.
+    """The ranges of the size `letter`, up to `LARGEST`, in which a difference is positive; `sizes`
+    gives all other sizes.
 
     Raises:
         Unsupported: the ranges are not derived.
@@ -350,7 +367,8 @@ FEW = 4
 
 
 def _ranges_text(letter: str, found: Sequence[Range]) -> str:
-    """Ranges of a size in words."""
+    """Ranges of a size in words, `for l = 3..5 and from l = 9 on`; if the last range ends below
+    `LARGEST`, `from no l on`."""
     if not found or found[-1].last != LARGEST:
         return f"from no {letter} on"
     *before, last = found
@@ -360,4 +378,5 @@ def _ranges_text(letter: str, found: Sequence[Range]) -> str:
 
 
 def _relation_sign(left: object, right: object) -> str:
+    """The relation that holds between two values: =, > or <."""
     return next(sign for sign in "=><" if RELATIONS[sign](left, right))

@@ -45,8 +45,8 @@ MOST_TRIED = 400
 
 
 def completed(mixer: Mixer, sizes: Sizes) -> dict[str, int] | None:
-    """The sizes, with those in the mixer's braces and with the first values of its other sizes that
-    fit; None if none fit."""
+    """All sizes of a mixer: the given ones, those in the mixer's braces, and for the missing ones
+    the first values that fit, chosen from 1 and the given numbers; None if none fit."""
     values = sorted({1, *sizes.values()})
     sizes = {**sizes, **mixer.given}
     missing = [x for x in dict.fromkeys(("l", *mixer.letters)) if x not in sizes]

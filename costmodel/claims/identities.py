@@ -39,8 +39,8 @@ EFFORT = 200_000
 
 @dataclass(frozen=True)
 class Disagreement:
-    """The smallest sizes at which a formula and an answer differ, with the values of both; where
-    the formula has no value, `claimed` is None and `reason` says why."""
+    """Sizes at which a formula and an answer differ, with the values of both; if the formula has no
+    value there, `claimed` is None and `reason` says why."""
 
     sizes: Mapping[str, int]
     derived: Fraction
@@ -93,7 +93,8 @@ class IdentityCheck:
         return self._words(_where_zero)
 
     def _words(self, words: Callable[[Exact], str]) -> str:
-        """`words` of the difference; "" if there is no difference, or it takes too long."""
+        """The difference of a formula that disagrees, printed by `words`; "" for a formula that
+        agrees, and if the difference is not known or takes too long."""
         try:
             with limited(EFFORT):
                 apart = difference(self.formula, self.answer) if self.disagreement else None
@@ -103,6 +104,7 @@ class IdentityCheck:
 
 
 def _where_zero(apart: Exact) -> str:
+    """The conditions of the cases in which a difference is 0, in words; "" if there are none."""
     equal = (guards for guards, value in apart.chambers() if guards and not value.terms)
     return " or ".join(map(conditions_words, equal))
 
@@ -132,10 +134,14 @@ def _tried(
     *,
     as_many_as_may_be: bool = False,
 ) -> tuple[int, Disagreement | None]:
-    """Compare at the chosen sizes up to the first difference; the number of sizes compared, and it.
+    """Compare at the chosen sizes up to the first difference.
+
+    Returns:
+        The number of sizes compared, and the first difference or None.
 
     Raises:
-        TooMuch: it takes too long; with `as_many_as_may_be` the comparison stops instead.
+        TooMuch: the limit of effort is reached; with `as_many_as_may_be` the comparison then stops
+            and returns the result so far.
     """
     tried = 0
     for sizes in chosen:
@@ -164,7 +170,8 @@ def _is_proven(formula: Formula, answer: Answer) -> bool:
 def disagreement_at(
     formula: Formula, answer: Answer, sizes: Mapping[str, int]
 ) -> Disagreement | None:
-    """The values of formula and answer at some sizes, if they differ; else None."""
+    """The values of formula and answer at some sizes if they differ or the formula has no value
+    there (a division by 0); else None."""
     derived = answer.at(sizes)
     try:
         claimed = formula.at(sizes)
@@ -174,7 +181,8 @@ def disagreement_at(
 
 
 def difference(formula: Formula, answer: Answer) -> Exact | None:
-    """Derived minus claimed, split into cases without maxima; None if it is no polynomial."""
+    """Derived minus claimed, split into cases without maxima; None if a side is no polynomial in
+    some case, the answer has no formula, or there are more than `MOST_CASES` cases."""
     try:
         return _without_extrema(answer.exact) - _without_extrema(formula.exact())
     except (NotPolynomial, Unanswered, _TooManyCases):
@@ -194,7 +202,8 @@ def _is_zero(apart: Exact) -> bool:
 
 
 def _at_equalities(guards: Constraints, value: Poly) -> Poly:
-    """The value after substituting sizes that the guards fix: l = w if l - w >= 0, w - l >= 0."""
+    """The value after substituting sizes that the guards (polynomials >= 0) fix: the guards l - w
+    and w - l together mean l = w, so that w replaces l or l replaces w."""
     for guard in by_text(guards):
         pinned = sorted(x for x in guard.atoms if abs(guard.terms.get(((x, 1),), 0)) == 1)
         if -guard in guards and pinned and guard.atoms == guard.letters:
@@ -221,6 +230,8 @@ def _without_extrema(value: Exact) -> Exact:
         for k, chosen in enumerate(atom.args):
             sign = 1 if atom.function == "Max" else -1
             others = [x for j, x in enumerate(atom.args) if j != k]
+            # sizes are integers: on a tie the first argument is chosen, the ones before it are
+            # smaller by 1 or more, so that the cases do not overlap
             ties = [int(j < k) for j in range(len(atom.args)) if j != k]
             more = [_whole((chosen - x) * sign) for x in others]
             best = {apart - tie for apart, tie in zip(more, ties, strict=True)}
@@ -233,7 +244,7 @@ def _without_extrema(value: Exact) -> Exact:
 
 
 def _whole(poly: Poly) -> Poly:
-    """The polynomial times the least number that leaves no fraction in it."""
+    """The polynomial times the least common multiple of its denominators."""
     return poly * lcm(*(Fraction(number).denominator for number in poly.terms.values()))
 
 
@@ -252,7 +263,7 @@ def _with_chosen(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
 
 
 def _extrema(poly: Poly) -> list[Fn]:
-    """The innermost `Max` and `Min` in a polynomial."""
+    """The innermost `Max` and `Min` in a polynomial, those without another one in an argument."""
     found = []
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):

@@ -27,8 +27,9 @@ LARGEST_RUN = 200_000
 def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> int | None:
     """The claim's quantity, counted while the equations are executed at some sizes.
 
-    None for a claim about no mixer, a quantity that an execution does not count, another tool's
-    counter, and sizes that are too large.
+    None for a claim about a network or about no mixer, for a quantity that an execution does not
+    count, under another tool's counter, for sizes that fit no mixer or are too large
+    (`LARGEST_RUN`), and if the execution fails.
     """
     asked = CLAIMED.get(claim.quantity)
     if asked is None or claim.model or not claim.mixer or interpretation.parsed_convention.peer:
@@ -39,6 +40,8 @@ def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> 
         return None
     form = mixer.forms[interpretation.form or mixer.default_form]
     token = whole.get("t", whole["l"])
+    # the state of token t is what later tokens read: the run goes on until a window or a period as
+    # long as any size has ended
     length = whole["l"] + max(whole.values()) + 2 if claim.quantity == "state" else None
     given = {letter: value for letter, value in whole.items() if letter != "t"}
     if interpretation.phase in TRAINING_STEP:
@@ -71,6 +74,7 @@ def _training_step(mixer: Mixer, interpretation: Interpretation, sizes: Sizes) -
 
 
 def _work(sizes: Sizes) -> int:
+    """An estimate of the number of operations: l times the product of all sizes."""
     product = sizes["l"]
     for value in sizes.values():
         product *= value
@@ -80,7 +84,8 @@ def _work(sizes: Sizes) -> int:
 def _executed_quantity(
     run: Execution, quantity: str, phase: str, token: int, batch: int
 ) -> int | None:
-    """One quantity of an execution; `token` is the new token of inference."""
+    """One quantity of an execution for `batch` sequences; `token` is the new token of inference.
+    None for a quantity other than parameters, state, span and operations."""
     one_token = phase == "inference"
     if quantity == "parameters":
         roles = {name: array.role for name, array in run.system.mixer.arrays.items()}
@@ -105,14 +110,15 @@ def _operations_each_and_once(run: Execution) -> tuple[Counter[str], Counter[str
     each, once = Counter[str](), Counter[str]()
     for instance in run.instances:
         kind = run.system.backward.get(run.system.equations[instance.equation])
+        # an equation of a gradient has a kind; forward work is on weights if it reads no input
         alone = kind == STEP if kind else not instance.given
         (once if alone else each).update(instance.operations)
     return each, once
 
 
 def _batch_additions(run: Execution) -> int:
-    """The number of additions that each sequence after the first takes: the entries of gradients
-    of weights that are summed over the batch, without scatters and empty sums."""
+    """The additions that each sequence after the first takes: one for each entry of a weight's
+    gradient that is summed over the batch, except scatters and entries that are empty sums."""
     kinds = run.system.backward
     of_weights = {
         k

@@ -3,7 +3,8 @@
 A formula that is false in the claim's own convention, phase and form may be true in others: under
 another accounting or rewrite, by another tool's counter, of another form or variant of the mixer,
 added up or divided in another way, or in another phase. A claim about gradients may besides mean
-gradients as kernels compute them, or those of the parameters or of the inputs alone.
+gradients as kernels compute them, or those of the parameters or of the inputs alone. In this file
+`own` is the interpretation that the claim states.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Interpretation:
         return ", ".join(self.names(own)[len(self.convention) if same else 0 :])
 
     def changes(self, own: Interpretation) -> int:
-        """How many names and words differ from another interpretation."""
+        """The distance from another interpretation: the names of conventions that only one of them
+        has, accountings counted once, and the other fields that differ."""
         names, others = set(self.parsed_convention.names), set(own.parsed_convention.names)
         left_out = set() if self.parsed_convention.peer else others - names - set(ACCOUNTINGS)
         return len(names - others) + len(left_out) + len(self.differs(own))
@@ -130,7 +132,7 @@ def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretati
 @cache
 def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
     """The claim's interpretation in another phase, or for the mixer with one more option, and the
-    interpretations with one change more than these."""
+    interpretations with one more change than these; a position does not count as a change."""
     found = []
     for other in (
         *(replace(own, phase=phase) for phase in left_open.phases),
@@ -162,7 +164,10 @@ def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpre
 def _convention_names(
     own: Interpretation, left_open: LeftOpen, changed: Interpretation
 ) -> Iterator[tuple[str, ...]]:
-    """Every accounting with every set of rewrites, then every peer alone."""
+    """The conventions to try: every accounting with every set of rewrites; in a phase with
+    gradients each rewrite of gradients, alone and with `dense`; then every peer alone. For an
+    order of growth only the rewrites of `OF_GROWTHS` are tried; the claim's own convention alone
+    if the answer does not depend on the convention."""
     if not left_open.conventions:
         yield own.convention
         return
@@ -194,8 +199,8 @@ def _names_of_backward(own: Interpretation) -> tuple[str, ...]:
 
 
 def _rewrites_of_gradients(own: Interpretation) -> Iterator[str]:
-    """The rewrites that change only a backward pass, and `only=...` if the claim does not state
-    which gradients are computed; each is tried by itself and together with `dense`."""
+    """The rewrites that change only a backward pass and that the claim does not name, and
+    `only=...` if the claim does not state which gradients are computed."""
     yield from (
         name for name in OF_GRADIENTS if name not in (*PADDINGS, *own.parsed_convention.rewrites)
     )

@@ -62,6 +62,7 @@ def _claim(
     names: Sequence[str],
     symbols: Symbols,
 ) -> Claim:
+    """The claim of one line; `name` is its number. PublishedError if the line cannot be read."""
     left, *parts = (part.strip() for part in text.split("="))
     growing = {}
     try:
@@ -100,7 +101,16 @@ def phase_of(asked: Figure, phase: str) -> str:
 def stated(
     asked: Figure, parts: Sequence[str], symbols: Symbols, growing: Mapping[str, str] | None = None
 ) -> Callable[..., Claim]:
-    """A claim that lacks only its subject: the sides of its equation say its kind and formulas."""
+    """The class of a claim with its formulas filled in; the caller adds the subject.
+
+    Args:
+        parts: the right sides of the claim: a path, O(...), or a formula and a simplification.
+        growing: size -> its growth, stated behind an O(...).
+
+    Raises:
+        ValueError: a growth without O(...), an equation behind O(...), or a formula that cannot be
+            read.
+    """
     if growing and not _ORDER.fullmatch(parts[0]):
         raise ValueError("'growing as' stands behind O(...) only")
     if asked.name == "critical_path":

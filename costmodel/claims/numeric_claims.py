@@ -80,6 +80,9 @@ class NumberClaim(TwoSided, FigureClaim):
         return (self.compare or self.default_combination) if self.against else ""
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Compare the value at each combination of sizes with the figure; if the claim leaves sizes
+        open, at all their values. The finding's `under` names the other roundings that would give
+        the figure, "rounded down" or "rounded up"."""
         found = self.answers(interpretation)
         figure = self.figure
         if frozenset().union(*(a.letters for a in found)) - set(self.sizes):
@@ -104,6 +107,7 @@ class NumberClaim(TwoSided, FigureClaim):
         )
 
     def _combined(self, values: Sequence[Fraction]) -> Fraction:
+        """The one value, or the two values combined; Unanswered for a division by 0."""
         if not self.combination:
             return values[0]
         left, right = values
@@ -124,6 +128,8 @@ class NumberClaim(TwoSided, FigureClaim):
         return _holds(self.relation, figure, value)
 
     def _value_text(self, values: Sequence[Fraction], value: Fraction) -> str:
+        """The derived value as printed: `4/2 = 2` for a ratio that equals the claim, `+3` for a
+        difference, `+3 %` for a percentage."""
         kind = self.combination
         if kind == "ratio":
             exact = f" = {self.value}" if parse(self.value).at({}) == value else ""
@@ -131,6 +137,8 @@ class NumberClaim(TwoSided, FigureClaim):
         return _number_text(value, sign=bool(kind)) + (" %" if kind == "percent" else "")
 
     def _note(self, values: Sequence[Fraction], value: Fraction) -> str:
+        """The two values of a difference or percentage; a ratio that differs from the claim, below
+        1 as `1/N`; else ""."""
         if self.combination in ("difference", "percent"):
             return f"{_number_text(values[0])} against {_number_text(values[1])}"
         if self.combination and value and parse(self.value).at({}) != value:
@@ -139,7 +147,11 @@ class NumberClaim(TwoSided, FigureClaim):
         return ""
 
     def _at_all(self, found: Sequence[Answer], figure: PrintedFigure) -> Finding:
-        """Check the claim at all values of the sizes that it leaves open."""
+        """Check the claim at all values of the sizes that it leaves open.
+
+        Raises:
+            ValueError: a rounded figure, which can hold at given sizes only.
+        """
         if figure.step:
             missing = sorted(frozenset().union(*(a.letters for a in found)) - set(self.sizes))
             need = f"a rounded figure holds at given sizes only: give {', '.join(missing)} in sizes"
@@ -161,8 +173,9 @@ class NumberClaim(TwoSided, FigureClaim):
         return Finding(True, "; ".join(shown), {}, "proven for all other sizes")
 
     def _excess(self, exact: Sequence[Exact], value: Fraction) -> Exact:
-        """A polynomial that is positive where the claimed inequality holds, and 0 where the
-        combined value equals the printed value."""
+        """A difference that is positive where the claimed inequality holds, and 0 where the
+        combined value equals the printed value; ratios and percentages are multiplied by the
+        second value."""
         left, right = exact[0], exact[1] if self.combination else Exact()
         apart = {
             "": lambda: left - Exact.of(Poly.of(value)),
@@ -264,6 +277,8 @@ class IntervalClaim(FigureClaim):
         return Interval(low, _largest_not_exceeding(given, self.letter, self.figure.high)), given
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Check that the claim's value of the letter is in the derived interval; without a value,
+        that the interval is not empty."""
         found, answer = self.values(interpretation)
         derived = f"{self.letter} = {found}"
         value = self.sizes.get(self.letter)
@@ -277,7 +292,8 @@ class IntervalClaim(FigureClaim):
 
 
 def _grows(answer: Answer, letter: str) -> bool:
-    """Whether a polynomial in one letter grows with the letter: only its constant is negative."""
+    """Whether a polynomial in one letter is proven to grow with the letter: the letter occurs, and
+    every term except the constant has a positive coefficient and power."""
     assert answer.poly is not None
     parts = [(dict(m).get(letter, 0), c) for m, c in answer.poly.terms.items()]
     return any(p > 0 for p, _ in parts) and all(p >= 0 and (c > 0 or not p) for p, c in parts)
@@ -296,7 +312,8 @@ def _smallest_reaching(answer: Answer, letter: str, bound: Fraction) -> int:
 
 
 def _largest_not_exceeding(answer: Answer, letter: str, bound: Fraction) -> int:
-    """The largest value of the letter at which the answer does not exceed a bound."""
+    """The largest value of the letter at which a growing answer does not exceed a bound; 0 if the
+    answer exceeds the bound at 1."""
     first = _smallest_reaching(answer, letter, bound)
     meets = first <= LARGEST and answer.at({letter: first}) == bound
     return first if meets else first - 1
@@ -313,6 +330,12 @@ class IntersectionClaim(Claim):
     claims: tuple[str, ...] = ()
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Intersect the intervals of the named claims; the note of an empty intersection names two
+        claims whose intervals are disjoint.
+
+        Raises:
+            ValueError: a name of no interval claim, or claims about different sizes.
+        """
         parts: dict[str, Interval] = {}
         named = set()
         for name in self.claims:
@@ -358,6 +381,7 @@ class ArithmeticClaim(Related, FigureClaim):
         return (parse(self.formula),) if self.formula else ()
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Compare the value of the formula with the printed value; no mixer is asked."""
         figure = self.figure
         (sizes,) = self.chosen_sizes()
         value = self.formulas[0].at(sizes)

@@ -25,7 +25,8 @@ class PrintedFigure:
 
     @property
     def low(self) -> Fraction:
-        """The least value that rounds to the figure; half a step may be rounded up or down."""
+        """The least value that rounds to the figure; a value half a step away may be rounded either
+        way, so that both bounds are included."""
         return self.value - self.step / 2
 
     @property

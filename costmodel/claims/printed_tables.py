@@ -166,7 +166,8 @@ def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
 
 
 def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
-    """The (mixer, form) of a row such as `SHE, fft`; a title may contain a comma too."""
+    """The (mixer, form) of a row such as `SHE, fft`: the whole text is tried first, since a title
+    may contain a comma. None if the row names no known mixer."""
     row = _CITED.sub("", row)
     whole, comma, form = row.rpartition(", ")
     for name, chosen in ((row, ""), *([(whole, form)] if comma else [])):
@@ -220,7 +221,8 @@ def _plain_heading(heading: str) -> str:
 
 
 def _unit(heading: str) -> tuple[str, str]:
-    """A heading without its parentheses, and the multiple in them: `Params (M)`, 1e6; or ""."""
+    """A heading without its parentheses, and the multiple in them, "" if there is none:
+    `Params (M)` gives ("Params", "1e6")."""
     said, _, inside = heading.partition("(")
     return said.strip(), UNITS.get(inside.strip(" )").lower().removesuffix("s"), "")
 
@@ -307,7 +309,8 @@ def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
 
 
 def _by_case(text: str, symbols: Symbols) -> str:
-    """`$A$ if $l > w$; $B$ if $l \\le w$` as `where(A, l - (w) - 1) + where(B, w - (l))`."""
+    """A formula in cases as a sum of `where(value, guards)`, each guard a term that is >= 0:
+    `$A$ if $l > w$; $B$ if $l \\le w$` becomes `where(A, l - (w) - 1) + where(B, w - (l))`."""
     terms = []
     for case in text.split("; "):
         value, _, when = case.partition(" if ")
@@ -324,4 +327,5 @@ def _by_case(text: str, symbols: Symbols) -> str:
 
 
 def _own(sizes: Mapping[str, int], mixer: Mixer) -> dict[str, int]:
+    """The sizes of a row that a claim about the mixer may name."""
     return {x: size for x, size in sizes.items() if x in own_sizes(mixer.open_sizes)}

@@ -48,8 +48,9 @@ def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnde
 
 
 def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
-    """Interpretations that differ in the algorithm of a sort alone under which an O(...) agrees in
-    a limit: another form, or masked pairs, would be another algorithm."""
+    """The interpretations under which an O(...) agrees in a limit, of those that differ from the
+    claim's own in the sorting algorithm alone (`sort=merge`): a different form, or masked pairs,
+    would be a different algorithm. None for claims of other kinds, and if there are none."""
     own, left_open = claim.interpretation, claim.choices()
     if not left_open.growing:
         return None
@@ -63,7 +64,8 @@ def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> Ho
 
 
 def elsewhere(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
-    """Interpretations in another phase, or of a variant of the mixer, under which a claim holds."""
+    """The interpretations in another phase, or of a variant of the mixer, under which a claim
+    holds; None if there are none."""
     own = claim.interpretation
     return _nearest(claim, own, of_others(own, claim.choices()), known)
 
@@ -96,7 +98,7 @@ def _finding_if_answered(
     found: dict[object, Finding],
 ) -> Finding | None:
     """The finding under an interpretation, or None if the question has no answer there. `found`
-    caches findings by the answers compared, which many interpretations share.
+    caches findings by `Claim.compared`, a key that many interpretations share.
     """
     try:
         compared = claim.compared(interpretation)
@@ -279,8 +281,9 @@ def _verdict_conventions(
 def _finding_and_verdict(
     claim: Claim, known: Mapping[str, Claim] | None
 ) -> tuple[Finding, str, HoldingUnder | None]:
-    """The finding, the verdict's name, and for a claim that does not agree the other
-    interpretations under which the claim holds."""
+    """The finding, the verdict's name, and the other interpretations under which a claim that does
+    not agree would hold; None in their place if the claim agrees, is not checkable, or holds under
+    no other interpretation."""
     if claim.left_open:
         return claim.unchecked_finding(), "not-checkable", None
     try:
@@ -308,9 +311,11 @@ def _finding_and_verdict(
 def _at_default_sizes(
     claim: Claim, needed: Sequence[str], general: Finding
 ) -> tuple[Finding, str, HoldingUnder | None]:
-    """The finding and verdict for a claim that leaves sizes open: those at their defaults if the
-    claim is right there, else the general ones with the value there, or with the reason why there
-    are no default sizes."""
+    """The finding and verdict for a claim that does not name the sizes `needed`.
+
+    If the claim is right at the default sizes: the finding and verdict there. Else `general`, the
+    finding for all sizes, with a note: the value at the default sizes, or why there are none.
+    """
     number = not claim.letters
     what = "a number and no sizes" if number else f"no {', '.join(needed)}"
     gives = f"the claim gives {what}"
@@ -342,7 +347,9 @@ def _at_default_sizes(
 
 
 def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:
-    """The number counted by executing the equations at the counterexample, under `instrumented`."""
+    """The number counted by executing the equations at the counterexample, under the key
+    `instrumented`; {} for a claim without a compared formula or counterexample, and if execution
+    does not count the quantity."""
     if not finding.there or finding.compared is None:
         return {}
     from costmodel.claims.instrumented import instrumented

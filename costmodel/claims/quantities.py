@@ -1,6 +1,8 @@
 """The derived answer for a quantity that a claim names, under one interpretation.
 
 For a mixer the quantities are figures of the registry of questions, for a network sums over parts.
+An answer is an exact formula in the sizes (`Answer`), or a figure that is searched at given sizes
+because no formula is derived (`AtSizes`).
 """
 
 from __future__ import annotations
@@ -127,6 +129,7 @@ class AtSizes(Answer):
         return Fraction(value)
 
     def substitute(self, values: Mapping[str, Poly | int]) -> Answer:
+        """The answer with some sizes given; Unanswered if a value is a formula."""
         given = {letter: value for letter, value in values.items() if isinstance(value, int)}
         if given.keys() < values.keys():
             raise Unanswered(self.reason)
@@ -151,14 +154,16 @@ def quantity(name: str) -> Figure:
 
 
 def phases_of(asked: Figure) -> tuple[str, ...]:
-    """The phases that a claim about a figure may name; () if the figure has no phase."""
+    """The phases that a claim about a figure may name: all, if the figure depends on the phase; ()
+    if it does not; one, if the figure exists in no forward pass."""
     if "phase" in asked.varies:
         return asked.phases
     return () if "training" in asked.phases else asked.phases[-1:]
 
 
 def _phase(asked: Figure, phase: str) -> str:
-    """The phase that a claim about a figure means; "" if the figure has no phase."""
+    """The phase that a claim about a figure means; "" if the figure has no phase. ValueError if the
+    figure has several phases and the claim names none, or an unknown one."""
     known = phases_of(asked)
     if len(known) < 2:
         return "".join(known)
@@ -188,7 +193,8 @@ def refuse_letters(named: Iterable[str], declared: Iterable[str], of: str) -> No
 
 
 def mixer_of(name: str, option: str = "") -> Mixer:
-    """A mixer by name or FILE.py:NAME, with one more option unless it is ""."""
+    """A mixer by name or FILE.py:NAME, with one more option unless `option` is "": the option is
+    inserted before the sizes in braces, `name+option{g=4}`."""
     before, brace, sizes = name.partition("{")
     return load_mixer(f"{before}+{option}{brace}{sizes}" if option else name)
 
@@ -238,7 +244,8 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
 
 
 def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]) -> Answer:
-    """The critical path with ties broken at some sizes; `derive` breaks ties without sizes."""
+    """The critical path at some sizes: among equally long paths, the choice may depend on the
+    sizes; `derive` chooses one for all sizes."""
     found = mixer_of(mixer, interpretation.option)
     phase, form = interpretation.phase or "training", interpretation.form or None
     own = {letter: size for letter, size in sizes.items() if letter != "b"} | {**found.given}
@@ -258,7 +265,8 @@ def _read(asked: Figure, answer: Answer, interpretation: Interpretation) -> Answ
 
 
 def _exact(found: Derived) -> Answer:
-    """A figure's answer as an exact value: a path's number of steps, the maximum of its terms."""
+    """A figure's answer as an exact value: the number of steps of a critical path, the `Max` of the
+    values of a `Largest`, or the piecewise polynomial itself."""
     if isinstance(found, CriticalPath):
         return Answer(Exact.of(found.length), tuple(map(_step, found.steps)))
     if isinstance(found, Largest):
@@ -287,6 +295,7 @@ def _state(network: Network, interpretation: Interpretation) -> Exact:
 
 
 def _activations(network: Network, interpretation: Interpretation) -> Exact:
+    """The elements kept for the backward pass; Unanswered if they are not derived."""
     from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
     from costmodel.networks.part_costs import counting
 
@@ -343,6 +352,7 @@ def _counts(changed: Changed, phase: str, names: tuple[str, ...]) -> NetworkCoun
 
 
 def _of_network(changed: Changed, name: str, interpretation: Interpretation) -> Answer:
+    """A quantity of a network in its sizes: one of `OF_NETWORKS`, or a number of operations."""
     asked = CLAIMED.get(name)
     if asked is None or asked.unit != "operations":
         return Answer(OF_NETWORKS[name](_network(changed), interpretation))
@@ -381,5 +391,6 @@ def derive_network(
     network = _network(changed)
     of_parts = (use.mixer.letters for use in network.uses)
     refuse_letters(left_open, {*network.sizes}.union(*of_parts), model)
+    # the network's own sizes replace their letters, except those that the claim leaves open
     own = {letter: v for letter, v in network.sizes.items() if letter not in left_open}
     return _of_network(changed, quantity, interpretation).substitute(own)

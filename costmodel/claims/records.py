@@ -44,7 +44,7 @@ TYPES: Mapping[str, tuple[type[Any], str]] = {
     **dict.fromkeys(("sizes", "growing", "misprint"), (dict, "an object")),
     **dict.fromkeys(("claims", "convention"), (list, "a list")),
 }
-"""Key -> the type of its value, in words, where the value is not a text."""
+"""Key -> (type of its value, the type in words), for keys whose value is not a text."""
 
 
 def load(path: Path) -> list[Claim]:
@@ -80,6 +80,8 @@ def keys_of(kind: type[Claim]) -> set[str]:
 
 
 def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
+    """The claim of one entry, the `number`th of its file; `common` holds what the file states for
+    all claims. PublishedError if the entry is no claim."""
     name = entry.get("id") if isinstance(entry, dict) else None
     where = f"{path.name}, claim {name or f'number {number}'}"
     if not isinstance(entry, dict):
@@ -103,8 +105,12 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
 
 
 def _derived(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, str]:
-    """The key of the quantity that is derived for a record, with the figure's name for the word
-    that stands there; ValueError for an ambiguous word."""
+    """The key of the derived quantity, `quantity` or `beside`, with the name of the figure that its
+    word means: {"quantity": "mul"} for `multiplications`.
+
+    {} if the kind derives no such quantity, for a quantity of networks, and for an unknown word;
+    ValueError for an ambiguous word.
+    """
     key = "beside" if {"unchecked", "lacks"} & stated.keys() else "quantity"
     word = stated.get(key, "")
     if key not in (*kind.needs, "beside") or ("model" in stated and word in OF_NETWORKS):

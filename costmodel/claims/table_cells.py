@@ -112,11 +112,13 @@ def _head(rows: list[list[str]]) -> list[str]:
 
 
 def _continues(row: Sequence[str], head: Sequence[str]) -> bool:
+    """Whether a row continues the header: an empty first cell, and words without numbers."""
     words = "".join(row)
     return len(row) == len(head) and not row[0] and bool(re.fullmatch(r"[^\d$\\]+", words))
 
 
 def _joint(line: re.Match[str]) -> str:
+    """The text in place of a line break: nothing after a hyphen, which goes too, else a space."""
     return "" if line[0].startswith("-") else " "
 
 
@@ -157,7 +159,8 @@ def _plain(cell: str) -> str:
 
 
 def _below(cell: str, below: str) -> str:
-    """The text of a cell; for a cell `(a)`, the text below the table after that letter."""
+    """The text of a cell without dollar signs; for a cell `(a)`, the text that follows `(a)` below
+    the table, or `(a)` if there is none."""
     cell = _plain(cell)
     if re.fullmatch(r"\([a-z]+\)", cell):
         lines = [line for line in below.splitlines() if f" {cell} $" in line]
