@@ -1,8 +1,9 @@
-"""Do all cases hold of the grids of which the suite runs a part?
+"""Do all cases hold of the grids and random examples of which the suite runs a part?
 
 python -m benchmarks.full_grid | tee benchmarks/results/full_grid.txt
 
-Every implementation at every size and in every element type: the tests marked `grid`.
+Every implementation at every size and in every element type, and every random example that a
+test may draw.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from profiler.host.environment import CHECKOUT, git_revision
 def main() -> int:
     """Print the commit, the machine and pytest's summary; return pytest's exit code."""
     print(f"commit {git_revision(CHECKOUT, {})}; {environment()}")
-    words = ("-m", "pytest", "--grid", "-m", "grid", "-q", "--no-header", *sys.argv[1:])
+    words = ("-m", "pytest", "--grid", "-q", "--no-header", *sys.argv[1:])
     ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     lines = ran.stdout.splitlines()
     print(

@@ -63,7 +63,7 @@ LONG_S = 1
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare `--grid`."""
-    parser.addoption("--grid", action="store_true", help="run every case of the tests marked grid")
+    parser.addoption("--grid", action="store_true", help="run every case, and draw every example")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["COSTMODEL_CACHE"] = "0"  # tests derive
     os.environ.pop("COLUMNS", None)  # pipes keep lines whole
+    if config.getoption("--grid"):
+        os.environ["COSTMODEL_GRID"] = "1"  # tests draw all their random examples
     sys.dont_write_bytecode = False
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
     config.addinivalue_line("markers", "grid(every): one case of so many runs; all with --grid")

@@ -11,6 +11,7 @@ Values stay small: exponentials are taken of bounded numbers and divisors are po
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,6 +63,11 @@ UNIONS = (*UNIONS_PAST, "ends", "beside")
 """Unions of ranges."""
 HELD = (*FULL, "sinks", "own", "ends")
 """Ranges, and unions of them, that hold a term at every row."""
+
+
+def examples(many: int) -> int:
+    """How many random examples a test draws: a third of them in the suite, all with `--grid`."""
+    return many if "COSTMODEL_GRID" in os.environ else many // 3
 
 
 @dataclass

@@ -21,6 +21,7 @@ from costmodel.proofs.against_oracle import Sizes
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.numeric import VALUES
 from tests import small, systems
+from tests.systems import examples
 
 SIZES: tuple[Sizes, ...] = (
     {"l": 3, "d": 4, "n": 2},
@@ -73,7 +74,7 @@ def test_gradients_of_options_equal_execution(variant: str) -> None:
     agree(mixer, mixer.default_form, at=SIZES[3:])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes())
 def test_gradients_of_random_systems_equal_execution(mixer: Mixer, sizes: dict[str, int]) -> None:
     made = GradientComparison(mixer, "direct")

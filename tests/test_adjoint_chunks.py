@@ -16,6 +16,7 @@ from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly
 from tests import chunk_systems
+from tests.systems import examples
 
 Place = Callable[[Poly | Index, Poly | Index, Poly], Poly | Index]
 """Which of C weights a row reads, by its place e in its chunk and that of another row up to it."""
@@ -147,7 +148,7 @@ def test_an_index_of_one_value_carries_a_bound_with_a_stride() -> None:
 DEPTHS = {"span", "sequential operations", "steps of the critical path"}
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     chunk_systems.mixers(chunk_systems.PLACED),
     st.lists(chunk_systems.sizes(), min_size=2, max_size=2),

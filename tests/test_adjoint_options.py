@@ -35,6 +35,7 @@ from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation
 from costmodel.report.formats import write
 from tests import small, systems
+from tests.systems import examples
 
 SIZES = (
     {"l": 3, "d": 4, "n": 2},
@@ -101,7 +102,7 @@ CHOICES = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes(), CHOICES | st.just(("some",)))
 def test_gradients_of_random_systems_with_options_equal_execution(
     mixer: Mixer, sizes: dict[str, int], choice: tuple[str, ...]

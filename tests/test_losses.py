@@ -39,6 +39,7 @@ from costmodel.report.explanation import Explanation
 from costmodel.report.formats import write
 from costmodel.symbolic.polynomial import Poly
 from tests import small, systems
+from tests.systems import examples
 
 FORMS = small.distinct()
 SIZES = (
@@ -105,7 +106,7 @@ def test_losses_are_counted_in_multiply_accumulates(loss: str) -> None:
     assert made(builtin("she"), "direct", f"loss={loss}", accounting="mac").refused == []
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes(), st.sampled_from(sorted(LOSSES)))
 def test_losses_of_random_systems_equal_execution(
     mixer: Mixer, sizes: dict[str, int], loss: str

@@ -17,6 +17,7 @@ from costmodel.oracle.execute import execute
 from costmodel.symbolic.maximise import direction, highest
 from costmodel.symbolic.polynomial import Poly, call, size
 from tests import systems
+from tests.systems import examples
 
 l, w, r, d = (size(letter) for letter in "lwrd")
 v, u = Poly.atom("@v"), Poly.atom("@u")
@@ -111,7 +112,7 @@ RANGES = {
 
 
 @given(depth=depths(), kind=st.sampled_from(sorted(RANGES)))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_the_largest_of_all_values(depth: Poly, kind: str) -> None:
     """By trying every index at sizes with windows shorter and longer than the range."""
     around = RANGES[kind] | {u - 1, l - u}
@@ -205,7 +206,7 @@ def test_most_random_windows_have_a_span() -> None:
     asked: list[bool] = []
 
     @given(mixer=systems.mixers(ranges=("around", "ahead", "window")))
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     def ask(mixer: Mixer) -> None:
         try:
             cm.span(mixer)
@@ -223,7 +224,7 @@ def test_most_random_windows_have_a_span() -> None:
     length=st.integers(1, 7),
     window=st.integers(1, 9),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_random_windows_are_as_deep_as_executed(mixer: Mixer, length: int, window: int) -> None:
     sizes = {"l": length, "w": window, "n": 1, "d": 2, "e": 3}
     try:

@@ -20,6 +20,7 @@ from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.symbolic.sizes import ceil_log2
 from tests import chunk_systems, systems
 from tests.small import complete, distinct, has_inference
+from tests.systems import examples
 
 SIZES = {"l": 5, "d": 6, "n": 2}
 
@@ -126,7 +127,7 @@ def test_rules_about_random_systems_equal_execution() -> None:
     asked: Counter[bool] = Counter()
 
     @given(mixer=systems.mixers(), sizes=systems.sizes(), rewrites=RANDOM_REWRITES)
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     def ask(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]) -> None:
         made = OracleComparison(mixer, rewrites=rewrites).at(sizes)
         assert made.apart == [], sizes
@@ -141,7 +142,7 @@ def test_rules_about_random_systems_equal_execution() -> None:
     sizes=systems.sizes(),
     rewrites=RANDOM_REWRITES,
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_rules_about_random_causal_systems_equal_execution(
     mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]
 ) -> None:
@@ -149,7 +150,7 @@ def test_rules_about_random_causal_systems_equal_execution(
 
 
 @given(mixer=chunk_systems.mixers(chunk_systems.PLACED), sizes=chunk_systems.sizes())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_random_systems_in_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
     """How deep a row is depends on its place in a chunk, however it is written and read."""
     assert OracleComparison(mixer).at(sizes).apart == [], sizes
@@ -160,7 +161,7 @@ def test_few_questions_about_one_token_of_chunks_are_left_open() -> None:
     asked: Counter[bool] = Counter()
 
     @given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     def ask(mixer: Mixer, sizes: dict[str, int]) -> None:
         refused = OracleComparison(mixer).at(sizes).refused
         asked[any(" at t=" in question for question in refused)] += 1

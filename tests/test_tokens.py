@@ -17,6 +17,7 @@ from costmodel.oracle.scalars import Instance
 from costmodel.proofs.against_oracle import OracleComparison
 from tests import chunk_systems, systems
 from tests.small import complete, distinct, has_inference
+from tests.systems import examples
 
 SIZES = {"l": 5, "d": 3, "N": 2, "k": 3, "C": 2, "r": 2}
 
@@ -292,13 +293,13 @@ def _random_adds_up(mixer: Mixer, sizes: Mapping[str, int]) -> None:
 
 
 @given(mixer=systems.mixers(ranges=("causal", "window"), grown=True), sizes=systems.sizes())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_tokens_of_random_systems_add_up(mixer: Mixer, sizes: dict[str, int]) -> None:
     _random_adds_up(mixer, sizes)
 
 
 @given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_tokens_of_chunks_add_up(mixer: Mixer, sizes: dict[str, int]) -> None:
     _random_adds_up(mixer, sizes)
 
@@ -318,7 +319,7 @@ def test_what_is_made_for_later_tokens_is_named() -> None:
 
 
 @given(pair=systems.with_and_without_names(), sizes=systems.sizes())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_name_for_what_is_read_once_changes_nothing(
     pair: tuple[Mixer, Mixer], sizes: dict[str, int]
 ) -> None:

@@ -34,6 +34,7 @@ from costmodel.questions.subject import system_of
 from costmodel.symbolic.sizes import ceil_log2
 from tests import systems
 from tests.small import by_sizes, complete
+from tests.systems import examples
 
 
 def sinks_and_window(f: Form, i: Index, s: Any, w: Any) -> Index:
@@ -528,7 +529,7 @@ def test_rules_about_random_unions_equal_execution() -> None:
     asked: Counter[bool] = Counter()
 
     @given(mixer=systems.mixers(RANGES), sizes=systems.sizes(), rewrites=REWRITES)
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     def ask(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]) -> None:
         made = OracleComparison(mixer, rewrites=rewrites).at(sizes)
         assert made.apart == [], sizes
@@ -539,7 +540,7 @@ def test_rules_about_random_unions_equal_execution() -> None:
 
 
 @given(mixer=systems.mixers(RANGES, grown=True), sizes=systems.sizes(), rewrites=REWRITES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_random_systems_with_loops(
     mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]
 ) -> None:

@@ -28,6 +28,7 @@ from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from tests import chunk_systems, systems
 from tests.small import complete, distinct
+from tests.systems import examples
 
 PHASES = ("training", "backward", "training-step")
 CONVENTIONS = ("strict", "strict,safe-softmax", "strict,zero-state", "strict,dense")
@@ -123,7 +124,7 @@ def check(mixers: st.SearchStrategy[Mixer], sizes: st.SearchStrategy[dict[str, i
     asked: list[bool] = []
 
     @given(mixer=mixers, at=sizes)
-    @settings(max_examples=40, phases=[Phase.explicit, Phase.generate], deadline=None)
+    @settings(max_examples=examples(40), phases=[Phase.explicit, Phase.generate], deadline=None)
     def ask(mixer: Mixer, at: dict[str, int]) -> None:
         asked.extend(agrees(mixer, at))
 
@@ -134,13 +135,13 @@ def check(mixers: st.SearchStrategy[Mixer], sizes: st.SearchStrategy[dict[str, i
 def test_a_search_of_random_systems_equals_formulas_and_execution() -> None:
     sizes = st.builds(lambda at, l: {**at, "l": l}, systems.sizes(), st.integers(1, 5))
     formulas = check(systems.mixers(), sizes)
-    assert len(formulas) >= 100 and formulas.count(True) >= len(formulas) / 2
+    assert formulas.count(True) >= len(formulas) / 2
 
 
 def test_a_search_of_random_chunks_equals_formulas_and_execution() -> None:
     """Among them what only the search answers: spans of gradients in chunks."""
     formulas = check(chunk_systems.mixers(), chunk_systems.sizes())
-    assert len(formulas) >= 150 and {*formulas} == {True, False}
+    assert {*formulas} == {True, False}
 
 
 HILL = """
