@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,20 @@ PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
 COMMAND = "costmodel training"
 
 
-def test_what_follows_from_the_equations_is_up_to_date() -> None:
+def rows_of(page: str) -> set[str]:
+    """The rows of all tables, without the marks of footnotes."""
+    lines = page.splitlines()
+    return {re.sub(r" \[\d+\]", "", line) for line in lines if line.startswith("| ")}
+
+
+@pytest.mark.grid(4)
+@pytest.mark.parametrize("name", names())
+def test_what_follows_from_the_equations_is_up_to_date(name: str) -> None:
     """`costmodel training -o tables/generated/training.md --force`."""
     page = PAGE.read_text(encoding="utf-8")
-    found = training_page.document([builtin(name) for name in names()], modules=False)
-    assert page.startswith(printed(found, "markdown", command=COMMAND))
+    own = training_page.document([builtin(name)], modules=False)
+    found = rows_of(printed(own, "markdown", command=COMMAND))
+    assert len(found) > 3 and found <= rows_of(page), found - rows_of(page)
 
 
 @pytest.mark.parametrize(
