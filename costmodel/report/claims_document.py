@@ -87,6 +87,7 @@ def in_words(verdicts: Sequence[Verdict]) -> str:
 
 
 def _recorded(recorded: int, of: int) -> str:
+    """How many of the disagreements are recorded as misprints: ` (all recorded as misprints)`."""
     if not of:
         return ""
     many = "all" if recorded == of else str(recorded or "none")
@@ -180,6 +181,7 @@ def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
 
 
 def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
+    """The claims one by one below a heading for each subject, with the rows of `_rows`."""
     for title, found in groupby(verdicts, key=_about):
         yield Heading(title)
         for verdict in found:

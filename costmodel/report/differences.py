@@ -1,4 +1,8 @@
-"""The document of `explain A --against B`: the operations of two mixers, equation by equation."""
+"""The document of `explain A --against B`: the operations of two mixers, equation by equation.
+
+An equation has the name of the array that its author defines; the equations into which a composite
+(a softmax) is expanded share the name of the composite's array.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +65,7 @@ class Named:
 
     @cached_property
     def reads(self) -> Mapping[str, frozenset[str]]:
-        """Name of an equation -> the other arrays that it reads, without weights."""
+        """Name of an equation -> the names of the other arrays that it reads, without weights."""
         owner = {e.array.name: e.part_of for e in self.system.equations}
         found: dict[str, set[str]] = {}
         for equation in self.system.equations:
@@ -72,7 +76,8 @@ class Named:
 
     @cached_property
     def made_for(self) -> Mapping[tuple[str, str, str], str]:
-        """(array, how, step) -> the name of the array that is made for another one so."""
+        """(array, how, step) of an `Origin` -> the name of the array with that origin: the key
+        ("Q", "gradient", "") leads to "Q.grad"."""
         arrays = (*self.whole.values(), *self.system.mixer.arrays.values())
         origins = {array.name: array.origin for array in arrays if array.origin}
         return {(o.of.name, o.how, o.step): name for name, o in origins.items()}
@@ -88,13 +93,18 @@ class Named:
 
 
 def aligned(one: Shares, two: Shares) -> list[Pair]:
-    """Which equations of two mixers are compared, in the order of the first mixer, then the second.
+    """Pairs of equations of two mixers that are compared: first each equation of the first mixer in
+    order, with its partner or "", then the remaining equations of the second mixer.
 
-    Inputs and outputs match, and gradients of matching arrays. An equation is compared with the
-    first of these that there is: that of its name, if both read the same arrays; one of another
-    name up to an index (K, K_p), with the same kinds of operations, if both read the same arrays;
-    that of its name, if both read an array in common or the mixers are variants of one; one of any
-    name, with as many operations, if both read the same arrays.
+    Inputs, contexts and outputs match, and arrays made for matching arrays, such as gradients. The
+    partner of any other equation is the first that exists of these equations of the second mixer:
+
+    1. the equation of equal name, if both read matching arrays;
+    2. an equation whose name differs in its index (K, K_p), if both read matching arrays and have
+       operations of the same classes;
+    3. the equation of equal name, if both read an array in common or the mixers are variants of
+       one mixer;
+    4. an equation of any name, if both read matching arrays and have equally many operations.
     """
     left, right = Named(one), Named(two)
     partner: dict[str, str] = {}
@@ -200,18 +210,21 @@ class Differences:
         return (*line, ".")
 
     def _at(self, side: Explanation) -> Mapping[str, int]:
-        """The sizes that differences are given at."""
+        """The sizes that get numbers: all sizes of this side; with `symbolic` only b, the given
+        sizes, and those in the mixer's braces."""
         if not self.symbolic:
             return side.sizes
         own = {"b": 1, **self.given, **side.mixer.given}
         return {size: value for size, value in own.items() if size in side.sizes}
 
     def _tied(self, side: Explanation) -> Mapping[str, str]:
-        """The sizes that other sizes take the place of in formulas."""
+        """Size of this side -> the size that takes its place in formulas; {} without `symbolic`."""
         own = side.sizes.keys() - side.mixer.given.keys()
         return {x: y for x, y in self.ties.items() if self.symbolic and x in own}
 
     def _phase(self, phase: str) -> Iterator[Part]:
+        """The table of a phase and a sentence on the totals, without the sentence if `symbolic`; a
+        side without an answer gets the reason in place of both."""
         found = []
         for name, side in self.sides:
             try:
@@ -253,7 +266,8 @@ class Differences:
         return Formula(value) if self.symbolic else value.at({})
 
     def _table(self, one: Shares, two: Shares, phase: str) -> Table:
-        """The equations of both mixers: those that differ, those that one has, those alike."""
+        """The equations of both mixers, in four sections: equations that differ, those of one mixer
+        alone, those of the other alone, those with equal counts; then the sums over all."""
         classes = {*one.columns, *two.columns}
         columns = [c for c in CLASSES if c in classes] + sorted(classes - {*CLASSES, *LAST})
         columns += [c for c in LAST if c in classes]
@@ -265,7 +279,7 @@ class Differences:
                 for (_, side), shares, name in zip(self.sides, (one, two), pair, strict=True)
             )
             apart = [a - b for a, b in zip(own, other, strict=True)]
-            values = [own[-1], other[-1], *apart]
+            values = [own[-1], other[-1], *apart]  # the last column is the total
             sums = [total + value for total, value in zip(sums, values, strict=True)]
             same = not any(part.terms for value in apart for _, part in value.chambers())
             place = left if not pair[1] else right if not pair[0] else alike if same else differ
@@ -300,7 +314,8 @@ class Differences:
         )
 
     def _called(self, pair: Pair) -> Line:
-        """The name of an equation, or both names where they differ."""
+        """The name of an equation, `Q / K` if the names differ, ` / K` if only the second mixer has
+        the equation."""
         one, two = pair
         own = [self.one.array(one)] if one else []
         if not two or one == two:

@@ -300,7 +300,8 @@ DIGITS = 4
 
 
 def number(value: int | Fraction, *, rounded: bool = False) -> str:
-    """A number as text: integers and short decimals in full, other fractions rounded.
+    """A number as text: integers, and decimals with at most six places, in full; other fractions,
+    and with `rounded` all, are rounded to `DIGITS` significant digits or to an integer.
 
     >>> number(1234567), number(Fraction(12345, 8)), number(Fraction(12345, 8), rounded=True)
     ('1,234,567', '1,543.125', '1,543')

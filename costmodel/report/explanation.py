@@ -122,6 +122,7 @@ class Explanation:
                 yield from self._told(question, question.figures[0].phases[0])
 
     def _introduction(self) -> Paragraph:
+        """Source, aliases, the sizes with their meanings and numbers, and the convention."""
         line: list[Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
         if self.mixer.aliases:
             line.append(f"Also called {', '.join(self.mixer.aliases)}. ")
@@ -143,7 +144,8 @@ class Explanation:
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
     def _told(self, question: Question, phase: str) -> Iterator[Part]:
-        """The sentences of a question about its answer, or the reason why there is no answer."""
+        """The sentences, tables and equations of a question about its answer, or the reason why
+        there is no answer."""
         try:
             for said in question.sentences(self.case(phase)):
                 if isinstance(said, Listing):
@@ -172,6 +174,8 @@ class Explanation:
         )
 
     def _written(self, said: Written) -> Shown:
+        """An equation of a question, in text and in LaTeX; without a right side, the closed form is
+        the right side."""
         notations = Notation(False, {}), Notation(True, self.names or {})
         left, closed = Math(*map(said.left, notations)), Formula(said.closed)
         if said.right is None:
@@ -179,6 +183,8 @@ class Explanation:
         return Shown(left, Math(*map(said.right, notations)), closed=closed)
 
     def _cells(self, word: Said | Source) -> Iterator[Cell]:
+        """A word of a question's sentence as cells: a text; an array's name, with the number of its
+        equation if `cited`; the number alone (`Source`); or a formula."""
         if isinstance(word, str):
             yield word
         elif isinstance(word, Name):
@@ -192,6 +198,7 @@ class Explanation:
         return self._shown(self.mixer.forms[self.form].equations)
 
     def _shown(self, equations: Iterable[Equation]) -> Display:
+        """Equations of the mixer, displayed with their ranges and numbers."""
         shown = []
         for entry in equations:
             text = equation(entry, latex=False)
@@ -207,6 +214,8 @@ class Explanation:
         return Display(tuple(shown))
 
     def _phase(self, phase: str) -> Iterator[Part]:
+        """The answers of a phase to all questions, after the equations that the phase adds; a phase
+        that does not exist or is not derived gets the reason instead."""
         try:
             system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
         except Unanswered as error:
@@ -265,6 +274,8 @@ class Explanation:
         yield self._shown(e for e in system.equations if e not in forward)
 
     def _forms(self) -> Iterator[Part]:
+        """The forms of the mixer, whether each has one-token inference, and comparisons with this
+        form."""
         for name in self.mixer.forms:
             system = system_of(self.mixer, name, (), "inference")
             reason = inference_reason(system)
@@ -277,7 +288,8 @@ class Explanation:
                     yield from self._against(other, phase)
 
     def _against(self, other: str, phase: str) -> Iterator[Part]:
-        """Where this form takes fewer operations than another; nothing if one lacks the phase."""
+        """Where this form takes fewer operations than another, as a formula in the sizes; else by
+        ranges of lengths. Nothing if a form has no answer in the phase at these sizes."""
         forms = [answers(self.mixer, name, phase, self.convention) for name in (self.form, other)]
         if any(found.beyond(self.sizes) for found in forms):
             return
@@ -300,7 +312,8 @@ class Explanation:
 
 
 def _fewer(form: str, other: str, about: Crossover) -> str:
-    """Where a form takes fewer operations than another, in letters; "" without a short formula."""
+    """Where a form takes fewer operations than another, as a condition on the sizes; "" if the
+    condition is not derived, has several cases, or has a bound with a square root."""
     try:
         own, its = (each.cases for each in about.conditions)
     except Unanswered:
@@ -317,6 +330,8 @@ def _fewer(form: str, other: str, about: Crossover) -> str:
     if len(own) > 1 or any(bound.root.terms for bound in bounds):
         return ""
     many = ""
+    # a single bound: the forms take equally many operations at the bound; if the other form never
+    # takes fewer, also beyond the bound (there are no sizes beyond a bound of 1)
     if (
         own[0].bounds
         and len(bounds) < 3
@@ -330,7 +345,8 @@ def _fewer(form: str, other: str, about: Crossover) -> str:
 
 
 def _ranges(form: str, other: str, about: Crossover) -> str:
-    """At which lengths the other form takes fewer operations, as a clause."""
+    """At which lengths the other form takes fewer operations, as a clause: as ranges; if the
+    remainder of the length decides, so in words; or the reason why no ranges are derived."""
     try:
         found = [one for one in about.ranges if one.least == about.names[1:]]
     except Unanswered:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Format:
     """A format: the file and the class of its writer, and the field of a document that is written.
 
-    `of` is "frame" for rows in a format that is no text, written to a file only by the function
-    `writer`. `options` are the fields of a page that users set for this format, such as `--label`.
+    `of`: "parts", "rows" or "data", the field of `Document`; "frame" for a binary format, whose
+    `writer` is a function that writes the rows to a file. `options`: the fields of a page that
+    users set for this format, such as `--label`.
     """
 
     file: str
@@ -45,8 +46,8 @@ SCREEN = "rich"
 
 
 def formats(*has: str) -> tuple[str, ...]:
-    """The formats for a document with parts and the fields `has`, of "rows", "data" and, where the
-    document is written to a file, "frame"."""
+    """The names of the formats for a document with parts and with `has`: "rows", "data", and
+    "frame" if the document is written to a file."""
     return tuple(name for name, found in FORMATS.items() if found.of in ("parts", *has))
 
 
@@ -67,5 +68,6 @@ def write_frame(document: Document, format_: str, path: Path) -> None:
 
 
 def _writer(format_: str) -> Any:
+    """The class, or for a binary format the function, that writes a format."""
     found = FORMATS[format_]
     return getattr(import_module(f"costmodel.report.{found.file}"), found.writer)

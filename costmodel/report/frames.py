@@ -31,7 +31,8 @@ def parquet(document: Document, path: Path) -> None:
 
 
 def column(values: Sequence[Any]) -> list[Any]:
-    """The values of a column in one type.
+    """The values of a column in one type: int; else float, if all values are numbers; else text.
+    None stays None.
 
     >>> column([1, None, 2]), column([1, "1/2", 0.25]), column([2**70, 1]), column([1, "d*l"])
     ([1, None, 2], [1.0, 0.5, 0.25], ['1180591620717411303424', '1'], ['1', 'd*l'])
@@ -46,7 +47,7 @@ def column(values: Sequence[Any]) -> list[Any]:
 
 
 def number(value: Any) -> int | float | Fraction | None:
-    """The number that a value of a row is, of a fraction written as `1/2` too; None for a text."""
+    """A value of a row as a number; a text such as `1/2` is a fraction, any other text is None."""
     if isinstance(value, int | float):
         return value
     above, sign, below = str(value).partition("/")

@@ -70,7 +70,7 @@ PLAIN = {
 
 
 def escaped(words: str) -> str:
-    """Words with all active characters escaped.
+    """Words with all active characters escaped, and characters outside ASCII replaced.
 
     >>> escaped("100% of d_model & more")
     '100\\\\% of d\\\\_model \\\\& more'
@@ -124,6 +124,7 @@ class Latex(Typeset):
         return (_float if short else _long)(made, self._caption(part), label)
 
     def _caption(self, table: Table) -> str:
+        """The page's caption, the table's title, and the table's lead, else the document's."""
         lines: list[Line] = [(self.page.caption,)] if self.page.caption else []
         lines += [table.title if isinstance(table.title, tuple) else (table.title,)]
         lines += table.lead or self.lead
@@ -273,6 +274,7 @@ class _Set:
         ]
 
     def _length(self, cell: Text) -> int:
+        """The estimated width of an unbroken cell; 3 for the letter `(a)` of a formula below."""
         return 3 if cell in self.letters else len(self._plain(cell))
 
     @cached_property
@@ -287,8 +289,9 @@ class _Set:
 
     @cached_property
     def panels(self) -> list[list[int]]:
-        """The columns of each panel: as few panels of similar widths as fit, each with the columns
-        that name the rows."""
+        """The columns of each panel: as few panels as fit, each with the columns that name the
+        rows. Among these the widths are made similar: the room is reduced until one more panel
+        would be needed."""
         names = naming(self.table.columns)
         rest = [k for k in range(len(self.table.columns)) if k not in names]
         room = max(ROOM - sum(self.widths[k] for k in names), 1)
@@ -299,6 +302,7 @@ class _Set:
         return [[*names, *panel] for panel in panels]
 
     def _packed(self, columns: Sequence[int], room: int) -> list[list[int]]:
+        """The columns in order, each in the last panel if it fits there, else in a new one."""
         panels: list[list[int]] = [[]]
         for k in columns:
             if panels[-1] and sum(self.widths[j] for j in (*panels[-1], k)) > room:
@@ -326,7 +330,8 @@ class _Set:
         return found
 
     def _stretched(self, columns: Sequence[int], room: float) -> Mapping[int, float]:
-        """The share of each column in their width; spare room goes to columns of broken cells."""
+        """Column -> its share of the panel's width without the columns that name rows; 1 in total.
+        Spare room goes to columns of broken cells, in proportion to the width that they lack."""
         least = sum(self.widths[k] for k in columns)
         lacking = {k: max(self.natural[k] - self.widths[k], 0) for k in columns}
         more = max(room - least, 0) / (sum(lacking.values()) or 1)
@@ -338,6 +343,7 @@ class _Set:
         return " & ".join(map(self._head, panel)) + r" \\"
 
     def _head(self, k: int) -> str:
+        """The heading of a column; a heading of several lines is a tabular of its own."""
         column = self.table.columns[k]
         if not column.title and not isinstance(column.header, str):
             return self.writer.text(column.header)
@@ -363,6 +369,7 @@ class _Set:
         return "\n".join(lines)
 
     def _cell(self, column: Column, cell: Text) -> str:
+        """A cell in LaTeX; a formula that is printed below the table is its letter."""
         if cell in self.letters:
             return f"({self.letters[cell]})"
         if column.wide and isinstance(cell, str):

@@ -60,7 +60,8 @@ class Entry:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The code of others that a module equals in float64: of torch, and as recorded."""
+        """The code of others that a module equals in float64: that of torch, then the packages and
+        repositories of the recorded comparisons."""
         packages = dict.fromkeys(one.words for one in of_mixer(self.mixer.name))
         return (*self.mixer.references, *packages)
 
@@ -75,7 +76,8 @@ class Entry:
         return ", ".join(f"{f}*" if reason else f for f, reason in self.inference.items())
 
     def as_json(self) -> dict[str, object]:
-        """The entry of JSON; implementations that cannot be imported are null."""
+        """The entry of JSON; `implementations` and `classes` are null if a package that they need
+        is not installed."""
         modules = self.implementations
         return {
             "name": self.mixer.name,
@@ -117,6 +119,7 @@ def matching(word: str) -> tuple[str, ...]:
 
 
 def _searched(mixer: Mixer) -> str:
+    """The texts in which `matching` searches, one per line."""
     called = (mixer.name, *mixer.aliases, *mixer.variants)
     said = (*called, mixer.title, mixer.idea, mixer.group, mixer.source)
     packages = (one.of for one in of_mixer(mixer.name))
@@ -169,6 +172,7 @@ BRIEF = (
 
 
 def _table(found: Sequence[Entry], whole: bool) -> Table:
+    """The table with a section per family; without `whole`, the first `BRIEFLY` columns."""
     shown = COLUMNS if whole else COLUMNS[:BRIEFLY]
     families: dict[str, list[Entry]] = {}
     for entry in found:
@@ -192,6 +196,7 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
 
 
 def _rows(found: Sequence[Entry]) -> Rows:
+    """Header and rows of CSV: one row per mixer, with all columns."""
     header = ("group", "name", "aliases", "title", "idea", "forms", "paper", "options",
               "implementations", "references", "source", "classes")  # fmt: skip
     rows = []
@@ -234,7 +239,8 @@ FEW = 5
 
 
 def _classes(found: Sequence[Entry]) -> list[Note]:
-    """Notes with the classes of the implementations, as `costmodel trace` takes them."""
+    """Notes with the classes of the implementations, as `costmodel trace` takes them; for more than
+    `FEW` mixers, or if a package is not installed, one note that says so instead."""
     if needs := next((entry.needs for entry in found if entry.needs), ""):
         return [Note((f"implementations are not listed: they need {needs}",))]
     if len(found) > FEW:

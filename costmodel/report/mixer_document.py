@@ -67,7 +67,8 @@ def document(table: Table, hint: str = "") -> Document:
 
 
 def shown(block: Block, request: Request) -> doc.Table:
-    """The table of one phase; sizes that vary have a column even if it is not requested."""
+    """The table of one phase. Sizes that vary have a column even if it is not requested; the form
+    has a column only if it is, and otherwise stands behind the mixer's name."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
     more = [x for x in varying(block.rows) if x not in chosen]
@@ -92,8 +93,9 @@ def shown(block: Block, request: Request) -> doc.Table:
 
 
 def _unanswered(block: Block) -> dict[Row, str]:
-    """Row -> the reason why the form has no such phase, for rows that could show parameters alone;
-    none if all rows are such rows, or if only parameters are asked for."""
+    """Row -> the reason why the form has no such phase, for the rows to leave out of a table. {} if
+    every row would be left out, or if all columns are figures that exist without the phase, such as
+    parameters."""
     figures = [COLUMNS[name] for name in block.columns if name in FIGURES]
     found = {row: row.blocked for row in block.rows if row.blocked}
     if all(figure.always for figure in figures) or len(found) == len(block.rows):
@@ -102,8 +104,11 @@ def _unanswered(block: Block) -> dict[Row, str]:
 
 
 def without_answer(reasons: Iterable[tuple[Line, str]]) -> Iterator[Note]:
-    """The sentence on mixers without an answer, reason by reason; for pairs of a mixer in words and
-    the reason."""
+    """One note on mixers without an answer, grouped by reason; nothing if there are none.
+
+    Args:
+        reasons: pairs (a mixer in words, the reason).
+    """
     named: dict[str, dict[Line, None]] = {}
     for words, reason in reasons:
         named.setdefault(reason, {})[words] = None
@@ -131,7 +136,8 @@ def column(name: str, *, names: bool) -> Column:
 
 
 def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
-    """The value of a column as a cell; without the parts that `shown` has as columns."""
+    """The value of a column as a cell; `other` is given without the classes that have a column of
+    their own in `shown`."""
     if name == "mixer":
         return _mixer(row, form="form" in shown)
     kind = COLUMNS[name].kind if name in COLUMNS else "number"
@@ -169,7 +175,7 @@ def not_causal(mixer: Mixer) -> str:
 
 
 def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
-    """The parts of a figure by name: `1,056,768 compare`."""
+    """The parts of a figure by name, `1,056,768 compare, 16 sqrt`; 0 if there are none."""
     found = row.rest(figure, shown)
     if isinstance(found, Missing):
         return found
@@ -270,17 +276,20 @@ def _after_the_last(row: Row) -> bool:
 
 
 def _long(row: Row, name: str) -> bool:
+    """Whether a value, other than a ratio, is a fraction that is printed rounded."""
     value = row.value(name)
     ratio = name in FIGURES and FIGURES[name].kind == "ratio"
     return isinstance(value, Fraction) and not ratio and doc.is_rounded(value)
 
 
 def _transforms(row: Row) -> bool:
+    """Whether an equation of the form is a Fourier transform."""
     form = row.mixer.forms[row.form]
     return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
 
 
 def _selections(row: Row) -> set[str]:
+    """The kinds of selections (sorts, largest entries) in the form under the row's convention."""
     form = row.mixer.forms[row.form]
     rewrites = tuple(r for r in row.about.convention.rewrites if r == "sort=merge")
     parts = (node for e in lower(form, rewrites).equations for node, _ in walk(e.value))
@@ -288,7 +297,8 @@ def _selections(row: Row) -> set[str]:
 
 
 def sizes_line(request: Request, phases: Sequence[str]) -> Line:
-    """The sizes that the rows depend on: first those given, then those with defaults."""
+    """The sizes that the rows depend on: first those given, or open in a table of formulas, then
+    those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
     open_ = {*LETTERS, *(x for m in request.mixers for x in m.letters)} - {"b"}
     return sizes_of(forms, phases, request.given, open_ if request.symbolic else ())
@@ -334,8 +344,8 @@ def _values(given: tuple[int, ...] | str) -> tuple[int | Formula, ...]:
 
 
 def _meanings(letter: str, mixers: Iterable[Mixer]) -> list[Letter]:
-    """A letter as these mixers mean it: once if they agree; else the meaning that mixers share, and
-    each other one with its mixers' names."""
+    """The meanings of a letter in these mixers: one if they agree; else the meaning in `LETTERS`,
+    then each other meaning with the names of its mixers."""
     found: dict[Letter, list[str]] = {}
     for mixer in mixers:
         found.setdefault(mixer.letter(letter), []).append(mixer.name)

@@ -104,7 +104,8 @@ class Row(Case):
     """One row of a table: a case, and the values of its columns."""
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
-        """The value of a column or size; without the parts that `shown` has as columns."""
+        """The value of a column or size; None for a size that the row lacks. A figure with parts,
+        such as `other`, is added up without the parts that are columns in `shown`."""
         if is_letter(name):
             return self.sizes.get(name, self.ties.get(name))
         figure = COLUMNS[name]
@@ -126,7 +127,12 @@ class Row(Case):
 
 
 def baseline(request: Request) -> Callable[[Case], Case]:
-    """`Case.baseline`: self-attention at a case's sizes, completed by given ones and defaults."""
+    """The function for `Case.baseline`, which returns the case of self-attention that ratios of a
+    case divide by. Its sizes are those of the case, else the given ones, else the defaults; letters
+    of its own that the mixer uses in another meaning are not taken over.
+
+    The function raises Unanswered if self-attention does not exist at these sizes or in the phase.
+    """
 
     def of(case: Case) -> Case:
         mixer = builtin(BASELINE)
@@ -168,7 +174,7 @@ def column_names(text: str) -> tuple[str, ...]:
 
 
 def _column(name: str) -> str:
-    """The column that a word means."""
+    """The column that a word means, or a size letter; h is a word, since it is d/n and no size."""
     if is_letter(name) and name != "h":
         return name
     if (found := meant(name, COLUMNS)) is not None:
@@ -241,6 +247,8 @@ def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
 
 
 def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[str, ...]:
+    """`forms_of`; a mixer without the form is added to `left_out`, or is an EquationError if the
+    user named it."""
     if found := forms_of(mixer, request):
         return found
     if request.named:
@@ -254,12 +262,19 @@ def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[s
 def _rows(
     mixer: Mixer, form: str, phase: str, request: Request, left_out: dict[str, None]
 ) -> list[Row]:
+    """The rows of a form in a phase, one for each combination of sizes that fits the mixer.
+
+    A combination that does not fit is added to `left_out`. SizeError instead if it is the user's:
+    given sizes that alone do not fit a named mixer, or any sizes of the first mixer of a group.
+    """
     about = answers(mixer, form, phase, request.convention)
     letters = letters_of(mixer, phase, form)
     rows = []
     for sizes in combinations(letters, request.given, mixer):
         open_ties: dict[str, str] = {}
         if request.symbolic:
+            # a size has a number if it is given, in braces, b, or tied to a size with a number;
+            # a size that is tied to a letter is printed as that letter
             known = {"b", *listed(request.given), *mixer.given}
             tied = {x: y for x, y in ties(request.given).items() if x in {*sizes} - {*mixer.given}}
             open_ties = {x: y for x, y in tied.items() if y not in known}
@@ -311,7 +326,8 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:
-    """The rows sorted by the column `request.sort`; rows without a value come last."""
+    """The rows sorted by the column `request.sort`; rows without a value come last. TableError if
+    a value is a formula."""
     assert request.sort is not None
     name, down = _column(request.sort.removeprefix("-")), request.sort.startswith("-")
     keyed = [(row, _comparable(row.value(name))) for row in rows]

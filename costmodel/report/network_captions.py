@@ -34,7 +34,7 @@ def described(found: Description) -> str:
 
 
 def _blocks(found: Description) -> str:
-    """The parts of each block, of the entry and of the end."""
+    """The parts of each different block, of the entry and of the end, in one sentence."""
 
     def named(label: str, uses: Iterable[Use | None]) -> str:
         there = [use.label for use in uses if use is not None and use.label != "residual sum"]
@@ -51,6 +51,7 @@ def _blocks(found: Description) -> str:
 
 
 def _around(block: Block) -> Iterator[Use | None]:
+    """The parts of a block in order; None where a sublayer has no norm, dropout or residual sum."""
     for sublayer in block.sublayers:
         yield from sublayer.around
 
@@ -91,6 +92,7 @@ def _head(c: Choices) -> str:
 
 
 def _biases(c: Choices) -> str:
+    """The places of a network outside of its mixers that have biases."""
     places = [
         *(["FFN"] if c.biases and c.ffn else []),
         *(["norms"] if c.norm_bias and c.norm != "none" else []),
@@ -128,11 +130,13 @@ def sizes_line(sheets: Sequence[Sheet]) -> Line:
 
 
 def _widths(net: Network) -> Mapping[str, Poly]:
+    """Width -> its formula in other sizes, for the widths of parts; without lengths (l, u)."""
     used = {x for use in net.uses for x in use.mixer.letters if x not in ("l", "u")}
     return {x: poly for x, poly in net.described.formulas.items() if x in used}
 
 
 def _follows(name: str, poly: Poly, sizes: Mapping[str, int]) -> Line:
+    """A width in words, with its formula, and its number if all sizes of the formula have one."""
     value = (str(poly.rational(sizes)),) if poly.letters <= set(sizes) else ()
     return (f"{LETTERS[name].meaning} ", Equal((letter(name), Formula(poly), *value)))
 

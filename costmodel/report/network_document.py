@@ -110,7 +110,8 @@ def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
 
 
 def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
-    """The columns: `other` and `once` unless 0, `state` for tokens, `kept` with gradients."""
+    """The columns: `other` and `once` if a line has a value other than 0, `state` in one-token
+    inference and decoding, `kept` (activations) in phases with gradients, all others always."""
     there = []
     for name in HEADERS:
         values = [line.value(name) for line in lines]
@@ -125,6 +126,7 @@ def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
 
 
 def _parts(sheet: Sheet) -> Table:
+    """The table at one combination of sizes: a row per part, then the total."""
     lines = (*sheet.lines, sheet.total)
     names = _columns([sheet], lines)
     rows = tuple(tuple(_cell(line, name) for name in names) for line in lines)
@@ -142,6 +144,7 @@ def _column(name: str) -> Column:
 
 
 def _sweep(sheets: Sequence[Sheet]) -> Table:
+    """The table over several combinations of sizes: a row per combination, with the totals."""
     letters = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in sheets}) > 1]
     found = _columns(sheets, [s.total for s in sheets])
     names = [name for name in found if name not in ("part", "runs")]
@@ -160,6 +163,8 @@ def _title(sheet: Sheet) -> Line:
 
 
 def _cell(line: SheetLine, column: str) -> Text:
+    """The value of a column as a cell; `other` by class, `16 sqrt, 8 compare`, if all its values
+    are integers, else as one sum."""
     found = line.other if column == "other" else None
     if isinstance(found, Mapping) and all(isinstance(value, int) for value in found.values()):
         named = [(cell(value), f" {name}") for name, value in found.items() if value]

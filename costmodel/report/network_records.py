@@ -16,6 +16,7 @@ from costmodel.symbolic.sizes import LETTERS
 
 
 def _by_name(found: Mapping[str, Value] | Missing) -> dict[str, Any] | None:
+    """Values by class without rounding; None if the counts are missing."""
     if isinstance(found, Missing):
         return None
     return {name: exact(value) for name, value in found.items()}
@@ -103,6 +104,8 @@ def rows(sheets: Sequence[Sheet]) -> Rows:
 def _csv_row(
     sheet: Sheet, line: Line, letters: Sequence[str], others: Sequence[str], *, trained: bool
 ) -> list[Any]:
+    """One row of CSV. A class of `other` that the line lacks is 0, or empty if the counts are
+    missing; a size without a number is its letter, or empty if the network lacks the size."""
     values: dict[str, Value] = {name: line.value(name) for name in (*CLASSES, "once", "total")}
     if sheet.stage in ("inference", "decode"):
         values["state"] = line.value("state")

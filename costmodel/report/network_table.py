@@ -1,4 +1,9 @@
-"""The tables of a network's costs: lines and values, by phase and combination of sizes."""
+"""The tables of a network's costs: lines and values, by phase and combination of sizes.
+
+A line holds the values of one part, a sheet the lines at one combination of sizes in one stage: the
+phase itself, or for `generate` prefill and decode. A sheet is *settled* if all its sizes have
+numbers; else its values are formulas in the remaining letters.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +96,7 @@ class Line:
     """The activations of b sequences that are kept for the backward pass, in elements."""
 
     def value(self, column: str) -> Value:
-        """The value of a column."""
+        """The value of a column; Missing for counts that the part or a tool (`peer`) lacks."""
         if column in ("runs", "parameters", "total", "state", "kept"):
             found: Value = getattr(self, column)
             return found
@@ -111,14 +116,14 @@ class Line:
 
     @property
     def other(self) -> Mapping[str, Value] | Missing:
-        """The operations without mul, add, div and exp, by class."""
+        """The operations other than mul, add, div and exp, by class; Missing without counts."""
         if isinstance(self.classes, Missing):
             return self.classes
         return {c: v for c, v in self.classes.items() if c not in CLASSES}
 
 
 def _added(found: Iterable[Value]) -> Value:
-    """The sum of numbers, or of formulas and numbers."""
+    """The sum of integers and formulas; an integer if there are no formulas."""
     exact, number = Exact(), 0
     for value in found:
         if isinstance(value, Exact):
@@ -194,12 +199,20 @@ def _changed(request: Request) -> Description:
 
 
 def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
-    """All combinations of the sizes that have values; the other sizes stay letters."""
+    """All combinations of the sizes that have values; the other sizes stay letters.
+
+    A network whose layers have several kinds needs the number L of layers to be built: L then gets
+    a value in every combination.
+
+    Raises:
+        SizeError: a size without a value and without a default; ModelError: such a network without
+            a number L.
+    """
     given = _given(request)
     described = _changed(request)
     if described.patterned:
         if (request.symbolic and "L" not in given) or "L" in request.kept:
-            network(replace(described, sizes={}))
+            network(replace(described, sizes={}))  # raises the ModelError
         given.setdefault("L", (LETTERS["L"].default or 1,))
     sample = {"L": listed(given).get("L", (1,))[0]} if described.patterned else {}
     letters = letters_of(network(described, **sample), phase)
@@ -211,6 +224,7 @@ def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
     missing = [x for x in named if x not in given and x != "t" and LETTERS[x].default is None]
     if missing:
         raise SizeError(f"size {missing[0]} has no default: give --{missing[0]}")
+    # the default of t is l: where l stays a letter, t does too
     if "t" in named and "t" not in given and "l" in request.kept:
         named.remove("t")
     return combinations(named, given)
@@ -225,7 +239,8 @@ def _network(request: Request, sizes: Mapping[str, int]) -> Network:
 def _stages(
     request: Request, net: Network, phase: str, sizes: Mapping[str, int], letters: tuple[str, ...]
 ) -> list[Sheet]:
-    """The sheets of all stages of a phase at one combination of sizes."""
+    """The sheets of all stages of a phase at one combination of sizes. Where all sizes have numbers
+    they must fit the network, and a part whose weights end before a position has no counts."""
     numbers = {x: v for x, v in sizes.items() if x in letters or x == "L"}
     settled = set(letters) <= set(numbers)
     if settled:
@@ -247,7 +262,8 @@ def _stages(
 
 
 def _blocked(part: PartCost, reason: str) -> PartCost:
-    """A part whose weights end before a position: counts and a state other than 0 are Missing."""
+    """A part whose weights end before a position (a table of positions): its counts are Missing
+    with the reason, and so is its state unless it is 0."""
     if isinstance(part.counts, Missing):
         return part
     missing = Missing(reason)
@@ -300,6 +316,7 @@ def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> Part
                 says = any(found.reason.startswith(f"{other.use.name}: ") for other in parts)
                 named = found.reason if says else f"{part.use.name}: {found.reason}"
                 lacking[name] = Missing(named)
+        # `lacking` replaces the sums at the end: a sum that lacks a part is not shown
         if isinstance(part.state, Exact):
             state = state + part.state
         if isinstance(part.counts, Missing):
@@ -316,7 +333,9 @@ def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> Part
 
 
 def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:
-    """The values of one part for b sequences: numbers if `settled`, else formulas."""
+    """The values of one part for b sequences: numbers if `settled`, else formulas. Counts are those
+    of one sequence times b; gradients of weights are besides added up over the batch, b - 1 times
+    for each of the `joined` entries; work done once is not multiplied."""
     parameters = _settle(Exact.of(part.parameters), sizes, settled)
     runs = _settle(Exact.of(part.runs), sizes, settled)
     state: Value = part.state if isinstance(part.state, Missing) else None

@@ -17,7 +17,8 @@ from costmodel.symbolic.printing import formula_text
 
 
 def exact(value: Value) -> Any:
-    """A value without rounding: an int or a string; None for a missing value."""
+    """A value without rounding: an int, or a text for a fraction, formula or path; None for a
+    missing value."""
     if value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, Missing):
@@ -67,6 +68,7 @@ class Json(Writer):
 
 
 def _listed(value: Any) -> str:
+    """A value in JSON; a list with one line per item."""
     if not isinstance(value, list):
         return _text(value)
     return "[\n  " + ",\n  ".join(map(_text, value)) + "\n]" if value else "[]"

@@ -43,6 +43,8 @@ def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
 
 
 def _valued(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Value]:
+    """The values of one row under the header of `valued`. A column that the block does not show is
+    None; a class of `others` that the row lacks is 0, or None if the counts are missing."""
     named = (*block.columns, *LABELS)
     values = {
         name: row.value(name, columns) if name in named or is_letter(name) else None
@@ -66,6 +68,7 @@ def _valued(row: Row, block: Block, columns: Sequence[str], others: Sequence[str
 
 
 def _names(row: Row) -> list[str]:
+    """The classes of operations in the figure `other`; [] if the counts are missing."""
     found = row.parts(FIGURES["other"])
     return [] if isinstance(found, Missing) else list(found)
 
@@ -83,6 +86,7 @@ def json_row(row: Row) -> dict[str, Any]:
     reasons: dict[str, str] = {}
     searched: dict[str, str] = {}
     for figure in FIGURES.values():
+        # a figure within another (compare in `other`) stands in the object of that figure
         if figure.within and FIGURES[figure.within].parts:
             continue
         group, _, key = (figure.key or figure.name).rpartition(".")

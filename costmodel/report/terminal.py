@@ -68,11 +68,14 @@ def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = No
     word longer than a line is broken after a sign, a number after a comma.
 
     Args:
-        hang: the beginning of further lines, shortened if a word needs the room.
+        width: the width in characters, at least 20; None leaves the sentence in one line.
+        hang: the beginning of further lines, shortened if a word needs the room; by default as
+            many spaces as `lead` is long.
     """
     if width is None:
         return lead + words
     width, hang = max(width, 20), " " * len(lead) if hang is None else hang
+    # words are broken to fit behind an indentation of at most two gaps; a deeper one is shortened
     room = width - min(len(hang), 2 * len(GAP))
     found = [(len(gap), _fragments(word, room)) for gap, word in _WORDS.findall(words)]
     longest = max((len(part) for _, parts in found for part in parts), default=0)
@@ -93,7 +96,8 @@ _WORDS = re.compile(r"(\s*)(\S+)")
 
 
 def _fragments(word: str, room: int) -> list[str]:
-    """The word; its pieces if it is longer than `room`."""
+    """The word; if it is longer than `room`, its pieces; a piece longer than `room` is broken after
+    the commas between digits."""
     if len(word) <= room:
         return [word]
     return [
@@ -121,8 +125,9 @@ def _equations(part: Display, width: int | None) -> str:
 
 
 def _drawn(table: Table, page: Page) -> list[str]:
-    """The lines of a table in the first shape that fits: natural widths; columns of words wrapped;
-    both with factored formulas; bands of columns one below the other; a block for each row."""
+    """The lines of a table in the first of these shapes that fits the page: natural widths; columns
+    of words wrapped; both shapes with factored formulas; up to `MOST_BANDS` bands of columns, one
+    below the other; a block for each row."""
     every = range(len(table.columns))
     for factored in (False, True):
         cells = _cells(table, factored=factored)
@@ -162,6 +167,7 @@ def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[l
 
 
 def _cells(table: Table, *, factored: bool) -> list[list[str]]:
+    """The cells of all rows as text, without the section headings."""
     writer = FACTORED_TEXT if factored else PLAIN_TEXT
     return [
         [
@@ -177,7 +183,7 @@ def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
     widths = []
     for k, column in enumerate(columns):
         header = text(column.header)
-        words = [-(-len(header) // 2), *map(len, header.split())]
+        words = [-(-len(header) // 2), *map(len, header.split())]  # half the header, rounded up
         widths.append(max([*words, *(len(row[k]) for row in cells)]))
     return widths
 
@@ -197,7 +203,8 @@ def _least(
 
 
 def _shrunk(widths: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
-    """The widths, reduced from the widest column on until all columns fit the room."""
+    """The widths, of which the largest above its least width is reduced by 1 until all columns fit
+    the room, or none can be reduced; unchanged if `room` is None."""
     widths = list(widths)
     while room is not None and _total(widths) > room:
         wide = [k for k, width in enumerate(widths) if width > least[k]]
@@ -218,7 +225,8 @@ def _grid(
     widths: Sequence[int],
     page: Page,
 ) -> list[str]:
-    """The lines of a table with the columns `shown` side by side."""
+    """The lines of a table with the columns `shown` side by side; `widths` are theirs, `cells` has
+    those of all columns."""
     columns = [table.columns[k] for k in shown]
     head = [
         textwrap.wrap(text(c.header), w, break_on_hyphens=False)
@@ -232,7 +240,7 @@ def _grid(
     for row in table.rows:
         if isinstance(row, Section):
             said = [bold(wrapped(text(row.line), page.width), page)] if row.line else []
-            lines += [""] * (lines[-1] != rule) + said
+            lines += [""] * (lines[-1] != rule) + said  # a gap, except directly below the rule
         else:
             found = next(body)
             broken = [_lines(found[k], w) for k, w in zip(shown, widths, strict=True)]
@@ -266,7 +274,8 @@ def _row(
 
 
 def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[str]:
-    """A block per row: its name in bold, then pairs `header  value`, as many a line as fit."""
+    """A block per row: its name in bold, then pairs `header  value`, as many side by side as fit;
+    a number longer than the line is broken, below its header."""
     assert page.width is not None
     about = naming(table.columns)
     rest = [k for k in range(len(table.columns)) if k not in about]
@@ -282,6 +291,7 @@ def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[s
         ]
         for k, header in zip(rest, headers, strict=True)
     ]
+    # the most pairs in a line for which all lines fit the page; else one
     beside = next((n for n in range(len(rest), 1, -1) if _width(pairs, n) <= page.width), 1)
     named, lines = iter(range(len(cells))), []
     for row in table.rows:

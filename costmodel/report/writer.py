@@ -110,7 +110,7 @@ class Writer:
         return words
 
     def noted(self, note: str, marks: Marks) -> str:
-        """The mark of a footnote, or the footnote in place."""
+        """The mark of a footnote; without `marks`, the words of the footnote in parentheses."""
         return f" ({marks[note] if marks else note})"
 
     def name(self, cell: Named) -> str:
@@ -172,7 +172,8 @@ def _spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
 
 
 def _with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
-    """Each part with the notes below it; a note of several tables is printed below the last."""
+    """Each part with the notes below it: for a table the notes that no later table repeats, for any
+    other part none."""
     last = {line: part for part in parts if isinstance(part, Table) for line in part.said}
     for part in parts:
         own = part.said if isinstance(part, Table) else []

@@ -1,4 +1,4 @@
-"""The largest size within limits, as a document: the rows of `budget`, and what stops each."""
+"""The document of `budget`: the largest size within limits for each mixer, and what stops it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes that are not open; of a row without an answer, those given."""
+        """The sizes that are not open, with defaults; of a row without an answer those given."""
         known = self.given if isinstance(self.found, Missing) else self.found.sizes
         return {letter: known[letter] for letter in in_order(known)}
 
@@ -93,6 +93,8 @@ class Budgets:
         return tuple(rows)
 
     def _found(self, mixer: Mixer, form: str, sizes: Mapping[str, int]) -> Budget | Missing:
+        """The answer for one row, or the reason why there is none; SizeError for sizes that do not
+        fit a mixer that the user named."""
         about = answers(mixer, form, self.phase, self.request.convention)
         try:
             case = Case(about, sizes, dtypes=self.request.dtypes, ties=ties(self.request.given))
@@ -112,6 +114,8 @@ class Budgets:
 
     @property
     def _lead(self) -> tuple[Line, ...]:
+        """The sizes, the convention and the limits; where t is open and l is not given, the new
+        token is the last of the sequence, l = t."""
         asked_for = [self.letter]
         equal: list[Line] = []
         if self.letter == "t" and "l" not in self.request.given:
@@ -131,6 +135,8 @@ class Budgets:
         )
 
     def _table(self, shown: Sequence[Row]) -> doc.Table:
+        """The table of the rows `shown`; a note names the mixers of the other rows. The columns for
+        kinks and for ranges that fit again are there only if a row has some."""
         letter = doc.letter(self.letter)
         several = [x for x, values in listed(self.request.given).items() if len(values) > 1]
         forms = any(row.form != row.mixer.default_form for row in shown)
@@ -164,6 +170,7 @@ class Budgets:
         return doc.Table(title, tuple(columns), tuple(rows), tuple(notes), lead=self._lead)
 
     def _cell(self, row: Row, name: str) -> Text:
+        """The cell of a column; `largest` is "none" if not even the smallest size fits."""
         found = row.found
         if name == "mixer":
             return Named(row.mixer.name, row.mixer.title)
@@ -205,6 +212,7 @@ class Budgets:
         return header, rows
 
     def _data(self) -> dict[str, Any]:
+        """The object of JSON."""
         return {
             "asked_for": self.letter,
             "limits": {x.name: {"most": x.most, "unit": x.quantity.unit} for x in self.limits},
@@ -223,7 +231,8 @@ class Budgets:
 
 
 def _answer(found: Budget | Missing) -> dict[str, Any]:
-    """An answer in JSON; ranges are first, last and step."""
+    """An answer in JSON; `again` is a list of ranges (first, last, step). Without an answer,
+    `largest` is null and `reason` says why."""
     if isinstance(found, Missing):
         return {"largest": None, "reason": found.reason}
     return {

@@ -34,7 +34,7 @@ from costmodel.symbolic.ranges.solve import Range
 from costmodel.symbolic.sizes import LETTERS
 
 FEW, MANY = 6, 40
-"""More ranges than FEW are shown as a table, and of more than MANY the first ones alone."""
+"""Up to FEW ranges are one sentence, more are a table, which shows the first MANY ranges alone."""
 
 LISTED = 3
 """The most ranges in a cell of a map."""
@@ -103,6 +103,8 @@ def _conditions(one: Crossover, names: Names) -> Table:
 
 
 def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
+    """A map for several combinations of sizes; for one combination a sentence and the values beside
+    each break-even, or for more than `FEW` ranges a table of the ranges."""
     (one, *others) = found
     few = not others and len(one.ranges) <= FEW
     if few:
@@ -159,6 +161,7 @@ def _range(one: Crossover, stretch: Stretch) -> str:
 
 
 def _title(one: Crossover) -> Line:
+    """The title of a table: the phase, and the figure with its meaning."""
     result = "loss" if one.forms[0].convention.backward.loss else "output"
     parts = (p.format(result=result) if isinstance(p, str) else p for p in TITLES[one.phase])
     return (*parts, f": the least {one.figure.name} ({one.figure.meaning})")
@@ -218,7 +221,8 @@ def _both_sides(one: Crossover) -> Table:
 
 
 def _notes(one: Crossover) -> Iterator[Line]:
-    """What bytes count, and what bounds the size: values that fit, positions within weights."""
+    """The notes: the element types of bytes, the values of the size at which the mixers exist, and
+    the size from which on one has no answer."""
     yield from _notes_on_bytes(one)
     lead = ("values of ", letter(one.over), " that fit: ")
     if not isinstance(one.domain, range):

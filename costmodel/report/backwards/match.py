@@ -40,6 +40,7 @@ class Matching:
 
     @property
     def _lead(self) -> tuple[Line, ...]:
+        """Both mixers with their sizes, and the convention."""
         mixer, other = self.request.mixers
         return (
             (*named_form(mixer, self.form), " at ", *_at(self.found.sizes)),
@@ -48,6 +49,7 @@ class Matching:
         )
 
     def _table(self) -> doc.Table:
+        """A row for each candidate: the size, the value there, and the value minus the target."""
         mixer, other = self.request.mixers
         unit = f" ({self.figure.unit})" if self.figure.unit in ("bytes", "elements") else ""
         value = f"{self.figure.name}{unit}"
@@ -79,6 +81,7 @@ class Matching:
 
     @property
     def _about(self) -> dict[str, Any]:
+        """What was asked for, in CSV and JSON."""
         mixer, other = self.request.mixers
         return {
             "mixer": mixer.name,
@@ -111,6 +114,7 @@ class Matching:
         return [*rows[0]], [[*row.values()] for row in rows]
 
     def _data(self) -> dict[str, Any]:
+        """The object of JSON."""
         return {
             **self._about,
             "convention": list(self.request.convention.names),

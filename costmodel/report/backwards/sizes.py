@@ -38,7 +38,7 @@ def in_words(parts: Sequence[Range]) -> str:
 
 
 def ordinal(count: int) -> str:
-    """A number that counts a place.
+    """An ordinal number.
 
     >>> ordinal(3), ordinal(11), ordinal(1_002)
     ('3rd', '11th', '1,002nd')
