@@ -83,15 +83,14 @@ def values(found: Crossover, size: int) -> list[Value] | None:
     """The figure of each candidate at one size, as tables show it; None at a size that does not
     fit."""
     result = []
-    for one in found.candidates:
-        sizes = {found.over: size, **one.sizes}
-        if "t" in one.tied:
-            sizes["t"] = size
-        try:
-            fit(one.about.mixer, sizes)
-        except SizeError:
-            return None
-        case = Case(one.about, sizes, symbolic=False, dtypes=found.dtypes)
+    try:
+        lines = [(one.about, one.line.sizes(size)) for one in found.candidates]
+        for about, sizes in lines:
+            fit(about.mixer, sizes)
+    except SizeError:
+        return None
+    for about, sizes in lines:
+        case = Case(about, sizes, symbolic=False, dtypes=found.dtypes)
         result.append(case.figure(found.figure))
     return result
 

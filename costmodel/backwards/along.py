@@ -45,6 +45,12 @@ class Along:
         """All sizes at a value."""
         return {**self.given, **dict.fromkeys(self.equal, value)}
 
+    @property
+    def letters(self) -> dict[str, Poly]:
+        """Size -> its value: a number, or the open size."""
+        numbers = {x: Poly.of(size) for x, size in self.given.items()}
+        return numbers | dict.fromkeys(self.equal, Poly.atom(self.letter))
+
     def solved(
         self, quantities: Sequence[Quantity], of: Callable[[int], L]
     ) -> list[tuple[Range, L]]:

@@ -10,23 +10,17 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations as combinations_of, groupby
 from math import lcm
 from typing import Any
 
 from costmodel.backwards import condition
-from costmodel.backwards.along import LENGTHS
+from costmodel.backwards.along import Along, along, uncovered
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
-from costmodel.program.chosen_sizes import (
-    combinations,
-    fit,
-    fitting,
-    letters_of,
-    sizes_in_python,
-)
+from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of, sizes_in_python
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import phase_name
 from costmodel.questions.question import (
@@ -44,7 +38,7 @@ from costmodel.symbolic.at_sizes import head_width
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
-from costmodel.symbolic.ranges.solve import NOTHING, Quantity, ranges
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity
 from costmodel.symbolic.sizes import LARGEST, in_order, is_letter
 
 
@@ -63,23 +57,11 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One form of a mixer, at sizes."""
+    """One form of a mixer, and its sizes along the one that is solved for."""
 
     about: Answers
     name: str
-    sizes: Mapping[str, int]
-    """All its sizes but the one that is solved for, and those tied to it."""
-    tied: tuple[str, ...] = ()
-    """The sizes that equal the one that is solved for: t where l is, l where t is."""
-
-    def known(self, over: str) -> dict[str, Poly]:
-        """Size -> its value: a number, or the size that is solved for."""
-        numbers = {letter: Poly.of(size) for letter, size in self.sizes.items()}
-        return numbers | dict.fromkeys(self.tied, Poly.atom(over))
-
-    def at(self, over: str, size: int) -> dict[str, int]:
-        """All its sizes at a value of the size that is solved for."""
-        return {over: size, **dict.fromkeys(self.tied, size), **self.sizes}
+    line: Along
 
 
 @dataclass(frozen=True)
@@ -157,19 +139,21 @@ class Crossover:
         Raises:
             SizeError: a size without a default.
         """
+        numbers = {x: size for x, size in self.given.items() if isinstance(size, int)}
+        ties = {x: other for x, other in self.given.items() if isinstance(other, str)}
         found = []
         for form in self.forms:
-            letters = [*letters_of(form.mixer, form.phase, form.form)]
             if self.over in self._letters(form):
-                letters.remove(self.over)
-            follows = {*LENGTHS} - {self.over, *self.given} if self.over in LENGTHS else set()
-            tied = [x for x in letters if x in follows or self.given.get(x) == self.over]
-            given = {x: y if isinstance(y, str) else (y,) for x, y in self.given.items()}
-            free = [x for x in letters if x not in tied]
-            (sizes,) = combinations(free, given, form.mixer)
-            if "h" not in form.mixer.letters and isinstance(h := self.given.get("h"), int):
-                head_width({**sizes, "h": h})
-            found.append(Candidate(form, _name(form), sizes, tuple(tied)))
+                line = along(Case(form, numbers, ties=ties), self.over)
+            else:
+                letters = letters_of(form.mixer, form.phase, form.form)
+                given: Given = {**ties, **{x: (size,) for x, size in numbers.items()}}
+                (sizes,) = combinations(letters, given, form.mixer)
+                fit(form.mixer, sizes)
+                line = Along(self.over, (), sizes, range(1, LARGEST + 1))
+            if "h" in numbers and "h" not in form.mixer.letters:
+                head_width({**line.given, "h": numbers["h"]})
+            found.append(Candidate(form, _name(form), line))
         return tuple(found)
 
     @cached_property
@@ -179,13 +163,7 @@ class Crossover:
         Raises:
             SizeError: no value fits.
         """
-        found: Sequence[int] = range(1, LARGEST + 1)
-        for one in self.candidates:
-            if self.over in one.sizes:
-                fit(one.about.mixer, one.sizes)
-            else:
-                sizes = fitting(one.about.mixer, self.over, one.sizes, one.tied)
-                found = _common(found, sizes)
+        found = reduce(_common, (one.line.values for one in self.candidates))
         if not found:
             names = ", ".join(self.names)
             raise SizeError(f"no {self.over} fits all of {names} at these sizes")
@@ -201,20 +179,18 @@ class Crossover:
         found = []
         for one in self.candidates:
             quantity = quantity_of(one.about, self.figure, self.dtypes, one.name)
-            found.append(quantity.substitute(one.known(self.over)))
+            found.append(quantity.substitute(one.line.letters))
         return tuple(found)
 
     @cached_property
     def _beyond(self) -> Quantity:
         """A quantity that is positive at positions beyond the weights of a candidate."""
-        pieces = Exact()
-        for one in self.candidates:
-            known = one.known(self.over)
-            known["now"] = known.get("t", Poly.atom(self.over))
-            for overrun in one.about.overruns:
-                guards = frozenset(c.substitute(known) for c in overrun.conditions)
-                pieces = pieces + Exact(((guards, Poly.of(1)),))
-        return Quantity((pieces,)).substitute({})
+        uncovered_ = [
+            Quantity((exact,)).substitute(one.line.letters).terms[0]
+            for one in self.candidates
+            for exact in uncovered(one.about)
+        ]
+        return Quantity((sum(uncovered_, Exact()),))
 
     def least(self, size: int) -> tuple[str, ...]:
         """The candidates with the least of the figure at one size; none at a size at which a
@@ -316,30 +292,23 @@ class Crossover:
         if first is None:
             return None
         for one in self.candidates:
-            if reason := one.about.beyond(one.at(self.over, first)):
+            if reason := one.about.beyond(one.line.sizes(first)):
                 return first, f"{one.name}: {reason}"
         return None
 
     def _stretches(self) -> Iterator[Stretch]:
         """The stretches of all sizes that fit; without candidates where a position is beyond the
         weights."""
-        if not isinstance(self.domain, range):
-            for least, sizes in groupby(self.domain, self.least):
-                first, *others = sizes
-                yield Stretch(first, (first, *others)[-1], least)
+        line = Along(self.over, (self.over,), {}, self.domain)
+        beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
+        found = line.solved([*self.quantities, *beyond], self.least)
+        if isinstance(self.domain, range):
+            for (first, last, step), least in found:
+                yield Stretch(first, last, least, step // self.domain.step)
             return
-        step = self.domain.step
-        scaled = {self.over: Poly.atom(self.over) * step}
-        compared = [quantity.substitute(scaled) for quantity in self.quantities]
-        if not self._beyond.terms[0].is_zero:
-            compared += [self._beyond.substitute(scaled), NOTHING]
-
-        def least_at(k: int) -> tuple[str, ...]:
-            return self.least(k * step)
-
-        last = len(self.domain)
-        for (first, end, every), least in ranges(compared, self.over, least_at, last=last):
-            yield Stretch(first * step, end * step, least, every)
+        for least, parts in groupby(found, lambda each: each[1]):
+            (first, *_), *others = (part for part, _ in parts)
+            yield Stretch(first, others[-1].last if others else first, least)
 
 
 def crossover(

@@ -248,7 +248,7 @@ def _record(one: Crossover) -> Mapping[str, Any]:
         "convention": list(one.forms[0].convention.names),
         "candidates": [
             {"name": each.name, "mixer": each.about.mixer.name, "form": each.about.form,
-             "sizes": dict(each.sizes)}
+             "sizes": dict(each.line.given)}
             for each in one.candidates
         ],
         "fitting": {"multiples_of": domain.step} if isinstance(domain, range) else list(domain),
