@@ -33,8 +33,8 @@ here, but by the code that uses them."""
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function for authors: the number of arguments is checked, and the types in
-    `WORDS`.
+    """Decorate a function for authors: each call checks the number of its arguments, and the
+    arguments whose annotation is in `WORDS`.
 
     Raises:
         WrongKind: an argument is missing, is one too many or has another type; the message names
@@ -75,7 +75,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 @cache
 def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], bool], ...]:
-    """The checked parameters: (name, accepted classes, whether a list of them is expected)."""
+    """The checked parameters: (name, accepted classes, whether a list of these is expected), for
+    annotations that are a class in `WORDS`, a union of such classes or a `Sequence` of one."""
     found = []
     for name, hint in get_type_hints(function).items():
         several = get_origin(hint) is Sequence

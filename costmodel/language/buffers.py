@@ -1,4 +1,8 @@
-"""The values of buffers that an author gives, and the bounds of integer positions."""
+"""The values of buffers that an author gives, and the bounds of integer positions.
+
+A buffer is a constant array. Its values are a table, or a function of an entry's positions (counted
+from 1) and of the sizes; without values, entries are given with the input.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The entries of a buffer with given values, at sizes; integers if they are positions.
+    """The entries of a buffer with given values, at sizes: int64 if they are positions, else
+    float64.
 
     Raises:
         EquationError: a table of another shape, an entry that is no number or that the author's
@@ -41,7 +46,7 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
 
 
 def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> Any:
-    """The entry at a place that an author's function gives.
+    """The entry that an author's function gives at `place`, the entry's positions from 1 on.
 
     Raises:
         EquationError: the function fails, or the entry is no finite number; the message names the
@@ -64,8 +69,8 @@ def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> An
 
 
 def check_table(name: str, table: Any, below: Any) -> None:
-    """Raise EquationError unless every entry of an author's table is a finite number, or a whole
-    number that int64 holds if the entries are positions."""
+    """Raise EquationError unless an author's table is rectangular and every entry is a finite
+    number; with `below`, the bound of positions, a whole number that int64 holds."""
     import numpy as np
 
     try:
@@ -101,7 +106,8 @@ def is_number(entry: Any, *, whole: bool) -> bool:
 
 
 def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The largest position that each entry of an index array may hold, as an array of its shape."""
+    """The largest position that each entry of an index array may hold, in an array of the same
+    shape: the value of `below`, which may depend on the entry's place."""
     import numpy as np
 
     assert array.below is not None
@@ -121,6 +127,7 @@ def check_positions(array: Array, values: NDArray[Any], sizes: Mapping[str, int]
     if array.below is None:
         return
     last = last_positions(array, sizes)
+    # last < 1: an empty range, as for the rows before row 1
     wrong = (last >= 1) & ~((values >= 1) & (values <= last) & (values == np.floor(values)))
     for where in np.argwhere(wrong)[:1]:
         place, at = ", ".join(str(p + 1) for p in where), tuple(where)

@@ -98,6 +98,7 @@ class ComplexArray:
         self.array[self._at(key, 2)] = value.imag
 
     def _at(self, key: Any, part: int) -> tuple[Any, ...]:
+        """The index of the real part (1) or the imaginary part (2) of entry `key`."""
         places = list(key) if isinstance(key, tuple) else [key]
         places.insert(self.axis % len(self.array.shape), part)
         return tuple(places)
@@ -143,5 +144,5 @@ def polar(radius: Node, angle: Node) -> Complex:
     """The complex number with this absolute value and angle: a cosine, a sine and 2
     multiplications. e**z has the absolute value exp(z.real) and the angle z.imag."""
     both = Complex(function("cos", angle), function("sin", angle))
-    _parts_read_twice(Complex(radius, angle))
+    _parts_read_twice(Complex(radius, angle))  # radius and angle are read twice each
     return both * radius

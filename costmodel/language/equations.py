@@ -122,6 +122,8 @@ def told_at(error: Told, equation: Equation) -> Told:
 
 
 def _told_at(error: Told, place: str, home: str) -> Told:
+    """`told_at` for a place, `FILE, line N`, and the module `home` of a user's own file ("" for a
+    built-in mixer); the error itself if it has a place already, or `place` is ""."""
     if not place or hasattr(error, "place"):
         return error
     if home:
@@ -735,7 +737,13 @@ class Mixer:
 
     def position(self, part: Any) -> Position:
         """The position that an author's index expression stands for: a polynomial, a `Flat` for
-        `(j-1)*h + c`, where c may be another flattening, or a `Gather` for an array entry."""
+        `(j-1)*h + c`, where c may be another flattening, or a `Gather` for an array entry.
+
+        Raises:
+            WrongKind: a number that is not whole.
+            EquationError: an index of another form, an expression that is none of these, or an
+                array entry that holds no positions.
+        """
         if isinstance(part, Index) and self.writing is not None:
             self.writing.own(part)
         if isinstance(part, Ref):
@@ -772,6 +780,7 @@ class Mixer:
         return flat
 
     def _of_positions(self, entry: Ref) -> Ref:
+        """The entry of an array of positions; EquationError for an array without `below`."""
         if entry.array.below is None:
             raise EquationError(
                 f"{entry.array.name} of {self.name} holds no positions: declare it with below="
@@ -783,6 +792,8 @@ class Mixer:
         proven to lie there."""
         inner = poly - (index - 1) * extent
         (leading, number), *others = extent.terms.items()
+        # `inner` may lie in a later block, as c + 2*h does: `whole` is the number of blocks in it,
+        # or one too many if the place is the last of its block, j*h
         whole = 0 if others else int(inner.terms.get(leading, 0) / number)
         for back in (whole, whole - 1):
             rest = inner - extent * back
@@ -812,7 +823,12 @@ class Mixer:
         return list(found.values())
 
     def define(self, array: Array, positions: tuple[Position, ...], value: Node) -> None:
-        """Record an equation of the form being written."""
+        """Record an equation of the form being written.
+
+        Raises:
+            EquationError: no form is open, the array cannot be defined (an input, a parameter), or
+                the equation names what the form lacks or breaks a rule of `_check_bound`.
+        """
         form = self.writing
         if form is None:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
@@ -912,7 +928,8 @@ def _no_position(poly: Poly) -> str:
 
 @cache
 def _scaled(poly: Poly) -> Sequence[tuple[str, Poly]]:
-    """The indices of a position whose factors are no numbers, with these factors."""
+    """(index, factor) for the indices of a position whose factor is a size, such as h of j in
+    (j-1)*h + c."""
     return tuple(
         (v, c)
         for v in sorted(a for a in poly.atoms if is_index(a))
@@ -1073,6 +1090,8 @@ def _with_rank(equation: Equation) -> Equation:
             `below=`, or a left side with no rank index or with several.
     """
     chosen = equation.value
+    # the rank is the one index of the left side that neither the selection's entries nor, directly
+    # or through other bounds, their ranges name
     if not isinstance(chosen, Select):
         if equation.array.below is not None:
             raise EquationError(

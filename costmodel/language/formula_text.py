@@ -148,9 +148,9 @@ _GRAMMAR = f"""
 ?argument: NUMBER | NAME | OPEN sum CLOSE -> group
 %declare NUMBER NAME LOG FUNCTION {" ".join(_SPELLED)}
 """
-"""Of both dialects. In the printed one two factors side by side are a product, and what `log` is of
-needs no parentheses: `log` is of the next factor alone, but `\\lceil\\log_2 d l\\rceil` is of the
-whole product."""
+"""The grammar of both dialects. In the printed dialect two factors side by side are a product, and
+`log` needs no parentheses: its argument is the next factor alone, except that
+`\\lceil\\log_2 d l\\rceil` takes the logarithm of the whole product."""
 
 _ARGUMENTS: Mapping[str, tuple[int, int, str]] = {
     "sum": (4, 4, "sum(body, index, first, last)"),
@@ -159,7 +159,8 @@ _ARGUMENTS: Mapping[str, tuple[int, int, str]] = {
     "Min": (1, MOST_TOKENS, ""),
     "log": (1, 2, "one or two arguments of log"),
 }
-"""Function -> the least and the largest number of arguments, in words; others have one."""
+"""Function -> (least number of arguments, largest number, its arguments in words); a function that
+is not listed has one argument."""
 
 
 @cache
@@ -170,9 +171,11 @@ def _parser() -> Lark:
 
 
 class _Reader:
-    """One text, from its tokens to a tree. `names` is None for the plain dialect.
+    """One text, from its tokens to a tree.
 
-    A node of the parser is a token (a text with a type), or a branch with a rule and children.
+    `names` maps the paper's symbols to our letters, and is None for the plain dialect; `growing`
+    allows logarithms and roots. A node of the parser is a token (a text with a type), or a branch
+    with a rule (`data`) and children.
     """
 
     def __init__(self, text: str, growing: bool, names: Symbols | None = None) -> None:
@@ -180,6 +183,8 @@ class _Reader:
         self.letters: set[str] = set()
 
     def formula(self) -> Formula:
+        """The formula of the whole text; in the plain dialect two factors side by side, such as
+        `2 d`, are refused before the parser gets the second. FormulaError if the text is none."""
         from lark import UnexpectedToken
 
         parser: Any = _parser().parse_interactive()
@@ -201,7 +206,11 @@ class _Reader:
         return Formula(self.text, tree, frozenset(self.letters))
 
     def tokens(self) -> Iterator[Token]:
-        """The tokens of the text, of the kinds that `_GRAMMAR` declares."""
+        """The tokens of the text, of the kinds that `_GRAMMAR` declares.
+
+        A command such as `\\frac` takes an argument of one digit without braces, as in `\\frac12`:
+        `arguments` remembers the arguments that are still missing.
+        """
         from lark import Token
 
         text = self.text
@@ -238,7 +247,8 @@ class _Reader:
                 yield Token(kind, value, start + at, end_pos=position)
 
     def named(self, match: re.Match[str], spelled: str) -> Iterator[tuple[str, str, int]]:
-        """The tokens of one match: the kind of each, its value, and its place in the match."""
+        """The tokens of one match: the kind of each, its value, and its place in the match. In the
+        printed dialect a word of size letters is a product: `nl` gives the names n and l."""
         names = self.names or {}
         if match["NUMBER"]:
             yield "NUMBER", spelled, 0
@@ -263,7 +273,8 @@ class _Reader:
             yield "NAME", name, 0
 
     def tree(self, node: Any, bound: frozenset[str], level: int) -> Tree:
-        """The tree of a node; `bound` are the indices of the sums around it."""
+        """The tree of a parser's node; `bound` are the indices of the sums around the node, `level`
+        counts the nested parentheses and calls."""
         if level > DEEPEST:
             raise FormulaError(f"'{self.text}' nests deeper than {DEEPEST} levels")
         if isinstance(node, str):
@@ -323,6 +334,7 @@ class _Reader:
         return IndexedSum(inside, str(index), *ends)
 
     def leaf(self, token: Any, bound: frozenset[str]) -> Tree:
+        """A number, an index of a sum, or a size, which joins `letters`: for h, d and n do."""
         if token[0].isdigit():
             return Number(Fraction(token))
         name = str(token)
@@ -333,14 +345,19 @@ class _Reader:
         return Name(name)
 
     def unknown(self, name: Any) -> FormulaError:
+        """The message about a name that is no size; in the plain dialect `nl` is advised as n*l."""
         if self.names is None and all(letter in LETTERS for letter in name):
             return self.fail(name, f"a product written with *, such as {'*'.join(name)},")
         functions = " ".join(("sum", *FUNCTIONS, WHERE, *(GROWING if self.growing else ())))
         return self.fail(name, f"a size ({' '.join(LETTERS)}) or a function ({functions})")
 
     def operator(self, parts: Sequence[Any], k: int) -> str:
-        """The operator before operand k; `*` between factors side by side, which are refused where
-        they are not plain."""
+        """The operator before operand k; `*` if two factors stand side by side.
+
+        Raises:
+            FormulaError: a number as the second factor; a product behind `/`, since a/bc has two
+                readings; or a product behind a logarithm without parentheses, other than of names.
+        """
         if _kind(parts[k - 1]) in _OPERATORS:
             return str(parts[k - 1])
         before, part = _unsigned(parts[k - 1]), parts[k]
@@ -366,6 +383,7 @@ class _Reader:
         return self.fail(token, words or "an operator or the end")
 
     def fail(self, node: Any, expected: str) -> FormulaError:
+        """The message that something else was expected in place of a node."""
         token = _first(node)
         ended = token.type == "$END"
         start, end = (len(self.text), None) if ended else (token.start_pos, token.end_pos)
@@ -377,6 +395,7 @@ class _Reader:
         return FormulaError(f"'{self.text}', character {position + 1}: {why}")
 
     def unread(self, start: int, end: int) -> FormulaError:
+        """The message about characters that are no token."""
         found = self.text[start:end]
         if self.names is not None:
             why = f"{found} has no meaning in a formula (--symbols can name its size)"
@@ -421,7 +440,8 @@ def _is_name(node: Any) -> bool:
 
 
 def _binary_logarithm(node: Any) -> Any:
-    """What a node is the logarithm of, to base 2; else None."""
+    """x if a node is the logarithm of x to base 2, as in `\\lceil \\log_2 x \\rceil`; else None. x
+    may be a product of factors side by side, if `\\log_2` has no parentheses."""
     first, *others = node.children if _kind(node) == "product" else [node]
     kind = _kind(first)
     if kind not in ("logarithm", "call") or _kind(first.children[0]) != "LOG":
@@ -448,7 +468,8 @@ _BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
 
 
 def _written(node: Tree, binding: int = 0) -> str:
-    """A tree in the plain dialect; in parentheses if the operator around it binds more tightly."""
+    """A tree in the plain dialect; in parentheses if the operator around it, of precedence
+    `binding`, binds more tightly. A fraction binds like a quotient, an integer never needs any."""
     if isinstance(node, Name):
         return node.name
     if isinstance(node, FunctionCall):

@@ -115,7 +115,8 @@ class Index(Written):
         return ""
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
-        """The index with values substituted in its bounds, and renamed if its own variable has one.
+        """The index with values substituted in its bounds; renamed to the index of the value if
+        `values` has its own variable.
 
         Raises:
             Unsupported: the value for its own variable names no index.

@@ -249,8 +249,8 @@ def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
 
 @kind(free=True, alone="")
 class Constant(Node):
-    """A number known before the input: `base ** (half_power / 2)`, in sizes; or the value of an
-    index expression, such as a row number."""
+    """A number known before the input: `base ** (half_power / 2)`, in sizes (sqrt(d) has base d and
+    half_power 1); or the value of an index expression, such as a row number."""
 
     base: Poly
     half_power: int | Fraction = 2
@@ -793,7 +793,8 @@ def substitute(part: P, values: Mapping[str, Poly]) -> P:
 
 
 def polys_of(part: Any) -> Iterator[Poly]:
-    """The polynomials in a position or node, not in subexpressions or ranges of indices."""
+    """The polynomials in the fields of a position or node, in tuples and flattenings too; not those
+    in subexpressions, gathers or ranges of indices."""
     if isinstance(part, Poly):
         yield part
     elif isinstance(part, tuple):

@@ -60,7 +60,7 @@ REDUCTION, SUM, PRODUCT, ATOM = range(4)
 
 @dataclass(frozen=True)
 class Piece:
-    """A printed expression and its precedence."""
+    """A printed expression and its precedence: `REDUCTION`, `SUM`, `PRODUCT` or `ATOM`."""
 
     text: str
     binding: int
@@ -118,7 +118,8 @@ class Notation:
         return f"\\{kind}({', '.join(ends)})" if self.latex else f"{kind}({', '.join(ends)})"
 
     def range(self, index: Index) -> str:
-        """`i = 1..l`; a union `j = 1..s and s + 2..i`; `beside` i `j = 1..s or s + 2..l as i`."""
+        """The range of an index: `i = 1..l`; for a union `j = 1..s and s + 2..i`; for an index
+        beside a union index i `j = 1..s or s + 2..l as i`."""
         if self.latex and isinstance(index, UnionIndex):
             return self._element(index)
         if self.latex:
@@ -133,6 +134,8 @@ class Notation:
         return rf"{low},\dots,{up}"
 
     def _element(self, index: UnionIndex) -> str:
+        """The ranges of a union in LaTeX, `j in {1..s} cup {s+2..i}`; with "or" if the index stands
+        beside another."""
         ranges = [rf"\{{{self._dots(piece)}\}}" for piece in index.pieces]
         name, said = symbol(index.name, {}), r" \cup ".join(ranges)
         if index.beside:
@@ -182,6 +185,8 @@ class Notation:
 
 
 def _constant(notation: Notation, node: Constant) -> Piece:
+    """A number in sizes, its square root (half_power 1), one over the root (-1), another power, or
+    the value of an index expression."""
     if node.base.variables:
         return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
     text = notation.poly(node.base)
@@ -244,6 +249,7 @@ def _call(notation: Notation, node: Call) -> Piece:
 
 
 def _reduce(notation: Notation, node: Reduce) -> Piece:
+    """A sum or maximum; one over no index, which rewrites may leave, is its body."""
     if not node.over:
         return printed(notation, node.body)
     body = notation.wrapped(printed(notation, node.body), PRODUCT)
@@ -272,6 +278,7 @@ def _free_scale(notation: Notation, node: FreeScale) -> Piece:
 
 
 def _fft(notation: Notation, node: Fft) -> Piece:
+    """A transform: `rfft(x[i,b], over i, 2*l points)`."""
     body = printed(notation, node.body).text
     over = ",".join(index.name for index in node.over)
     length = notation.poly(node.length)
@@ -282,6 +289,7 @@ def _fft(notation: Notation, node: Fft) -> Piece:
 
 
 def _select(notation: Notation, node: Select) -> Piece:
+    """A selection: `argmax(e = 1..u) s[i,e]`."""
     body = printed(notation, node.body).text
     if notation.latex:
         (index,) = node.over
@@ -292,6 +300,7 @@ def _select(notation: Notation, node: Select) -> Piece:
 
 
 def _scaled(notation: Notation, node: Composite) -> Piece:
+    """A composite `scaled`: its body over a square root."""
     below = Piece(notation.root(notation.poly(node.by)), ATOM)
     body = printed(notation, node.body)
     if not notation.latex:

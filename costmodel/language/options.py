@@ -162,6 +162,11 @@ class Family:
         return self._made[key]
 
     def _written(self, options: tuple[str, ...]) -> Mixer:
+        """A new mixer with these options, whose name and title include the options.
+
+        Raises:
+            EquationError: the author's function returns no mixer.
+        """
         mixer: object = self.make(frozenset(options))
         if not isinstance(mixer, Mixer):
             raise EquationError(
@@ -180,6 +185,7 @@ class Family:
         return mixer
 
     def _refuse(self, options: Sequence[str]) -> None:
+        """Raise UnknownMixer for an option that is unknown, named twice, or excluded by another."""
         name = self.plain.name
         for option in options:
             if option not in self.offers:
@@ -259,9 +265,9 @@ def variant(
 ) -> Mixer:
     """The variant of a module's mixer with some options, and with some sizes of its own.
 
-    A mixer has its sizes while it is written: h, which is d/n otherwise, is then a size by itself.
-    A mixer that a function writes is written by another call, any other mixer by another run of the
-    module.
+    The sizes are known while the mixer is written, so that its equations may depend on them: h,
+    else d/n, is then a size by itself. A family writes the variant by a further call of its
+    function; for a mixer at the top level of the module, the module is run again.
 
     Raises:
         UnknownMixer: the mixer lacks an option or a size; the message lists what it has.
@@ -297,7 +303,11 @@ def _run_again(module: ModuleType, name: str) -> Mixer:
 
 
 def sized(plain: Mixer, sizes: Mapping[str, int], write: Callable[[], Mixer]) -> Mixer:
-    """A mixer with sizes of its own, written by `write`; `plain` is the mixer without sizes."""
+    """A mixer with sizes of its own, written by `write` while `GIVEN` holds the sizes.
+
+    `plain` is the mixer without sizes, which becomes `at_any_sizes`; if the sizes give h, a second
+    writing takes its place, since h is a size by itself only in a mixer that is written with h.
+    """
     token = GIVEN.set(MappingProxyType(dict(sizes)))
     try:
         found, free = write(), write() if "h" in sizes else plain

@@ -84,6 +84,12 @@ def fft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
 
 
 def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Node:
+    """A transform along `number` indices.
+
+    Raises:
+        EquationError: an operand that is no array entry; another number of indices; an index over a
+            union or that the operand does not name; a length that is neither size nor number >= 1.
+    """
     if not isinstance(body, Ref):
         raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
     indices = _one_range(kind, indices_in(over))
@@ -131,6 +137,12 @@ def sort(body: Ref, over: Index) -> Node:
 
 
 def _select(kind: str, body: Ref, over: Index) -> Node:
+    """A selection along one index.
+
+    Raises:
+        EquationError: an operand that is no array entry; several indices, an index over a union, or
+            an index that the operand does not name.
+    """
     if not isinstance(body, Ref):
         raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
     indices = _one_range(kind, indices_in(over))
@@ -142,6 +154,7 @@ def _select(kind: str, body: Ref, over: Index) -> Node:
 
 
 def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The indices; EquationError if one runs over a union of ranges."""
     for index in over:
         if isinstance(index, UnionIndex):
             raise EquationError(

@@ -38,6 +38,7 @@ def gelu_tanh(x: Node) -> Node:
 
 
 def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
+    """The equations of `gelu_tanh`; an operand that is an expression is defined first."""
     parts, x = Parts(equation), composite.body
     if not isinstance(x, Ref):
         x = parts.define("in", x)

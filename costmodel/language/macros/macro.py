@@ -1,5 +1,5 @@
-"""The expansion of a composite that is a whole right-hand side, to equations: intermediate arrays,
-named after the array that the equation defines, and last that array itself."""
+"""The expansion of a composite that is a whole right-hand side, to equations: the first ones define
+intermediate arrays, named after the array of the composite's equation, the last one this array."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class Parts:
 
 
 def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
-    """The rest of an axis of the left side when an index is removed."""
+    """What remains of an axis of the left side without an index: the axis itself if it does not
+    name the index; nothing if the index is the whole position; of a flattening (j-1)*h + c, the
+    other index. EquationError for any other position that names the index."""
     position, extent = place
     if index.atom not in names_in([position]):
         return [place]
@@ -148,6 +150,7 @@ def axis_entry(name: str, body: Node, index: Index) -> Ref:
 
 
 def _listed(ref: Ref) -> str:
+    """The indices of an array entry, for messages."""
     names = [atom_name(atom) for atom in names_in(ref.positions)]
     return ", ".join(names) if names else "its own, and it has none"
 

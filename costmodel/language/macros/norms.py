@@ -122,7 +122,11 @@ def _composite(
 
 
 def _small(name: str, what: str, value: Any) -> Poly:
-    """A constant of at least 0, as the exact decimal that was typed: 1e-5 is 1/100000."""
+    """A constant of at least 0, as the exact decimal that was typed: 1e-5 is 1/100000.
+
+    Raises:
+        EquationError: no number, or a negative one.
+    """
     try:
         number = Fraction(str(value))
     except ValueError:
@@ -135,6 +139,7 @@ def _small(name: str, what: str, value: Any) -> Poly:
 def _layer_norm(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
+    """The equations of `layer_norm`: mean, centred row, its squares, variance, quotient."""
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
     mean = parts.define("mean", sum_(operands.x, over=index) / length, index)
@@ -145,6 +150,7 @@ def _layer_norm(
 
 
 def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
+    """The equations of `rms_norm`: squares, their mean, quotient."""
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
     square = parts.define("square", operands.x * operands.x)
@@ -153,6 +159,7 @@ def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str])
 
 
 def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
+    """The equations of `l2_norm`: squares, their sum, quotient."""
     operands, index, parts = _taken(equation, composite)
     square = parts.define("square", operands.x * operands.x)
     total = parts.define("sum", sum_(square, over=index), index)
@@ -160,6 +167,7 @@ def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) 
 
 
 def _taken(equation: Equation, composite: Composite) -> tuple[Normed, Index, Parts]:
+    """The operands of a norm, the index that it runs over, and the equations to write."""
     operands = composite.body
     assert isinstance(operands, Normed)
     return operands, row_index(equation, composite), Parts(equation)
@@ -173,7 +181,11 @@ def _divided(
     index: Index,
     rewrites: Sequence[str],
 ) -> list[Equation]:
-    """Entries over the root of a row's `square`, times the gain and plus the bias if given."""
+    """The equations for `above` / sqrt(`square` + eps) * gain + bias.
+
+    `square` is one number of each row; a divisor below `least` is replaced by `least`. Under
+    `norm=rsqrt` the entries are multiplied by the reciprocal of the root, except with `least`.
+    """
     inside = square if operands.eps == Poly() else square + operands.eps
     value: Node
     if "norm=rsqrt" in rewrites and operands.least == Poly():

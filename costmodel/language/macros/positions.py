@@ -76,6 +76,8 @@ def short_convolution(
 
 
 def _short_convolution(equation: Equation, composite: Composite) -> list[Equation]:
+    """The equation of `short_convolution`. Its taps s run over 1..min(k, i), so that row i - s + 1
+    exists for each tap."""
     operands = composite.body
     assert isinstance(operands, Convolved)
     (taps,), along = composite.over, operands.along
@@ -134,6 +136,7 @@ def rotary(
 
 
 def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
+    """The equations of `rotary`: the swapped row, by layout, and the sum of two products."""
     operands = composite.body
     assert isinstance(operands, Turned)
     channel, (_, pair) = row_index(equation, composite), composite.over
