@@ -4,6 +4,10 @@ Every condition that a run tests is followed along each letter to the sizes at w
 module is run at these sizes and their neighbours, and the conditions tested there are followed in
 turn. Each condition is also written as a polynomial in the letters, whose sign separates the sizes
 into cases.
+
+Example: at (l, w) = (5, 3) a module tests l < 1024. Along l the condition changes at 1024, so the
+module is run at 1023, 1024 and 1025, each with w = 3. A *point* is such a tuple of sizes, one per
+letter; k *steps* along letter i add k * multiples[i] to its size.
 """
 
 from __future__ import annotations
@@ -34,10 +38,10 @@ LONGEST = 2**12
 """The largest divisor whose multiples are searched for."""
 
 RUNS = 12
-"""The largest number of runs that are made for their conditions."""
+"""The largest number of points whose conditions are followed."""
 
 STEPS = 4
-"""The largest number of different numbers with which one size is compared and followed."""
+"""The largest number of constants per size whose comparisons are followed: l < 64, l < 128, ..."""
 
 FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
 """Functions in conditions that can be followed."""
@@ -45,7 +49,8 @@ FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
 
 def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
     """Run at the sizes at which conditions change along each letter, and at their neighbours;
-    returns these points. A condition that cannot be followed becomes a doubt."""
+    returns the points at which the module runs. A condition that cannot be followed becomes a
+    doubt."""
     found: dict[Point, None] = {}
     continued: Counter[Any] = Counter()
     waiting = [base]
@@ -78,18 +83,21 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
                     ]
                     ran = [point for point in changed if _ran(points, base, point)]
                     found.update(dict.fromkeys(ran))
+                    # The condition holds at `here`. The first point at which it fails takes the
+                    # other branch, whose conditions are followed in turn.
                     other = changed[2 if along.at(holds, k) else 1]
                     waiting += [p for p in ran if p == other and p not in waiting]
     return list(found)
 
 
 def run_edges(points: SizeSamples, base: Point) -> list[Point]:
-    """Run at the last sizes along each letter at which the conditions of a case hold; returns these
-    points."""
+    """Run at the last sizes along each letter at which the conditions of a case hold; returns the
+    points at which the module runs."""
     found: dict[Point, None] = {}
     for condition in by_text(points.region):
         for i, step in enumerate(points.multiples):
             if slope := points.slope(condition, i):
+                # the condition's value at `base` falls by |slope| * step per step, to at least 0
                 above = Fraction(condition.rational(points.named(base)))
                 steps = floor(above / abs(Fraction(slope) * step))
                 place = base[i] - (steps if slope > 0 else -steps) * step
@@ -98,7 +106,8 @@ def run_edges(points: SizeSamples, base: Point) -> list[Point]:
 
 
 def _ran(points: SizeSamples, base: Point, point: Point) -> bool:
-    """Whether the module runs at a point; a run that would take too long becomes a doubt."""
+    """Whether the module runs at a point. False outside the case; False with a doubt if the run
+    would take too long, with a note if the module fails."""
     if not points.inside(point):
         return False
     if point not in points.seen and not points.patient(base, point):
@@ -116,6 +125,8 @@ def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
 
 
 def _conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
+    """`conditions_at` without its cache; no conditions if the module cannot be built at the point
+    or with a letter one step larger."""
     sizes = points.variables.sizes
     try:
         further = {
@@ -123,7 +134,7 @@ def _conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
             for i, letter in enumerate(points.letters)
         }
         found = size_guards(points.target, sizes(points.named(point)), further)
-    except TraceError:  # the module cannot be made with a letter one step larger
+    except TraceError:
         return SizeGuards()
     for doubt in found.doubts:
         points.doubt(doubt)
@@ -136,8 +147,9 @@ letter takes three sizes, so two letters take 3 * 3 = 9 sizes for each condition
 
 
 def untracked(points: SizeSamples, guards: SizeGuards) -> tuple[int, ...]:
-    """The positions of the letters that a run's conditions hold as numbers alone, such as a width
-    that weights share; () if these are too many, or runs are slow."""
+    """The positions of the letters that occur in a run's conditions as plain numbers, because no
+    axis of an input tracks them: a width on which the shapes of weights depend. () if there are
+    more than `UNTRACKED`, no axis is tracked, or runs are slow."""
     followed = {letter for axis in guards.axes.values() for letter in axis.slopes}
     left = tuple(i for i, letter in enumerate(points.letters) if letter not in followed)
     return left if len(left) <= UNTRACKED and guards.axes and not points.slow else ()
@@ -150,8 +162,9 @@ def in_every_letter(
     condition: Condition,
     letters: Sequence[int],
 ) -> list[Poly]:
-    """The boundaries of a condition, as polynomials in the untracked `letters` too. The dependence
-    on such a letter is linear if three sizes of the letter say so; else it is left out.
+    """The boundaries of a condition, as polynomials in the untracked `letters` too. A boundary
+    that is linear at three sizes of a letter is extended along this letter; any other boundary
+    keeps the numbers that it has at `here`.
 
     Example: a module of width d tests l*d > 1000. At d = 3, 4 and 5 the boundaries are 3*l - 1001,
     4*l - 1001 and 5*l - 1001, so the boundary in both letters is d*l - 1001.
@@ -171,7 +184,7 @@ def in_every_letter(
     if len(found) < 3 or len({*map(len, found)}) > 1:
         return found[0]
     more = Poly.atom(points.letters[i]) - here[i]
-    return [
+    return [  # the line through the first two sizes, if the third lies on it
         one + (two - one) * Fraction(1, step) * more if three - two == two - one else one
         for one, two, three in zip(*found, strict=True)
     ]
@@ -180,9 +193,12 @@ def in_every_letter(
 def boundaries(
     points: SizeSamples, here: Point, condition: Any, guards: SizeGuards
 ) -> Iterator[Poly]:
-    """Polynomials that are at least 0 at some sizes and negative at others, such that the condition
-    does not change its value where none changes its sign; nothing for a condition that is no
-    comparison of polynomials, or by which torch notes that a size is taken as a number."""
+    """Polynomials whose signs decide a condition: sizes at which each polynomial has the same sign
+    (negative, or at least 0) give the condition the same value. Nothing for a condition that does
+    not compare polynomials, or that is torch's record of a size taken as a number (l == 5).
+
+    Example: l < w gives l - w, and l != w gives both l - w - 1 and l - w.
+    """
     if not condition.is_Relational or (condition.is_Equality and not condition.atoms(Function)):
         return
     known: dict[Any, Poly] = {}
@@ -202,8 +218,9 @@ def boundaries(
 
 
 def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
-    """A sympy expression as a polynomial, with floors for divisions and remainders; None if it has
-    other functions or symbols that are not known."""
+    """A sympy expression as a polynomial, with floors for divisions and remainders; None if the
+    expression has a function besides these, a divisor that may be below 1, or a symbol that `known`
+    lacks."""
     if expression.is_Integer:
         return Poly.of(int(expression))
     if expression.is_Symbol:
@@ -224,8 +241,8 @@ def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
 
 
 def compared(condition: Any) -> tuple[Any, Any]:
-    """A key of a condition, equal for a condition and its negation; and the key without the
-    constant with which a size is compared."""
+    """Two keys of a condition: the first is equal for a condition and its negation, the second also
+    for conditions that differ in the constant alone, as l < 64 and l < 128."""
     if not condition.is_Relational:
         return condition, ("kind", condition)
     apart = condition.lhs - condition.rhs
@@ -251,18 +268,19 @@ class Along:
 
     def changes(self) -> Iterator[int]:
         """Numbers of steps at which the two sides of the condition change their order, or at which
-        a division leaves no remainder."""
+        a division leaves no remainder; nothing if the condition does not grow with the letter."""
         if not any(more for _, more in self.sizes.values()):
             return
         places = [2**power for power in range(FARTHEST.bit_length())]
         if divisions := self.condition.atoms(Mod, PythonMod):
             places = [k for division in divisions for k in self._period(*division.args)]
-            yield from places[2::3]
+            yield from places[2::3]  # the last of the three numbers of each `_period`
         if self.condition.is_Relational:
             yield from self._crossings(self.condition.lhs - self.condition.rhs, places)
 
     def _crossings(self, apart: Any, places: Sequence[int]) -> Iterator[int]:
-        """Numbers of steps at which a difference changes sign, at most one per pair of places."""
+        """Numbers of steps at which a difference has a new sign, by bisection; at most one between
+        two neighbours of `places`."""
 
         def sign(k: int) -> int:
             value = self.at(apart, k)

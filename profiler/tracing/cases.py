@@ -3,7 +3,7 @@
 A case is the set of sizes at which some polynomials are at least 0, such as l - w >= 0. A narrow
 case (0 <= l - w <= 2) is split into the lines l = w, l = w + 1, l = w + 2, on which one size
 follows from the others; if formulas would need floors, sizes are written by quotient and remainder
-(`divisions.py`). Each case is traced once, at sizes of its own.
+(`divisions.py`). Each case is traced once, at its own sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETTLED = 2
 
 
 class ByCases(Exception):
-    """The equations are several polynomials at the sizes of a trace; `regions` are disjoint cases
+    """Raised if no single polynomial holds at all sizes of a trace. `regions` are disjoint cases
     that cover these sizes, to be compared one by one."""
 
     def __init__(self, regions: Sequence[Constraints]) -> None:
@@ -40,7 +40,7 @@ class ByCases(Exception):
 @dataclass(frozen=True)
 class SizeCase:
     """The set of sizes at which each polynomial of `region` is at least 0. `region` is written in
-    the letters of `divisions`."""
+    the letters of `divisions`, by default in the sizes of the user."""
 
     region: Constraints = frozenset()
     divisions: Divisions = ()
@@ -87,8 +87,13 @@ class Traces:
         return known
 
     def settled(self, case: SizeCase, found: Trace) -> Trace:
-        """The trace, if its formulas hold at all sizes of the case from `SETTLED` on; ByCases if
-        they hold only from a larger quotient or remainder on."""
+        """`found`, the trace of `case`, if its formulas hold wherever the user's sizes are at least
+        `SETTLED`.
+
+        Raises:
+            ByCases: the formulas hold only from a larger quotient or remainder on; the smaller ones
+                are the second region.
+        """
         sizes = self.sizes(case)
         given = [sizes.poly(letter) for letter in self.everywhere.variables.over]
         where = case.region | {poly - SETTLED for poly in given if poly is not None}
@@ -106,7 +111,8 @@ class Traces:
 
     def parts(self, case: SizeCase, unsettled: Sequence[Fn]) -> list[SizeCase]:
         """The cases into which a case falls when a size under one of the floors `unsettled` is
-        written by its quotient; [] if no size can be, all of them are, or the case is unchanged.
+        written by its quotient; [] if no floor has a suitable size, all sizes are written by
+        quotients already, or the case is unchanged.
 
         Raises:
             TraceError: floors divide the size by several others, or leave too many remainders.
@@ -125,8 +131,8 @@ NARROW = 2
 
 
 def narrow_lines(region: Constraints) -> list[Constraints]:
-    """The lines of a narrow case, on each of which one condition has one value; a wide case, or a
-    line, is returned unchanged."""
+    """The lines of a narrow case, on each of which one condition has one value from 0 to `NARROW`;
+    [region] for a wide case, or for a line."""
     for condition in by_text(region):
         if -condition in region:
             continue
@@ -138,7 +144,8 @@ def narrow_lines(region: Constraints) -> list[Constraints]:
 
 
 def zero_set(region: Constraints, zero: Poly) -> Constraints:
-    """The sizes of a case at which the polynomial `zero` is 0, without implied conditions."""
+    """The conditions of a case, and zero = 0 as two inequalities; implied conditions are left
+    out."""
     equation = frozenset((zero, -zero))
     for condition in by_text(region):
         if implied(region - {condition} | equation, condition):

@@ -102,8 +102,10 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
 
     Raises:
         UnknownMixer: no such mixer.
-        TraceError: the trace has no formula, or the equations have sizes that it lacks.
-        ByCases: the equations count by cases; `compare_passes` compares each.
+        Unsupported: the equations have no count.
+        TraceError: an operation of the pass has no counting rule, a class has no formula, or the
+            equations have sizes that the trace lacks.
+        ByCases: the module or the equations count by cases; `compare_passes` compares each.
     """
     mixer = load_mixer(name)
     listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == phase))
@@ -117,7 +119,8 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
         if isinstance(poly, Cases):
             raise ByCases([region for region, _ in poly.pieces])
         if not isinstance(poly, Poly):
-            for form in mixer.forms:  # there may be a formula in each case of a form
+            # raises ByCases for a form that counts by cases: the module may have a formula in each
+            for form in mixer.forms:
                 equation_counts(mixer, form, (), found, phase)
             raise TraceError(f"{found.target}: {class_}: {poly}")
         if poly.terms:
@@ -150,8 +153,8 @@ def in_asked_sizes(classes: Classes, found: Trace) -> Classes:
 
 
 def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
-    """The operations of a backward pass on zeros that pad gradients, and notes on unknown
-    classes."""
+    """The operations of a backward pass on zeros that pad gradients, by class, and notes on classes
+    without a formula and on untested sizes; no operations if the pass cannot be followed."""
     try:
         zeros = found.zeros
     except TraceError as error:
@@ -174,14 +177,21 @@ def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
     cases; a pass that cannot be compared has a reason.
 
     Raises:
-        UnknownMixer, TraceError: as `compare_pass`, for the forward pass at all sizes.
+        UnknownMixer, Unsupported, TraceError: as `compare_pass`, if the forward pass can be
+            compared in no case.
     """
     mixer, traces = load_mixer(name), Traces(found)
     return [one for phase in PHASES for one in by_case(traces, mixer, phase, SizeCase())]
 
 
 def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterator[Difference]:
-    """The differences of one pass at the sizes of a case, split into smaller cases if necessary."""
+    """The differences of one pass at the sizes of a case, split into smaller cases if necessary: a
+    narrow case into lines, then by a quotient, then by the cases of the equations.
+
+    Raises:
+        TraceError, Unsupported: the forward pass can be compared neither at all sizes nor by
+            quotients.
+    """
     waiting = [start]
     taken: set[SizeCase] = set()
     while waiting:
@@ -196,7 +206,7 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
             if f.args[1].constant() is None
         ]
         if over and (found := by_quotients(traces, mixer, phase, case, over)):
-            yield from found  # these need letters for quotient and remainder
+            yield from found  # floors over a divisor that is a size, such as floor(l/C)
             continue
         try:
             yield compare_pass(traces.at(case), mixer, phase)
@@ -216,7 +226,8 @@ def by_quotients(
     traces: Traces, mixer: Mixer, phase: str, case: SizeCase, over: Sequence[Fn]
 ) -> list[Difference]:
     """The differences of one pass in a case in which a size under one of the floors `over` is
-    written by its quotient; [] if nothing can be compared that way."""
+    written by its quotient; [] if no part of the case can be compared in these letters, and one
+    difference with a reason if the floors divide the size in too many ways."""
     try:
         parts = traces.parts(case, over)
     except TraceError as refused:
@@ -231,7 +242,8 @@ def not_compared(mixer: Mixer, phase: str, case: SizeCase, why: Exception) -> Di
 
 
 def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
-    """The floors with several values in a case, in its conditions and in the equations' counts."""
+    """The floors with several values in a case, in its conditions and in the equations' counts of
+    every form; forms without a count are skipped."""
     counted_with: list[Poly] = []
     for form in mixer.forms:
         try:
@@ -262,6 +274,9 @@ def closest_switches(
     A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
     forward pass, or a form with the same forward count; rewrites of gradients are added as long as
     one leaves less unexplained.
+
+    Raises:
+        ByCases: a choice counts by cases, and no other choice explains everything.
     """
     if phase == "backward":
         return switches_of_backward(mixer, found, traced)
@@ -290,8 +305,9 @@ def closest_switches(
 def switches_of_backward(
     mixer: Mixer, found: Trace, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """The form and the rewrites of a backward pass, from those of the forward pass; among forms
-    with the same forward count, the form that leaves least."""
+    """The form and the rewrites of a backward pass: the rewrites of the forward pass, with rewrites
+    of gradients added; among forms with the forward pass's count, the form that leaves least
+    unexplained."""
     before = compare_pass(found, mixer)
     ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
     forward = equation_counts(mixer, before.form, ran, found, "forward")
@@ -324,7 +340,12 @@ def with_gradient_rewrites(
     form: str,
     rewrites: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """The rewrites, extended by the best rewrite of gradients while one leaves less unexplained."""
+    """The rewrites, extended again and again by the rewrite of gradients that leaves least
+    unexplained, while one leaves less than before.
+
+    Raises:
+        ByCases: a rewrite counts by cases, and the others do not explain everything.
+    """
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
         return amount_unexplained(
@@ -358,8 +379,8 @@ def with_gradient_rewrites(
 def switch_steps(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The switches in the order of turning, the form first, then each rewrite: name, meaning, and
-    all rewrites turned so far."""
+    """The switches in the order in which they are turned, the form (unless it is the default)
+    before the rewrites: name, meaning, and the rewrites turned so far."""
     if form != mixer.default_form:
         yield f"form={form}", f"form '{form}' computes the same function by other equations", ()
     for k, rewrite in enumerate(rewrites):
@@ -367,7 +388,8 @@ def switch_steps(
 
 
 def forward_rewrite_sets(mixer: Mixer) -> Iterator[tuple[str, ...]]:
-    """Every compatible set of rewrites of a forward pass, small sets first."""
+    """Every compatible set of rewrites of a forward pass, small sets first: at most one `scale=`,
+    and `norm=rsqrt` only for a mixer with a norm."""
     without = [*OF_GRADIENTS]
     without += [] if any(map(normalises, mixer.forms.values())) else ["norm=rsqrt"]
     names = [name for name in REWRITES if name not in without]
@@ -404,11 +426,13 @@ def equation_counts(
 def in_trace(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """The equations' counts of a phase in the letters of the trace, with the gradients that the
-    trace has: both, or those of parameters or inputs alone.
+    """The equations' counts of a phase in the letters of the trace, for its batch b: b times the
+    work of a sequence, once the work that sequences share, and b - 1 adds per shared gradient. The
+    gradients are those of the trace: of parameters, of inputs, or of both.
 
     Raises:
-        TraceError: the trace has no gradients.
+        TraceError: the trace has no gradients, or as `in_letters`.
+        ByCases: as `in_letters`.
     """
     counts = count(mixer, phase, form, ("strict", *rewrites), **gradients_of(found, phase))
     batch = found.variables.poly("b") or Poly.of(1)
@@ -424,7 +448,12 @@ def in_trace(
 
 
 def gradients_of(found: Trace, phase: str) -> Training:
-    """The gradients that the equations of a phase are asked for."""
+    """The options of `count` for the gradients that the trace has; {} for both, and for the forward
+    pass.
+
+    Raises:
+        TraceError: a backward pass without gradients.
+    """
     if phase == PHASES["forward"] or found.differentiated == {"parameters", "inputs"}:
         return {}
     if not found.differentiated:
@@ -436,7 +465,7 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
     """An exact count as one polynomial in the letters of the trace.
 
     Raises:
-        ByCases: the count is several polynomials there.
+        ByCases: the count is several polynomials in the case of the trace.
         TraceError: the count has sizes that the trace lacks.
     """
     needed = sorted(exact.letters)
@@ -448,6 +477,7 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
             f"{', '.join(missing)} with --over or --let"
         )
     moved = without_floors(exact.substitute(known), found)
+    # a piece counts where its guards hold: in the whole case (`total`), or in a part (`split`)
     total, split = Poly(), Exact()
     for guards, poly in moved.pieces:
         open_ = frozenset(guard for guard in guards if not _proven_in_case(guard, found))
@@ -465,8 +495,11 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
 
 
 def without_floors(exact: Exact, found: Trace) -> Exact:
-    """A count in which every floor with one value in the case of the trace is that value; ByCases
-    if a floor has several values and sizes are written by quotients."""
+    """A count in which each floor with one value in the case of the trace is replaced by the value.
+
+    Raises:
+        ByCases: a floor has several values, and sizes are written by quotients.
+    """
     parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
     if found.divisions and (regions := cases_by_floor(parts, found.region)):
         raise ByCases(regions)
@@ -480,6 +513,7 @@ def without_floors(exact: Exact, found: Trace) -> Exact:
 def _proven_in_case(guard: Poly, found: Trace) -> bool:
     """Whether a condition is proven in the case of a trace, for sizes at which its formulas
     hold."""
+    # letters of `nonnegative` are at least 1
     later = {x: Poly.atom(x) + _compared_from(found, x) - 1 for x in guard.letters}
     here = found.region | _quotient_sizes(found)
     return nonnegative(guard.substitute(later)) or implied(here, guard)
@@ -528,7 +562,7 @@ def reduced_halves(poly: Poly) -> Poly:
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn) and atom.function == "floor_div" and atom.args[1] == 2:
             above = atom.args[0]
-            if above.terms.get((), 0) == 1:
+            if above.terms.get((), 0) == 1:  # floor((x + 1)/2) = x - floor(x/2)
                 poly = poly.substitute({atom: above - 1 - call("floor_div", above - 1, 2)})
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn) and atom.function == "floor_div" and atom.args[1] == 2:
@@ -538,7 +572,7 @@ def reduced_halves(poly: Poly) -> Poly:
 
 def first_powers(poly: Poly, half: Fn, whole: Poly) -> Poly:
     """The same function without powers of f = `half` = floor(whole/2) above the first."""
-    # 4f**2 = (4x - 2)f - x(x - 1) for x = whole
+    # (2f - x)(2f - x + 1) = 0 gives 4f**2 = (4x - 2)f - x(x - 1) for x = whole
     square = (Poly.atom(half) * (whole * 4 - 2) - whole * (whole - 1)) * Fraction(1, 4)
     while high := [m for m in poly.terms if dict(m).get(half, 0) > 1]:
         for monomial in high:

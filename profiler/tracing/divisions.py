@@ -5,6 +5,9 @@ then written by its divisor, k = 2*q - 1 or l = C*q + r, and the module is trace
 over other letters: its formulas are polynomials in q and r, and every floor of the equations is a
 polynomial too, or is split into cases. A divisor that is a number gives one case per remainder. A
 divisor C that is a size gives three: l < C, l = C*q, and l = C*q + r with 0 < r < C.
+
+A *region* is the set of conditions of a case, polynomials that are at least 0; a *floor* is a term
+floor(a/b) of a polynomial.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ class Division:
 
     @property
     def rest(self) -> str | None:
-        """The remainder as a letter; None if the remainder is a number."""
+        """The letter of the remainder, named by its formula; None if the remainder is a number."""
         left = Poly.atom(self.size) - self.divisor * self.floor
         return f"({left})" if self.missing is None else None
 
@@ -84,8 +87,9 @@ class Division:
         return Variables(letters, {self.size: formula_of_poly(self.value), **sizes.let})
 
     def undone(self, region: Constraints) -> Constraints:
-        """The conditions of a case with floors in place of the letters of this division. A quotient
-        with only one value in the case becomes that number."""
+        """The conditions of a case with floors in place of the letters of this division, and the
+        conditions that define the division. A quotient with only one value in the case becomes that
+        number: with q = 1, l = C*q + r and 0 < r < C become l >= C + 1 and l <= 2*C - 1."""
         size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
         fixed = next((n for n in range(1, MOST + 1) if proven_zero(region, quotient - n)), None)
         times = self.floor if fixed is None else Poly.of(fixed)
@@ -140,7 +144,7 @@ def proven_zero(region: Constraints, zero: Poly) -> bool:
 
 
 def floors_in(polys: Iterable[Poly]) -> list[Fn]:
-    """The floors in polynomials, inner floors first."""
+    """The floors in polynomials, each once; floors inside a floor before it."""
     found: dict[Fn, None] = {}
     for poly in polys:
         for atom in sorted(poly.atoms):
@@ -161,7 +165,7 @@ def floor_values(floor: Fn, region: Constraints) -> range | None:
 
 
 def with_floor_value(poly: Poly, floor: Fn, value: int) -> Poly:
-    """A polynomial with a number in place of a floor, inside other functions too."""
+    """A polynomial with the number `value` in place of a floor, inside other functions too."""
     given = {str(floor): Poly.of(value)}
     for atom in poly.atoms:
         if isinstance(atom, Fn) and atom != floor and floor in floors_in(atom.args):
@@ -196,8 +200,8 @@ def floor_conditions(floor: Fn, value: int) -> Constraints:
 
 
 def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
-    """The cases in each of which the first floor with several values in the region has one value;
-    [] if no floor has several."""
+    """The cases, one per value, into which the first floor with several known values splits a
+    region; [] if no floor has several values within `MOST`."""
     for floor in floors_in(by_text(polys)):
         if (known := floor_values(floor, region)) and len(known) > 1:
             cases = [region | floor_conditions(floor, value) for value in known]
@@ -212,8 +216,9 @@ def division_cases(
     region: Constraints, sizes: Variables, unsettled: Sequence[Fn]
 ) -> list[tuple[Constraints, Division | None]]:
     """The cases, each with its division, into which a region falls when a size under the first
-    suitable floor is written by its quotient; they are disjoint and cover the region. [] if no
-    floor has a size that can be divided.
+    suitable floor is written by its quotient; the cases are disjoint and cover the region. The
+    division is None where the size is smaller than its divisor. [] if no floor has a size that can
+    be divided.
 
     Raises:
         TraceError: as `dividend`.
@@ -237,8 +242,9 @@ def division_cases(
 
 
 def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Poly] | None:
-    """A size that a floor divides, and a divisor that serves all floors `beside` it; None if the
-    floor divides no single size.
+    """A size that a floor divides, and a divisor that serves all floors `beside` it: the least
+    common multiple of divisors that are numbers, or the size that divides. None if the floor
+    divides no size that stands alone in a term, or divides by a size that was not given.
 
     Raises:
         TraceError: the floors divide the size by several other sizes, or leave too many remainders.
@@ -269,7 +275,8 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
 
 
 def floor_free_cases(region: Constraints) -> list[Constraints]:
-    """A case split until every floor with few values has one value in each part."""
+    """A case split until every floor with few values has one value in each part; [] if the
+    conditions contradict each other."""
     if infeasible(region := without_single_floors(region)):
         return []
     parts = cases_by_floor(region, region)

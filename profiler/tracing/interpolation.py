@@ -4,6 +4,10 @@ Along each size the space of functions is found first: powers of the size, as ma
 until two more change nothing, or products of the size and of atoms (a padded length and its
 logarithm, ceil(l/p)). The polynomial in all sizes is then interpolated on a downward-closed set of
 points: a term is tried only if every term one step below it was needed. All arithmetic is rational.
+
+Words: a *place* is one size of one letter, a *point* one size per letter. The functions along a
+letter are numbered from 0, and the number is the function's *order*. Example: along l the functions
+are 1 and l - 3 at the places 3 and 4, so a number n(l) is n(3) * 1 + (n(4) - n(3)) * (l - 3).
 """
 
 from __future__ import annotations
@@ -27,8 +31,8 @@ HIGHEST = 6
 
 @dataclass(frozen=True)
 class Axis:
-    """A basis of functions of one size, with interpolation points: `functions[k]` is 1 at
-    `places[k]` and 0 at the earlier places."""
+    """A basis of functions of one size (`letter`), with interpolation places: `functions[k]` is 1
+    at `places[k]` and 0 at the earlier places."""
 
     letter: str
     places: tuple[int, ...]
@@ -43,7 +47,7 @@ class Axis:
 
     @cached_property
     def _known(self) -> dict[tuple[int, int], Fraction]:
-        """(order, place) -> value: products of orders over many letters ask for it repeatedly."""
+        """Cache of `at`: (order, place) -> value."""
         return {}
 
     def at(self, order: int, place: int) -> Fraction:
@@ -56,9 +60,10 @@ class Axis:
 
 
 def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
-    """A basis of the span of `raw`, each function normalised at the first place where it is not 0.
+    """A basis of the span of the functions `raw`. Each function is reduced by those before it, and
+    divided by its value at the first of `places` at which it is not 0.
 
-    A function that the others span at all places is left out.
+    A function that the earlier ones span at all places is left out.
     """
     chosen: list[int] = []
     functions: list[Poly] = []
@@ -81,11 +86,12 @@ def powers_up_to(letter: str, degree: int) -> list[Poly]:
 
 
 Vector = dict[Any, Fraction]
+"""Quantity -> coefficient of one function of a basis."""
 
 
 def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vector:
-    """`numbers` minus the known part, the sum of coefficients times function values, without
-    zeros."""
+    """`numbers` minus the sum of coefficients times value over `known`, pairs of the coefficients
+    of a function and its value at the point of the numbers; quantities with 0 left are dropped."""
     found = {name: Fraction(value) for name, value in numbers.items()}
     for coefficients, value in known:
         if value:
@@ -134,7 +140,8 @@ def axis_coefficients(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Ve
 def interpolate(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """The combination of products of the axes' functions that gives the numbers.
+    """Quantity -> the combination of products of the axes' functions, one factor per axis, that
+    gives its number at every point of the grid of places.
 
     A product is tried only if every product one step below it was needed, which is correct for
     powers. With other functions, or with `whole`, all products are tried.
@@ -145,7 +152,7 @@ def interpolate(
         if not whole and any(not found.get(below) for below in just_below(orders)):
             continue
         point = tuple(a.places[k] for a, k in zip(axes, orders, strict=True))
-        known = (
+        known = (  # the other products are 0 at this point
             (coefficients, value_at(axes, lower, point))
             for lower, coefficients in found.items()
             if all(i <= j for i, j in zip(lower, orders, strict=True))
@@ -164,8 +171,8 @@ def interpolate(
 def shortest_formulas(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """`interpolate`; if atoms depend on each other, each number gets its shortest formula among the
-    bases."""
+    """`interpolate`; if atoms depend on each other, an axis has several bases (`Axis.others`), and
+    each quantity gets the formula with the fewest terms."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:
@@ -177,7 +184,7 @@ def shortest_formulas(
 
 
 def just_below(orders: Point) -> Iterator[Point]:
-    """The products one step below a product: one order less along one axis."""
+    """The orders of the products one step below a product: one order less along one axis."""
     for i, order in enumerate(orders):
         if order:
             yield (*orders[:i], order - 1, *orders[i + 1 :])

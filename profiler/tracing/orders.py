@@ -48,9 +48,9 @@ RULE_AT = "has sizes at which there is a rule for"
 
 
 def by_cases(found: Trace) -> Trace:
-    """The trace, with formulas by cases where no formula fits all sizes, provided that every
-    quantity but the peak and, in cases by quotient, the bytes has a formula in each case; fewest
-    splits first."""
+    """The trace, with formulas by cases where no formula fits all sizes, by the fewest splits;
+    unchanged if no splits give a formula in each case. Exempt are the peak and, in cases by
+    quotient, the bytes."""
     traces = Traces(found)
     made = (solved(traces, found, depth) for depth in range(DEPTH + 1))
     return next(filter(None, made), found)
@@ -58,7 +58,8 @@ def by_cases(found: Trace) -> Trace:
 
 def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
     """A trace with a formula, or formulas by cases, for every quantity but the peak and, in cases
-    by quotient, the bytes, by at most `depth` splits one inside another; None if there is none."""
+    by quotient, the bytes, by at most `depth` splits one inside another; None if there is none, or
+    the search has made `MOST_TRACES` traces."""
     if not failures(found) and not small_sizes(found):
         return found
     for cases in splits(found, traces.everywhere.boundaries) if depth else ():
@@ -78,13 +79,14 @@ def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
 
 def coarser(part: Trace, found: Trace) -> bool:
     """Whether the module runs only at some sizes of a case, such as multiples of 2, although the
-    case and the whole trace have all sizes."""
+    case and the whole trace `found` have all sizes."""
     over = part.variables.over
     return any(n > lcm(over.get(x, 1), found.steps.get(x, 1)) for x, n in part.steps.items())
 
 
 def mended(found: Trace, made: Trace) -> bool:
-    """Whether the formulas by cases give the numbers at which those for all sizes failed."""
+    """Whether the formulas by cases give the counted numbers at the sizes at which the formulas for
+    all sizes failed; a quantity still without a formula is skipped."""
     for quantity, broken in failures(found).items():
         value, sizes = made.quantities[quantity], found.variables.sizes(broken.sizes)
         if not isinstance(value, Break) and value.rational(sizes) != broken.counted:
@@ -98,17 +100,17 @@ def failures(found: Trace) -> dict[Quantity, Break]:
 
 
 def small_sizes(found: Trace) -> dict[str, int]:
-    """Letter -> the size from which formulas hold, if they fail at many smaller sizes, or at a
-    small quotient."""
+    """Letter -> the size from which formulas hold, for letters whose formulas fail at more than
+    `FEW` smaller sizes, or at a quotient of 1; empty if there are none."""
     quotients = {letter for division in found.divisions for letter in division.letters}
     few = {x: 1 if x in quotients else FEW * found.steps.get(x, 1) for x in found.since}
     return {x: n for x, n in found.since.items() if n > few[x]}
 
 
 def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
-    """Ways to split the sizes of a trace into disjoint cases that cover them: by a condition that
-    the code tests (here, or `tested` in other cases), by which of two sizes is larger, by whether
-    one size divides another, by the size at which a formula fails."""
+    """Ways to split the sizes of a trace into disjoint cases that cover them, in this order: by a
+    condition that the code tests (here, or `tested` in other cases), by which of two sizes is
+    larger, by whether one size divides another, by the size at which a formula fails."""
     failing = [found.variables.sizes(broken.sizes) for broken in failures(found).values()]
     first = found.variables.sizes(found.base)
     later = small_sizes(found)
@@ -123,8 +125,8 @@ def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
     ]
 
     def separating(polys: Iterable[Poly]) -> list[Poly]:
-        """Those with one sign at the first sizes and another where a formula fails; polynomials
-        before those with floors."""
+        """The polynomials with one sign at the first sizes and another where a formula fails, those
+        without floors before the others."""
         apart = {
             poly
             for poly in polys
@@ -147,7 +149,8 @@ def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
 
 
 def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
-    """A trace with the formulas of its cases for quantities without a formula for all sizes."""
+    """The trace `found` with the formulas of its cases: one formula if it is the same in every
+    case, else `Cases`. A quantity without a formula in some case keeps the value of `found`."""
     quantities: dict[Quantity, Value] = dict(found.quantities)
     for quantity in dict.fromkeys(name for part in (found, *parts) for name in part.quantities):
         if quantity[0] == "bytes" and any(part.divisions for part in parts):
@@ -175,7 +178,8 @@ def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
 
 
 def pieces_of(part: Trace, quantity: Quantity) -> Iterator[tuple[Constraints, Poly | Break]]:
-    """The cases of a quantity in a traced case and the formulas there, in the sizes of the user."""
+    """Condition and formula of a quantity for each case within a traced case, in the sizes of the
+    user; a `Break` stands for a missing formula."""
     value = part.quantities.get(quantity, Poly())
     for region, poly in value.pieces if isinstance(value, Cases) else ((part.region, value),):
         asked = poly if isinstance(poly, Break) else asked_formula(poly, part.divisions)
@@ -190,8 +194,9 @@ def least_size(letter: str, part: Trace) -> int:
 
 
 def first_size(letter: str, parts: Sequence[Trace], otherwise: int) -> int:
-    """The first size of a letter over all cases: the largest first size among cases that have
-    smaller sizes of the letter, or the smallest of all first sizes if no case has."""
+    """The size of a letter from which formulas of bytes hold in all cases: the largest first traced
+    size among cases that contain smaller sizes of the letter, or the smallest of all first sizes if
+    no case contains smaller ones. `otherwise` stands for a case without the letter."""
     free, bound = list[int](), list[int]()
     for part in parts:
         first = part.base.get(letter, otherwise)
@@ -203,7 +208,7 @@ def first_size(letter: str, parts: Sequence[Trace], otherwise: int) -> int:
 
 
 class OnlyDivided(TraceError):
-    """The module runs only if a size is a multiple of another size."""
+    """The module runs only if `size` is a multiple of another size, `divisor`."""
 
     def __init__(self, reason: str, size: str, divisor: str) -> None:
         super().__init__(reason)
@@ -211,8 +216,8 @@ class OnlyDivided(TraceError):
 
 
 def of_multiples(found: Trace, sizes: Variables, division: Division, refused: OnlyDivided) -> Trace:
-    """A trace over the quotient of two sizes, rewritten as a trace over the sizes themselves, which
-    holds if one is a multiple of the other."""
+    """A trace over the quotient of two sizes, rewritten as a trace over the sizes themselves. Its
+    formulas hold where `refused.size` is a multiple of `refused.divisor`."""
     inner = sizes_divided(sizes, (division,))
 
     def asked(point: Sizes) -> dict[str, int]:
@@ -250,7 +255,8 @@ def of_multiples(found: Trace, sizes: Variables, division: Division, refused: On
 
 
 def without_quotient(poly: Poly, division: Division) -> Poly:
-    """The same number if a size is a multiple of its divisor: quotient * divisor is the size."""
+    """A polynomial with the same value wherever the size is a multiple of its divisor: each product
+    quotient * divisor becomes the size, and any other quotient a floor."""
     (divisor,) = division.divisor.letters
     total = Poly()
     for monomial, number in poly.terms.items():

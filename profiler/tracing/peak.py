@@ -3,6 +3,9 @@
 The bytes alive at one moment (after one dispatched operation) are a polynomial in the sizes. The
 peak is the maximum over all moments, if the same operations run at all sizes; otherwise the maximum
 over the moments that were highest at some tried size.
+
+Words: `alive` lists the bytes alive after each operation of a run, so that a moment is an index of
+it; `inside` are the points at which the formula must hold.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ moment takes many seconds: moments are not followed."""
 
 def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The formula of the peak, by the first method whose formula holds at all points `inside`; a
-    note says if not all moments were followed."""
+    note says if not all moments were followed. If every formula fails somewhere, the first one; 0
+    if no method finds a formula."""
     if (every := every_moment(points, axes, inside)) is not None:
         return every
     found: Poly | None = None
@@ -55,6 +59,7 @@ def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
     if any(one.names != names for one in seen.values()):
         return None
     alive = [one.alive for one in seen.values()]
+    # a column: the bytes of one moment at every point
     tops = {k for a in alive for k in range(len(a)) if a[k] >= max(a[max(k - 1, 0) : k + 2])}
     columns = outermost(list(dict.fromkeys(tuple(a[k] for a in alive) for k in sorted(tops))))
     if not columns:
@@ -70,6 +75,7 @@ def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
     named = [points.named(p) for p in inside]
     if any(tuple(map(poly.rational, named)) != values for values, poly in polys.items()):
         return None
+    # the last argument: the smallest size of each letter among the points
     kept = greatest(list(polys.values()), points.named(tuple(map(min, zip(*inside, strict=True)))))
     return call("Max", *kept) if kept else Poly()
 
@@ -79,9 +85,9 @@ APART = 256
 
 
 def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The moments, each by its bytes at every point, without those halfway between two others (as
-    the moments of equal layers are). Formulas are linear in these bytes, so at every size one of
-    the two others is at least as high."""
+    """The columns (a moment's bytes at every point) without the mean of two others, as the moments
+    of equal layers are. Formulas are linear in these bytes, so at every size one of the two others
+    is at least as high."""
 
     def halfway(k: int) -> bool:
         value = columns[k]
@@ -97,7 +103,7 @@ def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def plain_peak(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
-    """The peak as one polynomial."""
+    """The peak as one polynomial, which need not hold at all points: a maximum is no polynomial."""
     found = interpolate(axes, lambda p: {PEAK: points.at(p).quantities[PEAK]}, whole=True)
     return found.get(PEAK, Poly())
 
@@ -105,10 +111,11 @@ def plain_peak(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point
 def highest_moments(
     points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
 ) -> Poly | None:
-    """The maximum over all moments that were highest at one of the points; None without a formula.
+    """The maximum over all moments that were highest at one of the points; None if there are too
+    many points or moments, or no moment has a formula.
 
     If loops over a size change the number of operations, a moment is identified across points by
-    its distance from a landmark.
+    its distance from a landmark, an operation that runs equally often at all points.
     """
     if len(inside) > MOST_SIZES:
         return None
@@ -131,8 +138,9 @@ def highest_moments(
 
 
 def moment(points: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
-    """The bytes alive at a moment, whose index is `places[point]`; None if no formula gives them at
-    all points that have the moment."""
+    """The formula of the bytes alive at the moment whose index is `places[point]`; None if no
+    formula holds at all points that have the moment, or the interpolation needs a point without
+    the moment."""
     values: dict[Point, int] = {}
     for point, place in places.items():
         alive = points.at(point).alive
@@ -151,8 +159,8 @@ Landmark = tuple[str, int]
 
 
 def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
-    """The positions of operations that run equally often at all points, and of the start and the
-    end."""
+    """Per run, the index of each landmark: of the operations that run equally often in all runs,
+    and of the start and the end."""
     counts = [Counter(seen.names) for seen in listed]
     steady = {name for name in counts[0] if len({c[name] for c in counts}) == 1}
     found = []
@@ -169,7 +177,8 @@ def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
 
 
 def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, int]]:
-    """The last landmark up to a moment, and the first after the moment if there is one."""
+    """The last landmark up to the moment `top`, and the first one after it if there is one, each
+    with its index."""
     earlier = [(mark, place) for mark, place in marks.items() if place <= top]
     later = [(mark, place) for mark, place in marks.items() if place > top]
     yield max(earlier, key=lambda entry: entry[1])
@@ -178,8 +187,9 @@ def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, 
 
 
 def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
-    """The polynomials without those that one or two others exceed everywhere; at every point from
-    the least sizes on, one of the remaining polynomials is the maximum."""
+    """The polynomials without those that one other, or the larger of two others, provably reaches
+    from the sizes `least` on: at every such point one of the remaining polynomials is the
+    maximum."""
     moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
     ordered = sorted(moved, key=lambda p: -sum(moved[p].values()))
     monomials = dict.fromkeys(m for terms in moved.values() for m in terms)
@@ -200,9 +210,10 @@ functions of sizes count as letters."""
 
 
 def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
-    """The coefficients of a polynomial in the excesses of the sizes over the least sizes.
+    """The coefficients of a polynomial in the excesses of the sizes over the least sizes: l**2 at
+    least l=3 is (l' + 3)**2, so l'**2: 1, l': 6, 1: 9.
 
-    Functions of sizes are kept: they are at least 0.
+    Functions of sizes stay as they are: they are at least 0.
     """
     inner = {letter: Poly.atom(letter) + size for letter, size in least.items()}
     powers = {a: Poly.atom(a) for a in poly.atoms}
@@ -227,6 +238,7 @@ def covers(larger: Moved, smaller: Moved) -> bool:
 def cover(one: Moved, two: Moved, smaller: Moved) -> bool:
     """Whether some weighted mean of `one` and `two` has no coefficient below that of `smaller`, so
     that max(one, two) is nowhere below `smaller`."""
+    # the weights w in [low, high] for which w * one + (1 - w) * two is not below `smaller`
     low, high = Fraction(0), Fraction(1)
     for m in {*one, *two, *smaller}:
         slope = one.get(m, Fraction(0)) - two.get(m, Fraction(0))

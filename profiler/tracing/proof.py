@@ -1,4 +1,8 @@
-"""Tests formulas at sizes that they were not found from, and finds the smallest failing sizes."""
+"""Tests formulas at sizes that they were not found from, and finds the smallest failing sizes.
+
+`base` is the point at which the search starts, the smallest sizes from which formulas are found;
+`least` are the smallest sizes at which they still hold.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,11 @@ are slow. They show behaviour of a module that occurs only if its chunks divide 
 def held_out(points: SizeSamples, base: Point) -> list[Point]:
     """Points at which the module runs and from which no formula was found.
 
-    The points are: one of primes, one of odd sizes, one of powers of two; then, for each letter,
-    points where this letter is large, once a prime and once with many divisors, and the others are
-    those of the first such point. For each ordered pair of letters there is a point where the first
-    is larger, if the case has such sizes. So behaviour that depends on which of two sizes is
-    larger, or on one dividing the other, shows.
+    The points are: one of primes, one of odd sizes, one of even sizes; then, for each letter, the
+    point of primes with a large prime for this letter, and with a large size of many divisors; then
+    for each ordered pair of letters a point at which the first is larger, if the case has such
+    sizes. So behaviour that depends on which of two sizes is larger, or on one dividing the other,
+    shows. A size at which the module fails becomes a note.
     """
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
@@ -57,8 +61,8 @@ def held_out(points: SizeSamples, base: Point) -> list[Point]:
 
 
 def with_letter_above(points: SizeSamples, base: Point, i: int, j: int) -> Point | None:
-    """The fastest of the points of primes at which letter i is larger than letter j; None if there
-    is none, or its run takes longer than the search's patience."""
+    """The fastest of the points of primes at which letter i is larger than letter j; None if the
+    case has no such point, or its run would exceed the patience of `points`."""
     made = (
         tuple(multiple_above(points, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))
@@ -69,7 +73,8 @@ def with_letter_above(points: SizeSamples, base: Point, i: int, j: int) -> Point
 
 
 def multiple_above(points: SizeSamples, base: Point, i: int, place: int) -> int:
-    """A multiple of a letter above the letter's smallest size."""
+    """`place` steps of letter i, counted from 0 or, if that is not above the letter's smallest
+    size, from the last multiple up to the smallest size."""
     step = points.multiples[i]
     return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
 
@@ -113,7 +118,9 @@ def failure_at(points: SizeSamples, poly: Poly, quantity: Quantity, point: Point
 def earliest_failure(
     points: SizeSamples, poly: Poly, quantity: Quantity, base: Point, found: Break
 ) -> Break:
-    """The smallest size, searched along the letters one by one, at which a formula fails."""
+    """A failure of a formula at smaller sizes than `found`: along the first letter whose size in
+    `found` suffices to break the formula with the others those of `base`, the smallest failing size
+    by bisection; `found` if no letter alone breaks it."""
     for i, letter in enumerate(points.letters):
         step, low, high = points.multiples[i], base[i], found.sizes[letter]
         nearer = (
@@ -143,6 +150,7 @@ def failure_if_runs(
 def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
     """The least size of each letter from which formulas of operations and parameters hold, the
     other letters being those of `base`. A formula that fails below becomes a note."""
+    # formulas that fail already above `base` are sought again by cases, and not tested here
     wrong = first_failures(points, polys, points.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)
@@ -178,9 +186,9 @@ def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Poin
 def failure_at_corner(
     points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point, least: Sequence[int]
 ) -> Break | None:
-    """A failure of a formula where several letters have their least sizes; None if there is none.
-    The least sizes were found with the other letters those of `base`, which shows nothing of two
-    small sizes together."""
+    """A failure of a formula where two letters, or all, have their least sizes; None if there is
+    none. Each least size was found with the other letters at `base`, so that two small sizes
+    together are untested."""
     lower = [i for i, x in enumerate(base) if least[i] < x]
     pairs = [p for p in (lower, *combinations(lower, 2)) if len(p) > 1]
     corners = [tuple(least[i] if i in p else x for i, x in enumerate(base)) for p in pairs]
@@ -196,7 +204,8 @@ NEAR = 6
 
 def corner_points(points: SizeSamples, base: Point, near: int) -> Iterator[Point]:
     """The smallest points of a case: each letter that the case bounds is from `near` to `NEAR`
-    multiples, and at least one of these is `near`."""
+    multiples, and at least one of these is `near`; the other letters are those of `base`."""
+    # 0 multiples stand for the size in `base`
     sizes = [range(near, NEAR + 1) if i in points.bound() else (0,) for i in range(len(base))]
     for chosen in product(*sizes):
         if near in chosen:

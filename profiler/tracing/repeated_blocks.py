@@ -4,6 +4,9 @@ Each of 400 equal layers adds the same work, so every number is linear in the nu
 search for formulas runs the module with 4 and with 5 of the layers in place of all 400, and
 extrapolates the numbers to 400; the whole module is then run at small and at large sizes. If it
 differs there (a block may depend on its place), it is traced as any other module.
+
+With several stacks of layers, the runs are one with 4 blocks in every stack and, per stack, one
+with 5 blocks there: n = n_0 + sum over stacks of (blocks - 4) * (n_stack - n_0).
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ MOST_STACKS = 4
 
 
 class NotStraight(Exception):
-    """The numbers of the module are not linear in the number of blocks."""
+    """Raised if the numbers of the module are not linear in the number of blocks."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,9 @@ def stacks(module: nn.Module) -> list[Stack]:
 
 
 def likeness(block: nn.Module) -> tuple[Any, ...]:
-    """A key of a block, equal for equal blocks: torch's printed form; names, shapes and dtypes of
-    parameters and buffers; plain attributes, with whole numbers only by type (one may be the
-    block's place)."""
+    """A key of a block, equal for equal blocks: torch's printed form; names, shapes, dtypes and
+    `requires_grad` of parameters and buffers; plain attributes. Of an integer attribute the key
+    holds only the type, since the integer may be the block's index."""
     held = (*block.named_parameters(), *block.named_buffers())
     plain = (
         (place, name, int if type(value) is int else value)
@@ -96,8 +99,8 @@ def likeness(block: nn.Module) -> tuple[Any, ...]:
 
 
 class CutModules:
-    """Makes modules with fewer blocks. Modules are cached by sizes, already cut: otherwise most of
-    the time would go into building blocks that are then removed."""
+    """Makes modules with fewer blocks. Modules are cached by sizes, already cut to `KEPT` + 1
+    blocks: otherwise most of the time would go into building blocks that are then removed."""
 
     def __init__(self, target: Target, found: Sequence[Stack]) -> None:
         self.target = target
@@ -107,7 +110,7 @@ class CutModules:
         """Whether every module so far had as many blocks as the first."""
 
     def with_blocks(self, kept: Sequence[int]) -> Target:
-        """A factory of the module with `kept` blocks of each stack, `KEPT` or one more."""
+        """The target with a factory that keeps `kept[k]` blocks of stack k, `KEPT` or one more."""
 
         @wraps(self.target.make)
         def make(**sizes: Any) -> Any:
@@ -122,8 +125,8 @@ class CutModules:
         return replace(self.target, make=make)
 
     def cut(self, made: Any, kept: Sequence[int]) -> Any:
-        """The module, with its inputs if the factory made any, with fewer blocks."""
-        # from the last stack on, so that earlier indices stay valid
+        """The factory's result with `kept[k]` blocks of stack k; the module is changed in place."""
+        # the last stack first, so that the indices of earlier stacks stay valid
         for stack, number in reversed(list(zip(self.stacks, kept, strict=True))):
             blocks: Any = module_of(made).get_submodule(stack.name)
             del blocks[stack.start + number : len(blocks) - stack.behind]
@@ -186,7 +189,12 @@ class BlockSamples(SizeSamples):
         return True
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """As for any module; NotStraight if the number of blocks depends on the sizes."""
+        """The observations of one run of each cut module.
+
+        Raises:
+            NotStraight: the number of blocks depends on the sizes.
+            TraceError: a cut module does not run.
+        """
         try:
             return super().runs_at(sizes, shapes=shapes)
         finally:
@@ -194,13 +202,19 @@ class BlockSamples(SizeSamples):
                 raise NotStraight
 
     def joined(self, numbers: Sequence[int]) -> int:
-        """A number of the whole module, extrapolated from the runs with fewer blocks."""
+        """A number of the whole module, extrapolated from the numbers of the runs: the run with the
+        fewest blocks first, then one per stack."""
         first, *longer = numbers
         steps = zip(self.stacks, longer, strict=True)
         return first + sum((stack.number - KEPT) * (more - first) for stack, more in steps)
 
     def observed(self, runs: Sequence[Observation]) -> Observation:
-        """The observation of the whole module, at the moments of the run with the fewest blocks."""
+        """The observation of the whole module; its moments are those of the run with the fewest
+        blocks.
+
+        Raises:
+            NotStraight: as `common_moments`.
+        """
         first = runs[0]
         moments = common_moments([steps_of(run) for run in runs])
         alive = [
@@ -231,6 +245,7 @@ class BlockSamples(SizeSamples):
         """
         if found.broken:
             raise NotStraight
+        # points: the formulas' proof, the first sizes, all sizes large, the fewest operations
         tested = [tuple(sizes[letter] for letter in self.letters) for sizes in found.proven]
         base = tuple(found.base.values())
         large = tuple(size * step for size, step in zip(cycle(LARGE), self.multiples, strict=False))
@@ -264,7 +279,7 @@ class BlockSamples(SizeSamples):
 
 
 Operation = tuple[str, int]
-"""A dispatched operation, and the change of the bytes alive."""
+"""The name of a dispatched operation, and the change of the bytes alive."""
 
 
 def steps_of(run: Observation) -> list[Operation]:
@@ -273,10 +288,10 @@ def steps_of(run: Observation) -> list[Operation]:
 
 
 def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]:
-    """Every moment of the first run with its positions in the others. Another run has one more
-    block in one stack: moments before that stack have the same position from the start of a pass,
-    moments after it from the end, and moments inside the stack have both positions, since blocks
-    may be counted from either end.
+    """Every moment of the first run as a tuple of its indices in all runs. Each other run has one
+    more block in one stack: a moment before that stack keeps its distance from the start of the
+    pass, a moment after it from the end, and a moment inside the stack has an entry for either
+    index, since blocks may be counted from either end.
 
     Raises:
         NotStraight: a moment is missing in another run, or its position is ambiguous.
@@ -298,8 +313,12 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
 
 
 def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set[int]]:
-    """The positions of each operation of a pass in a pass with one more block
-    (`common_moments`)."""
+    """For each operation of a pass, its indices in a pass with one more block (`common_moments`):
+    one or two, or none if the passes share no such operation.
+
+    Raises:
+        NotStraight: the longer pass is the shorter, or both resemble each other in too many places.
+    """
     more = len(long) - len(short)
     ahead, behind = _alike(short, long), len(short) - _alike(short[::-1], long[::-1])
     # the parts before and after the stack may resemble a block by chance, but only
@@ -314,13 +333,14 @@ def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set
 
 
 def _alike(one: Sequence[Operation], other: Sequence[Operation]) -> int:
-    """The length of the common prefix."""
+    """The number of operations in the longest common prefix."""
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
 
 def samples_by_blocks(whole: SizeSamples, starts: Iterable[Point]) -> BlockSamples | None:
-    """Stand-ins for the runs of a deep module during the search for formulas; None if it has no
-    stacks, few operations in all, or blocks that behave differently."""
+    """The observations of a deep module by runs with fewer blocks, at the first of `starts` at
+    which the module can be built; None if there is no such point, the module has no stack or more
+    than `MOST_STACKS`, few operations in all, or numbers that are not linear in its blocks."""
     for start in starts:
         with suppress(TraceError):
             sizes = whole.variables.sizes(whole.named(start))

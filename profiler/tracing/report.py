@@ -45,7 +45,8 @@ COLUMNS = (
 
 
 def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]]:
-    """The rows of the table: part, kind, formula, and the case for which the formula holds."""
+    """The rows of the table: part, kind, formula, and the conditions of the case for which the
+    formula holds (empty for all sizes); a formula by cases has a row per case."""
     for part, name, value in answers(found):
         if not isinstance(value, Cases):
             yield part, name, value, frozenset()
@@ -55,7 +56,9 @@ def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]
 
 
 def answers(found: Trace) -> Iterator[tuple[str, str, Value]]:
-    """Part, kind and formula of every quantity, in the order of the table."""
+    """Part, kind and formula of every quantity, in the order of the table: ("forward", "mul", ...).
+    Parameters have the kind "" if none is frozen, else "trainable" and "frozen"; "all" replaces
+    "trainable" if either has no polynomial to subtract."""
     for phase in ("forward", "backward"):
         for name, value in found.classes(phase).items():
             yield phase, name, value
@@ -75,7 +78,8 @@ ELSEWHERE = "these sizes belong to another case"
 
 
 def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> int | Missing:
-    """The value of a formula at some sizes."""
+    """The value of a formula at some sizes; Missing, with the reason, if there is no formula, if
+    the sizes are below those from which formulas of bytes hold, or if the value is not whole."""
     if isinstance(value, Break):
         return Missing("it has no formula")
     if part == "bytes" and any(at[letter] < least for letter, least in found.base.items()):
@@ -85,7 +89,8 @@ def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> in
 
 
 def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
-    """The formulas; operations without a counting rule; the tensors at the peak."""
+    """The formulas, with a column of values if `at` has sizes; then operations without a counting
+    rule, and the tensors alive at the peak, if there are any."""
     listed = {u.phase for u in found.uncounted}
     rows: list[Row] = []
     for part, name, value, region in rows_of(found):
@@ -126,7 +131,8 @@ NOTHING_RUNS = "without the workspace of operations, which is unknown because no
 
 
 def at_peak(found: Trace) -> Table:
-    """The tensors alive at the peak, at the first sizes that were traced."""
+    """The tensors alive at the peak at the first traced sizes, a row per kind of tensor: operation,
+    shape, dtype, number of tensors, bytes of all of them; then the sum."""
     columns = (
         Column("made by", "made by", numeric=False),
         Column("shape", "shape", numeric=False),
@@ -228,7 +234,8 @@ def of_bytes(found: Trace) -> Iterator[str]:
 
 
 def apart(difference: Difference) -> Table:
-    """The difference between a module and a mixer's equations."""
+    """The table of a difference between a module and a mixer's equations: a row per part (the
+    equations, the difference, each cause, the unexplained rest) and class of operations."""
     parts = {
         "equations": difference.equations,
         "difference": difference.difference,
@@ -257,7 +264,9 @@ def apart(difference: Difference) -> Table:
 def data(
     found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """The trace as JSON values; formulas are strings, a missing one is null with its reason."""
+    """The trace as JSON values. A formula is a string, or null if it is missing; `reasons` then
+    holds why, under the formula's keys ("backward calls", "peak_bytes"). `at` has the values at the
+    given sizes, `against` the differences from equations; both only if asked for."""
     reasons: dict[str, str] = {}
 
     def text(value: Value, *place: str) -> str | None:
@@ -323,6 +332,7 @@ def data(
 
 
 def _flops(flops: FlopCounter) -> dict[str, Any]:
+    """FlopCounterMode's figures as JSON values."""
     return {
         "sizes": dict(flops.sizes),
         "printed": dict(flops.printed),
@@ -333,6 +343,8 @@ def _flops(flops: FlopCounter) -> dict[str, Any]:
 
 
 def _difference(difference: Difference) -> dict[str, Any]:
+    """A difference as JSON values: formulas are strings; case and reason are null if empty."""
+
     def texts(classes: Mapping[str, Poly]) -> dict[str, str]:
         return {name: str(poly) for name, poly in classes.items()}
 

@@ -46,7 +46,7 @@ class Cases:
     pieces: tuple[tuple[Constraints, Poly], ...]
 
     def rational(self, sizes: Mapping[str, int]) -> Number:
-        """The exact value at integer sizes."""
+        """The exact value at integer sizes; TraceError if the sizes lie in no case."""
         for region, poly in self.pieces:
             if all(condition.rational(sizes) >= 0 for condition in region):
                 return poly.rational(sizes)
@@ -188,8 +188,9 @@ class Trace:
 
     @property
     def uncounted(self) -> tuple[Uncounted, ...]:
-        """Every operation without a counting rule, whose work is in no formula. Operations that run
-        only below the sizes from which formulas hold are left out."""
+        """Every operation without a counting rule, whose work is in no formula. An operation whose
+        formula of calls is 0 runs only below the sizes from which formulas hold, and is left
+        out."""
         return tuple(
             Uncounted(
                 name,
@@ -216,7 +217,8 @@ class Trace:
         """The sizes in a text such as `d=128,l=256`, one for each letter in `over`.
 
         Raises:
-            TraceError: a letter is missing or unknown, or formulas do not hold at a size.
+            TraceError: a letter is missing, unknown or given twice, a size is no number, or the
+                formulas do not hold there.
         """
         found: dict[str, int] = {}
         for entry in text.split(","):

@@ -1,4 +1,7 @@
-"""Observations of a module at each of the sizes at which it was run."""
+"""Observations of a module at each of the sizes at which it was run.
+
+A point is a tuple of sizes, one per letter; letter i has the position i in it.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ class SizeSamples:
         return all(condition.rational(sizes) >= 0 for condition in self.region)
 
     def slope(self, condition: Poly, i: int) -> Number:
-        """The growth of a condition with letter i; 0 unless the growth is the same at all sizes."""
+        """The coefficient of letter i in a condition; 0 if it is no constant, as in l*d."""
         with suppress(ValueError):
             return condition.coefficient(self.letters[i]).constant() or 0
         return 0
@@ -91,7 +94,14 @@ class SizeSamples:
         return [i for i, letter in enumerate(self.letters) if letter in bounded]
 
     def at(self, point: Point, *, shapes: bool = False) -> Observation:
-        """The observation at a point; TraceError if the module does not run there."""
+        """The observation at a point, from an earlier run if there is one.
+
+        Args:
+            shapes: whether the shapes of all results are needed; a run without them is repeated.
+
+        Raises:
+            TraceError: the point lies outside the case, or the module does not run there.
+        """
         if point in self.refused:
             raise self.refused[point]
         if not self.inside(point):
@@ -110,21 +120,22 @@ class SizeSamples:
         return found
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
-        """Every quantity at a point for which a polynomial is sought: all but the peak, a
-        maximum."""
+        """Every quantity at a point except the peak, which is a maximum and no polynomial. Notes
+        the point in `used`; TraceError as `at`."""
         found = self.at(point)  # raises before the point counts as used
         self.used.add(point)
         return {q: n for q, n in found.quantities.items() if q != PEAK}
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """The observations of one run of each of the targets."""
+        """The observations of one run of each of `targets`."""
         return [
             observe(target, sizes, self.backend, shapes=shapes, met=self.met)
             for target in self.targets
         ]
 
     def observed(self, runs: Sequence[Observation]) -> Observation:
-        """The module's observation, from one run of each of the targets."""
+        """The module's observation, from one run of each of `targets`. `BlockSamples` overrides
+        this method and `joined`; here the module is the only target."""
         return runs[0]
 
     def joined(self, numbers: Sequence[int]) -> int:
@@ -132,14 +143,15 @@ class SizeSamples:
         return numbers[0]
 
     def joined_counts(self, counts: Sequence[Mapping[Key, int]]) -> dict[Key, int]:
-        """The module's numbers by name, from those of each of the targets; 0 is left out."""
+        """Name -> the module's number, from the numbers of each of `targets`; numbers that are 0
+        are left out."""
         names = dict.fromkeys(name for each in counts for name in each)
         found = {name: self.joined([each.get(name, 0) for each in counts]) for name in names}
         return {name: number for name, number in found.items() if number}
 
     @property
     def slow(self) -> bool:
-        """Whether every run so far dispatched more than `SHORT` operations."""
+        """Whether every run so far dispatched more than `SHORT` operations; False before any."""
         return (self.fewest or 0) > SHORT
 
     def runs(self, point: Point) -> bool:
@@ -177,9 +189,10 @@ class SizeSamples:
         return len(self.at(base).alive) * times
 
     def growth(self, base: Point, i: int, place: int) -> float:
-        """The factor by which another size of one letter multiplies the number of operations, from
-        a parabola through the first three sizes, or through the three after the first if that is
-        lower, as the first may be a case of its own; at least 1."""
+        """The expected number of operations with `place` as the size of letter i, divided by the
+        number at `base`; at least 1. The estimate is a parabola through the first three sizes of
+        the letter or, if it gives less, through sizes two to four, as the first may be a separate
+        case. 1 if the module fails at one of the first three sizes."""
         places = [self.moved(base, i, base[i] + k * self.multiples[i]) for k in range(4)]
         if not all(map(self.runs, places[:3])):
             return 1.0
@@ -194,5 +207,5 @@ class SizeSamples:
         return max(1.0, min(found))
 
     def above(self, least: Point) -> list[Point]:
-        """The points so far at which no letter is smaller than in `least`."""
+        """The observed points at which no letter is smaller than in `least`."""
         return [p for p in self.seen if all(x >= y for x, y in zip(p, least, strict=True))]

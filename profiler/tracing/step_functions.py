@@ -3,6 +3,11 @@
 The shapes of results reveal them: an extent that is no affine function of the size either steps up
 with a period, like ceil(l/p), or is a power of two, a padded length. Counts are then polynomials in
 the size and in such functions, its atoms; the logarithm of a padded length is an atom too.
+
+Example: a module pads its length x to a multiple of 4. Results have an extent of 4, 4, 4, 4, 8 at
+x = 1 to 5: it repeats with period 4, and the atom is floor((x + 3)/4). Padded to a power of two,
+the extents are 1, 2, 4, 4, 8, and the atoms ceil(log2(x)) and 2**ceil(log2(x)). A *place* is a size
+of the letter; extents are the lengths of one axis of one result at consecutive places.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ EVEN = (192, 224, 240)
 divide a size, with special behaviour for remainder 0, divide one of these."""
 
 MOST_ATOMS, DEGREES = 7, (1, 2, 3)
+"""The most atoms of one size, and the degrees of polynomials in them that are tried."""
 
 Extents = tuple[int, ...]
 
@@ -51,9 +57,15 @@ def axis_with_atoms(
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
     quick: Callable[[int], bool] = lambda place: True,
 ) -> Axis | None:
-    """A basis of functions of one size that give every number at some sizes along it, and the
-    numbers of `steady` at all tried sizes, far ones only where a run is `quick`; None if no such
-    functions are found."""
+    """A basis of functions of one size, powers and atoms; None if no such functions are found.
+
+    Args:
+        letter, step, start: the size, the number whose multiples are tried, the first place.
+        numbers: place -> every number; the basis gives them at about twelve places, and far ones.
+        steady: place -> the numbers that the basis gives at every tried place.
+        shapes: place -> the shapes of all results, which reveal atoms.
+        quick: place -> whether a run is short enough for a test far along the size.
+    """
     search = AtomSearch(letter, step, start, numbers, steady, quick)
     for window in WINDOWS:
         places = [start + k * step for k in range(window)]
@@ -64,7 +76,7 @@ def axis_with_atoms(
 
 
 class AtomSearch:
-    """The search for the atoms of one size."""
+    """The search for the atoms of one size; arguments as `axis_with_atoms`."""
 
     def __init__(
         self,
@@ -87,7 +99,7 @@ class AtomSearch:
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
         """The basis of polynomials in the size and the atoms, of the lowest degree that gives every
-        number; None if there is none."""
+        number; None if no degree does, these atoms were tried before, or there are too many."""
         key = frozenset(atoms)
         if key in self.tried or len(atoms) > MOST_ATOMS:
             return None
@@ -99,6 +111,7 @@ class AtomSearch:
         checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
         each = [p for p in dict.fromkeys((*checks, *places)) if self.runs(p)]
         listed = ((self.numbers, tuple(checks)), (self.steady, tuple(each)))
+        # places -> values of the size and the atoms, computed once for all degrees
         known = cache(lambda places: self.values(atoms, places))
         for degree in DEGREES:
             # a quick test modulo a prime; `spans` below tests in exact numbers
@@ -119,10 +132,12 @@ class AtomSearch:
         return None
 
     def later_steps(self, atoms: Sequence[Poly], degree: int) -> list[int]:
-        """Places at which atoms step, and the places before: more of them than a polynomial of this
-        degree can pass through by chance."""
+        """Places at which atoms step, with both neighbours: `degree` + 4 steps per floor and
+        `degree` + 2 powers of two, more than a polynomial of this degree can fit by chance. Places
+        where the module fails, or a run is not quick, are left out."""
         found: dict[int, None] = {}
         for floor in floors_in(atoms):
+            # floor((x + c)/p) with c = `above`, p = `below` steps where p divides x + c
             above, below = (argument.rational({self.letter: 0}) for argument in floor.args)
             first = self.start + int(-(above + self.start) % below)
             found |= dict.fromkeys(first + k * int(below) for k in range(degree + 4))
@@ -142,7 +157,9 @@ class AtomSearch:
         return np.array(every, dtype=np.int64)
 
     def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
-        """Bases of the same functions in other orders: of dependent ones the last is left out."""
+        """Bases of the same space, from the products in two other orders: `axis` leaves out the
+        later of dependent products, so each order may keep other ones. A basis that needs other
+        places than `basis` is dropped."""
         for order in ([*atoms, self.size], [self.size, *atoms]):
             raw = monomials(order, degree, apart=True)
             other = axis(self.letter, raw, basis.places)
@@ -160,7 +177,8 @@ class AtomSearch:
     def seen_in(
         self, places: Sequence[int], shapes: Callable[[int], Sequence[tuple[int, ...]]]
     ) -> list[Poly]:
-        """The atoms that the extents of results reveal; [] if results differ between the places."""
+        """The atoms that the extents of results reveal; [] if the module fails at a place, or its
+        results differ in number or rank between the places."""
         try:
             listed = [shapes(place) for place in places]
         except TraceError:
@@ -180,7 +198,8 @@ class AtomSearch:
         return list(found)
 
     def atoms_of(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """The atoms of one extent: a padded length and its logarithm, or the steps of a period."""
+        """The atoms of one extent: the exponent of a padded length and the length, or the steps of
+        the shortest period; nothing if the extent has neither."""
         for exponent in self.padded(values, places):
             yield exponent
             yield call("pow2", exponent)
@@ -192,14 +211,16 @@ class AtomSearch:
                 return
 
     def padded(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """ceil(log2(a x + c)), if every extent is a fixed multiple of 2 to this power."""
+        """The atom ceil(log2(a x + c)), with a from 1 to 3 and c from -8 to 8, such that every
+        extent is the same multiple of 2 to this power; nothing if there is none."""
+        # every extent is to be `odd` times a power of two
         odd = values[0] // (values[0] & -values[0]) if values[0] else 0
         if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):
             return
         for a, c in product((1, 2, 3), sorted(range(-8, 9), key=abs)):
             if a * min(places) + c < 1:
                 continue
-            ratios = {
+            ratios = {  # in units of 2**-LONGEST, so that a fraction of the power stays exact
                 v * (1 << LONGEST) // (1 << (a * x + c - 1).bit_length())
                 for v, x in zip(values, places, strict=True)
             }
@@ -221,8 +242,9 @@ class AtomSearch:
         return call("floor_div", self.size + (-place) % long, long)
 
     def guesses(self, window: int) -> Iterator[list[Poly]]:
-        """Atoms to try if shapes reveal none, because different operations run at different
-        sizes."""
+        """Lists of atoms to try if shapes reveal none, because different operations run at
+        different sizes: a padded length; for each period up to half the window one or two steps;
+        and for short periods, in the largest window, a step at every place of the period."""
         exponent = call("ceil_log2", self.size)
         yield [exponent, call("pow2", exponent)]
         for period in range(2, min(LONGEST, window // 2) + 1):
@@ -240,8 +262,9 @@ PRIME = 2**31 - 1
 
 
 def mixed_numbers(numbers: Callable[[int], Numbers], places: tuple[int, ...]) -> NDArray[np.int64]:
-    """One row: at each place the sum of all numbers modulo `PRIME`, each number times a random
-    factor. Functions that do not span this row do not span all numbers."""
+    """One row, of shape (places,): at each place the sum of all numbers modulo `PRIME`, each
+    number times a random factor of its own, the same at all places. Functions that do not span
+    this row do not span all numbers."""
     listed = [*map(numbers, places)]
     names = dict.fromkeys(name for found in listed for name in found)
     drawn = np.random.default_rng(0).integers(1, PRIME, len(names), dtype=np.int64)
@@ -253,7 +276,8 @@ def mixed_numbers(numbers: Callable[[int], Numbers], places: tuple[int, ...]) ->
 
 
 def monomial_values(known: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
-    """One row per product of at most `degree` atoms: its values at the places modulo `PRIME`."""
+    """Values modulo `PRIME` of every product of at most `degree` of the rows of `known`, shape
+    (atoms, places): an array of shape (products, places)."""
     rows = [
         reduce(lambda a, b: a * b % PRIME, known[list(chosen)], np.ones_like(known[0]))
         for number in range(degree + 1)
@@ -270,6 +294,7 @@ def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
     >>> in_span(np.array([[1, 1, 1], [1, 2, 3]]), np.array([1, 4, 9]))
     False
     """
+    # Gaussian elimination: `wanted` is in the span if its row becomes 0
     left = np.vstack([rows, wanted]) % PRIME
     for k in range(len(rows)):
         places = np.flatnonzero(left[k])
@@ -281,7 +306,7 @@ def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
 
 
 def rises_evenly(values: Extents) -> bool:
-    """Whether consecutive values rise by equal amounts."""
+    """Whether consecutive values rise by equal amounts, as an affine function does."""
     return len({b - a for a, b in pairwise(values)}) <= 1
 
 

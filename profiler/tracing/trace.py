@@ -1,4 +1,11 @@
-"""Finds the formulas of a module's cost from runs at a few sizes, and proves them at others."""
+"""Finds the formulas of a module's cost from runs at a few sizes, and proves them at others.
+
+Words: a *letter* is the name of a size in `over`; a *point* has one size per letter, and `base` is
+the point of the first sizes; a *step* of a letter is the number whose multiples are tried. *Powers*
+are the functions 1, x, x**2, ... of a letter x, *atoms* functions such as ceil(x/8)
+(`step_functions.py`). Example: over l and d the search starts at (5, 3), finds the powers 1, l and
+l**2 along l at d = 3, those along d at l = 5, and then the products of both that counts need.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +73,8 @@ FINE = (1, 2, 4, 8, 16, 32, 64)
 """`SCALES` for sizes that are written by quotients."""
 
 DIVIDED = PATIENCE / 4
-"""The patience if sizes are written by quotients, which gives many cases."""
+"""The largest expected number of operations of a run if sizes are written by quotients, which
+gives many cases."""
 
 MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """If the module does not run at every size of a letter, multiples of these are tried."""
@@ -76,8 +84,8 @@ ONE_OF_MANY = 1 / 3
 together take as long as one run of the proof."""
 
 SOUGHT = 10**3
-"""How many sizes of a letter, in turn, are asked whether they lie in the case: sizes of a case may
-be far apart, formulas need only the first few, and the question takes no run."""
+"""How many sizes of a letter are tested for lying in the case: sizes of a case may be far apart,
+formulas need only the first few, and the test takes no run."""
 
 FAR = (9, 27, 60, 97)
 """Steps from the start at which powers of a size are tested before acceptance."""
@@ -89,8 +97,8 @@ POWERS, ATOMS = "powers", "atoms"
 LATER = (
     (POWERS, 0), (ATOMS, 0), (POWERS, 32), (POWERS, 128), (POWERS, 512), (ATOMS, 32), (ATOMS, 128)
 )  # fmt: skip
-"""Kinds of functions to try, each from a number of steps after the start on: small sizes may be a
-separate case."""
+"""Kinds of functions along a letter to try, in turn, each with the number of steps after the base
+at which the first size lies: small sizes may be a separate case."""
 
 
 def trace(
@@ -182,8 +190,9 @@ def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | No
 
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
-    """A case and its sizes, without the letters that an equation of the case determines by
-    others; a letter that a case restricts to multiples of a number runs over these."""
+    """A case and its sizes, with equations of the case solved: a letter that others determine, as
+    in l - w = 0, moves from `over` to `let`, and its conditions are dropped; a letter of which the
+    case has only multiples of n gets the step n."""
     for condition in by_text(region):
         for letter, multiple in sizes.over.items():
             if (number := whole_divisor(condition, letter)) is not None:
@@ -201,8 +210,8 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
 
 
 def whole_divisor(condition: Poly, letter: str) -> int | None:
-    """The number n of a condition n*floor(letter/n) >= letter, which holds at multiples of n; None
-    for other conditions."""
+    """The number n of a condition n*floor(letter/n) >= letter, which holds exactly at multiples of
+    n; None for other conditions."""
     for floor in floors_in([condition]):
         above, below = floor.args
         number = below.constant()
@@ -217,7 +226,7 @@ def none_larger(point: Point, base: Point) -> bool:
 
 
 def corners(start: Point, room: Sequence[int]) -> Iterator[Point]:
-    """The corners of a box of sizes: each letter is that of `start`, or `room` larger."""
+    """The corners of a box of sizes: letter i is start[i] or start[i] + room[i]."""
     return product(*({x, x + more} for x, more in zip(start, room, strict=True)))
 
 
@@ -233,8 +242,9 @@ def changed_operation(one: Observation, other: Observation) -> str:
 
 
 def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
-    """Notes on operations that have a counting rule only at multiples of a letter, as values of
-    --over."""
+    """Notes on operations that have a counting rule at multiples of a letter, though not at all
+    sizes: each note begins with the value of --over that counts them, such as `--over l:8`. The
+    multiple must have been run at three points at least."""
     listed: dict[str, dict[str, None]] = {}
     for (part, name), value in quantities.items():
         if not (part.endswith(" calls") and isinstance(value, Break)):
@@ -251,7 +261,8 @@ def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break])
 
 
 def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
-    """Notes on layers that run differently on the meta device, or misread the axes of x."""
+    """Notes on layers that run differently on the meta device, or misread the axes of x; `batch` is
+    the first axis of x in words, "b" or "1"."""
     if seen.misread:
         yield (
             f"batch_first is False in {', '.join(sorted(seen.misread))}: x ({batch}, l, d) is read "
@@ -279,11 +290,12 @@ def flops_at(points: SizeSamples, sizes: Sizes) -> FlopCounter:
 
 
 class FormulaSearch:
-    """The search for the formulas of one module; with `thorough` along a second line per letter
-    too.
+    """The search for the formulas of one module.
 
-    Sizes that are `divided` (written by quotients) grow as products of letters, and no atoms are
-    sought: the letters start small, with room for powers alone.
+    With `thorough`, powers are also sought along a second line per letter, on which the other
+    letters are larger, and all products of powers are tried. Sizes that are `divided` (written by
+    quotients) grow as products of letters, so the letters start small; `room` is the number of
+    steps above the start that must lie in the case.
     """
 
     def __init__(self, points: SizeSamples, backend: str, *, divided: bool) -> None:
@@ -297,8 +309,8 @@ class FormulaSearch:
         """The points at which conditions that the module tests change, and their neighbours."""
 
     def traced(self) -> Trace:
-        """The trace; if a formula fails, the thorough search's trace if fewer formulas fail
-        there."""
+        """The trace. If a formula fails, a thorough search follows, whose trace is returned if
+        fewer of its formulas fail."""
         found = self.attempt()
         if found.broken:
             # Terms of opposite sign may cancel along one line.
@@ -311,7 +323,12 @@ class FormulaSearch:
         return found
 
     def attempt(self) -> Trace:
-        """One search: the functions along each letter, the polynomials, their proof."""
+        """One search: the first sizes, the functions along each letter, the polynomials in all
+        letters, and their proof at other sizes.
+
+        Raises:
+            OnlyDivided, TraceError: as `base`, `settled` and `axis`.
+        """
         from profiler.tracing.breakpoints import run_breakpoints, run_edges  # loads sympy
 
         points = self.points
@@ -323,6 +340,7 @@ class FormulaSearch:
         polys = shortest_formulas(axes, points.numbers, whole=self.thorough)
         proven = held_out(points, base)
         least = lowest_sizes(points, polys, base)
+        # a quantity without a polynomial was 0 at all points from which formulas were found
         every = {q: polys.get(q, Poly()) for seen in points.seen.values() for q in seen.quantities}
         every.pop(MADE, None)
         work = {q: p for q, p in every.items() if q[0] != "bytes"}
@@ -338,7 +356,7 @@ class FormulaSearch:
         fitted = set(product(*(a.places for a in axes)))
         proven += (beside := [point for point in self.breakpoints if point not in fitted])
         followed = partial(zero_arithmetic, points, axes, held, proven, whole=self.thorough)
-        points.used.difference_update(beside)
+        points.used.difference_update(beside)  # a breakpoint outside the grid is part of the proof
         return self.result(base, least, quantities, proven, followed)
 
     def result(
@@ -386,7 +404,12 @@ class FormulaSearch:
         )
 
     def base(self) -> Point:
-        """The first sizes at which the module runs, small ones tried first."""
+        """The first point at which the module runs, small sizes tried first.
+
+        Raises:
+            OnlyDivided: the module runs only if one size is a multiple of another.
+            TraceError: the module runs at no point of `starts`, or the case has no such point.
+        """
         first: TraceError | None = None
         for point in self.starts():
             try:
@@ -405,8 +428,8 @@ class FormulaSearch:
         raise TraceError(f"{first}{beside_meta(self.points.target, sizes)}") from first
 
     def dividing(self) -> tuple[str, str] | None:
-        """A pair of letters such that the module runs if the first is a multiple of the second;
-        None if there is none."""
+        """A pair of letters such that the module runs at a point where the size of the first is a
+        multiple of the second's; None if there is none."""
         points = self.points
         for i, j in permutations(range(len(points.letters)), 2):
             start = tuple(SMALLEST[k % len(SMALLEST)] for k in range(len(points.letters)))
@@ -416,8 +439,9 @@ class FormulaSearch:
         return None
 
     def starts(self) -> Iterator[Point]:
-        """Points at which the search may start: all letters scaled alike or, in a case, each letter
-        separately, so that consecutive sizes of every letter lie in the case."""
+        """Points at which the search may start, smallest first: `SMALLEST` with all letters scaled
+        alike or, in a case, each letter separately and raised into the case, so that the next
+        sizes of every bounded letter lie in the case too: `room` of them, then fewer."""
         points = self.points
         smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
         alike = [(scale,) * len(smallest) for scale in self.scales]
@@ -435,8 +459,8 @@ class FormulaSearch:
                     yield start
 
     def raised(self, start: Point, room: Sequence[int]) -> Point:
-        """A point with its letters raised, one after the other, to where the lower bounds of the
-        case hold at all sizes up to `room` above."""
+        """The point `start` with letters raised: per condition of the case the first letter with
+        which it grows, until the condition holds at all sizes up to `room` above the point."""
         points = self.points
         for condition in by_text(points.region):
             for i, step in enumerate(points.multiples):
@@ -449,10 +473,13 @@ class FormulaSearch:
         return start
 
     def steady(self, point: Point) -> None:
-        """Run again at a point; TraceError if the module dispatches other operations than before.
+        """Run repeatedly at a point, and keep the last observation.
 
         The first call in a process keeps some results longer than later calls, so the bytes of the
         first run are neither compared nor kept.
+
+        Raises:
+            TraceError: the module does not run there, or runs dispatch different operations.
         """
         points = self.points
         runs: list[Observation] = []
@@ -467,8 +494,13 @@ class FormulaSearch:
                 )
 
     def settled(self, base: Point) -> Point:
-        """The base, moved letter by letter to multiples at which the module runs three times in a
-        row."""
+        """The base, moved letter by letter to a multiple of one of `MULTIPLES`, the first such
+        that the module runs at three consecutive multiples; `points.multiples` becomes these, and
+        a note says why a multiple was needed.
+
+        Raises:
+            TraceError: no multiple of a letter serves, or the sizes of the case have gaps.
+        """
         points = self.points
         for i, letter in enumerate(points.letters):
             reason: TraceError | None = None
@@ -496,8 +528,9 @@ class FormulaSearch:
         return base
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
-        """The functions of every letter; and the base, moved up once along a letter whose small
-        sizes are a separate case."""
+        """The base, and the functions of every letter. If small sizes of a letter are a separate
+        case, the base is moved up along this letter, at most once, and all functions are sought
+        again."""
         moved: set[int] = set()
         while True:
             axes: list[Axis] = []
@@ -512,8 +545,13 @@ class FormulaSearch:
                 return base, axes
 
     def axis(self, base: Point, i: int, kinds: Sequence[tuple[str, int]]) -> Axis:
-        """The functions of one letter, of the first of these kinds that give every number along
-        it."""
+        """The functions of letter i of the first of `kinds` that give every number along it. If
+        none does, powers that hold as long as the code's tests have the same value as at the base;
+        else the powers up to 3, whose formulas the proof then finds to fail.
+
+        Raises:
+            TraceError: the module fails at a size next to the base.
+        """
         letter, step = self.points.letters[i], self.points.multiples[i]
         ways = {POWERS: self.powers_from, ATOMS: self.atoms_from}
         for way, later in kinds:
@@ -537,13 +575,14 @@ class FormulaSearch:
         return axis(letter, powers_up_to(letter, 3), [base[i] + k * step for k in range(4)])
 
     def one_case(self, point: Point, other: Point, conditions: Iterable[Poly]) -> bool:
-        """Whether conditions that the code tests have the same value at two points."""
+        """Whether each condition is negative at both points, or at least 0 at both."""
         one, two = map(self.points.named, (point, other))
         return all((c.rational(one) < 0) == (c.rational(two) < 0) for c in conditions)
 
     def depends(self, base: Point, i: int, start: int) -> bool:
-        """Whether a later start of one letter fails, or takes too long, where the other letters are
-        as large: the size at which the behaviour changes then depends on theirs."""
+        """Whether the size of letter i from which formulas hold depends on other letters: whether
+        no powers are found from `start` on with the other letters as large as `start`, or runs
+        there fail or take too long. False if there is no other letter."""
         points = self.points
         number = start // points.multiples[i] + 3
         others = tuple(max(x, number * m) for x, m in zip(base, points.multiples, strict=True))
@@ -560,8 +599,8 @@ class FormulaSearch:
             return True
 
     def later(self, base: Point, i: int, start: int) -> bool:
-        """Whether no condition that the code tests changes between the base and a later start of
-        one letter; conditions on this letter alone may change among its first `FEW` sizes."""
+        """Whether no condition that the code tests changes between the base and the size `start`
+        of letter i. Conditions on letter i alone may change beyond its first `FEW` sizes."""
         points, boundaries = self.points, self.points.boundaries
         near = min(start, base[i] + FEW * points.multiples[i])
         alone = [c for c in boundaries if len(c.letters) == 1]
@@ -580,8 +619,8 @@ class FormulaSearch:
         )
 
     def atoms_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of one letter and of its atoms that give every number from a size on, or None.
-        Bytes may differ at single sizes, where torch avoids a copy."""
+        """The powers of letter i and of its atoms that give every number from the size `start` on;
+        None if there are none. Bytes may differ at single sizes, where torch avoids a copy."""
         points = self.points
 
         def along(place: int) -> dict[Quantity, int]:
@@ -600,8 +639,9 @@ class FormulaSearch:
     def powers_from(
         self, base: Point, i: int, start: int, *, one_case: bool = False
     ) -> Axis | None:
-        """The powers of one letter that give every number from a size on, with `one_case` at the
-        sizes at which the code tests nothing else than at the first sizes; None if none do."""
+        """The powers of letter i that give every number from the size `start` on; None if no tried
+        degree does. With `one_case` only sizes count at which the conditions of the code have the
+        same values as at the base."""
         points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
         other = tuple(x + (3 + k) * points.multiples[k] for k, x in enumerate(base))
 
@@ -612,7 +652,7 @@ class FormulaSearch:
             return points.numbers(points.moved(other, i, place))
 
         short = not points.slow
-        lean = points.slow and not self.thorough
+        lean = points.slow and not self.thorough  # as few runs as possible
         everywhere = (start + k * step for k in range(SOUGHT))
         tested = points.boundaries if one_case else ()
 

@@ -64,7 +64,8 @@ def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
 
 
 def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
-    """The results of the equations: at d = l = 128, then as formulas."""
+    """The results of the equations as tables: numbers at d = l = 128 for every phase, then formulas
+    of a training step."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
         columns=NUMBERS,
@@ -94,7 +95,8 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
 
 
 def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
-    """One implementation of a mixer: a row per pass, and per case of a pass."""
+    """One implementation of a mixer: a row per pass, and per case of a pass; one row with the
+    reason if the module cannot be traced or compared."""
     try:
         found = compare_passes(_trace(mixer, described), mixer)
     except TraceError as error:
@@ -122,7 +124,8 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
 
 
 def _unexplained_words(difference: Difference) -> Text:
-    """The part of the difference that the switches leave unexplained, class by class."""
+    """The part of the difference that the switches leave unexplained, class by class ("" if there
+    is none), or why the pass is not compared."""
     if difference.reason:
         return f"not compared: {difference.reason}"
     left = difference.unexplained.items()

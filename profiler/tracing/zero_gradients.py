@@ -1,7 +1,9 @@
 """Formulas of the part of a backward pass that computes with zeros that pad gradients.
 
-Masks follow such zeros entry by entry in a separate backward pass (`counting/zero_gradients.py`),
-run at fewer sizes than the rest: this part needs no higher power of any size than the whole pass.
+Example: the gradient of x[:, :k] is padded with zeros to the shape of x, and the operations that
+follow also compute with these zeros. Masks follow them entry by entry in a separate backward pass
+(`counting/zero_gradients.py`), run at fewer sizes than the rest: this part needs no higher power of
+any size than the whole pass.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ def zero_arithmetic(
     *,
     whole: bool,
 ) -> ZeroArithmetic:
-    """Formulas of the backward pass's operations on such zeros; empty if no gradient is padded.
+    """Formulas, by class, of the backward pass's operations on zeros that pad gradients; empty if
+    no run pads a gradient. A formula that fails at a tested point becomes a `Break`.
 
     Args:
-        held, proven: points from which no formula is found; every formula is tested at those with
-            small masks.
+        held: points at or below the first sizes, at which formulas are tested.
+        proven: points at which the whole pass is proven. Formulas are tested at those whose runs
+            make at most `MOST_MADE` bytes; the others become `untested`.
         whole: as `interpolate`.
 
     Raises:
@@ -63,7 +67,7 @@ def zero_arithmetic(
     polys: dict[str, Poly] = shortest_formulas(axes, numbers, whole=whole)
     found: dict[str, Poly | Break] = dict(polys)
     made = {point: points.at(point).quantities[MADE] for point in (*held, *proven)}
-    most = max(MOST_MADE, min(made.values(), default=0))
+    most = max(MOST_MADE, min(made.values(), default=0))  # at least one point is tested
     few = [point for point in made if made[point] <= most]
     for point in sorted(few, key=lambda p: (-sum(p), p)):
         sizes = points.named(point)
@@ -76,14 +80,14 @@ def zero_arithmetic(
 
 
 def by_class(operations: Operations) -> dict[str, int]:
-    """Operations by class; classes outside `CLASSES` under their own names."""
+    """Operations by class, those of 0 left out; classes outside `CLASSES` under their own names."""
     counted = operations.to_json()
     named = {**{name: counted[name] for name in CLASSES}, **counted["other"]}
     return {name: number for name, number in named.items() if number}
 
 
 def zero_arithmetic_at(target: Target, sizes: Sizes, backend: Backend) -> Operations:
-    """The operations of a module's backward pass on such zeros, at one set of sizes.
+    """The operations of a module's backward pass on zeros that pad gradients, at one set of sizes.
 
     Raises:
         TraceError: the module does not run under these masks; one sentence.

@@ -48,6 +48,7 @@ class Accumulation:
         self.ended: int | None = None
         """The number of the last node that ran, among nodes whose gradients may meet others."""
         self.alone = (0, 0)
+        """The `reference_counts` of a tensor that only autograd's sum refers to."""
         self.zeros: tuple[int | None, Any] = (None, None)
         """The number of the last node that made zeros, and the id of their storage."""
 
@@ -56,8 +57,8 @@ class Accumulation:
         self.zeros = number_of_current(), id(zeros.untyped_storage())
 
     def into_zeros(self, target: Any) -> bool:
-        """Whether a tensor consists of zeros that the running node, one of torch's own, has
-        made."""
+        """Whether a tensor consists of zeros that the running node of a backward pass has made.
+        False for a node of a user's autograd.Function, whose writes torch leaves as they are."""
         if torch.is_grad_enabled() or not isinstance(target, Tensor):  # a recomputed forward pass
             return False
         node: Any = torch._C._current_autograd_node()
@@ -67,7 +68,9 @@ class Accumulation:
         return number is not None and self.zeros == (number, id(target.untyped_storage()))
 
     def sums(self, func: Any) -> bool:
-        """Whether a call is autograd's own addition of two gradients of one tensor."""
+        """Whether a call is autograd's own addition of two gradients of one tensor: an add after a
+        node has run and before the next, so that this node is still the current one. False in a
+        recomputed forward pass, which records gradients."""
         if func is not ADD or self.ended is None or torch.is_grad_enabled():
             return False
         return number_of_current() == self.ended
@@ -98,7 +101,9 @@ class Accumulation:
             ENTRY._engine_run_backward = plain
 
     def follow(self, outputs: Sequence[Any]) -> None:
-        """Register a hook on every node one of whose gradients is added to others."""
+        """Register the hook `ends` on every node of the graph of `outputs` (tensors, or edges with
+        `node` and `output_nr`) one of whose gradients is added to another node's. Two gradients
+        meet if two nodes have the same edge: the same next node and input of it."""
         roots = [
             (t.grad_fn, t.output_nr) if isinstance(t, Tensor) else (t.node, t.output_nr)
             for t in outputs
@@ -139,7 +144,7 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def reference_counts(tensor: Tensor) -> tuple[int, int]:
-    """The numbers of references to a tensor and to its storage, the caller's own included."""
+    """The numbers of references to a tensor and to its storage, including the caller's."""
     use_count: Any = tensor._use_count  # type: ignore[attr-defined]  # torch leaves it untyped
     storage = tensor.untyped_storage()
     return use_count(), torch._C._storage_Use_Count(storage._cdata)
@@ -155,7 +160,7 @@ class FirstTermObserver(DispatchMode):
         self.found = (0, 0)
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation."""
+        """The result of an operation; notes the counts if it is the sum of two gradients."""
         if self.accumulation.sums(kind.func):
             self.found = reference_counts(args[0])
         return super().see(kind, args, kwargs)
@@ -163,8 +168,8 @@ class FirstTermObserver(DispatchMode):
 
 @cache
 def unshared_counts() -> tuple[int, int]:
-    """The `reference_counts` of a first term that nothing else refers to, from inside a dispatch
-    mode."""
+    """The `reference_counts` of a first term that nothing else refers to, as a dispatch mode sees
+    them; found from the gradient of sin(x) + cos(x)."""
     seen = FirstTermObserver()
     with torch.enable_grad(), seen:
         leaf = torch.empty(1, device="meta", requires_grad=True)

@@ -45,6 +45,7 @@ class FlopCounter:
         return all(map(self._same, {**self.printed, **self.products}))
 
     def _same(self, name: str) -> bool:
+        """Whether FlopCounterMode prints twice the multiplications of this operation."""
         expected = self.products.get(name, 0) + self.ungrouped.get(name, 0)
         return self.printed.get(name, 0) == 2 * expected
 
@@ -100,6 +101,7 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
                 f"FlopCounterMode does not run on this module: {reason_of(error)}"
             ) from error
     figures = counter.get_flop_counts().get("Global", {})
+    # FlopCounterMode does not tell forward from backward, so both are added up here
     by_name: dict[str, CountedOperation] = {}
     for (_, name), counted in recorder.by_operation().items():
         before = by_name.get(name, CountedOperation())

@@ -45,12 +45,18 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> FusedCall:
-    """The call of scaled dot-product attention; if causal, row i has i pairs and masked ones cost
-    0.
+    """The call of scaled dot-product attention; if causal, row i has i pairs with keys, and masked
+    pairs cost nothing.
+
+    Args:
+        query: (..., l, h), with the head axis before l if it has four axes: (b, n, l, h).
+        key: (..., k, h).
+        value: (..., k, v).
+        attn_mask: broadcast to (..., l, k); booleans, saved as numbers, or numbers to add.
 
     Results and gradients have the memory layout of torch's CPU kernel, if that kernel accepts the
-    arguments: a result like the query, gradients and logarithms (b, l, n, h). A boolean mask is
-    saved as numbers.
+    arguments (four axes, v = h, no gradient of the mask): the result has the query's order of axes
+    in memory, and gradients and the saved logarithms of row sums lie as (b, l, n, h) and (b, l, n).
     """
     rows, keys, width, values = query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1]
     learned = attn_mask is not None and attn_mask.requires_grad
@@ -189,7 +195,9 @@ class FusedMode(TorchFunctionMode):
         return self.called(func, *args, **(kwargs or {}))
 
     def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """The result of the fused call that replaces a function, or else of the function itself."""
+        """The result of the fused call that replaces a function; the result of the function itself
+        if `RULES` has no rule for it, or the rule returns None. torch's errors for wrong arguments
+        are raised as without the replacement."""
         rule = RULES.get(func) if func.__hash__ is not None else None
         if rule is not None and func not in RECURRENT:
             with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
@@ -238,8 +246,9 @@ FLEX_ATTENTION = "torch.nn.attention.flex_attention"
 
 @contextmanager
 def naming_flex_attention(recorder: Recorder) -> Iterator[None]:
-    """A context in which flex_attention returns results of the right shapes and is named, not
-    counted: torch runs it only compiled, with functions from the call."""
+    """A context in which flex_attention returns empty results of the right shapes, and is recorded
+    as an operation without a count: torch runs it only compiled, with functions of the user. The
+    context changes nothing if flex_attention was not imported."""
     home: Any = sys.modules.get(FLEX_ATTENTION)
     if home is None:
         yield

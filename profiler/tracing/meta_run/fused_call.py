@@ -19,11 +19,12 @@ from profiler.tracing.meta_run.recorder import Recorder
 class FusedCall:
     """One fused call: its operations, the layouts of its results, and its saved tensors.
 
-    `forward` is None for a function that is named but not counted, for `reason`. `backward`
-    receives, per tensor argument, whether its gradient is wanted. `keeps` and `keeps_results` list
-    the positions of the saved arguments and results; `workspace` is saved in addition. `orders`
-    maps an argument whose gradient is not contiguous to the order of its axes in memory, largest
-    stride first.
+    `tensors` are the tensor arguments. `forward` holds the operations of the forward pass; None for
+    a function that is recorded without a count, for `reason`. `backward` receives, per tensor
+    argument, whether its gradient is wanted, and returns the operations of the backward pass, or
+    None likewise. `keeps` and `keeps_results` list the positions of the saved arguments and
+    results; `workspace` are further saved tensors. `orders` maps the position of an argument whose
+    gradient is not contiguous to the order of the gradient's axes in memory, largest stride first.
     """
 
     name: str
@@ -38,7 +39,8 @@ class FusedCall:
     reason: str = ""
 
     def cost(self, operations: Operations | None) -> Cost:
-        """The operations of one pass, or why they are not counted and the bytes touched."""
+        """The cost of one pass: `operations` or, if these are None, the reason and the bytes of
+        arguments and results."""
         if operations is not None:
             return Cost(operations)
         given = (t for t in self.tensors if t is not None)
@@ -47,8 +49,8 @@ class FusedCall:
 
 
 def dense_layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> TensorLayout:
-    """A layout of this shape without gaps, with the tensor's dtype; `order` lists the axes by
-    falling stride, by default in order."""
+    """A layout of this shape without gaps, with the dtype of `like`. `order` lists the axes by
+    falling stride; () stands for 0, 1, 2, ..., a contiguous tensor."""
     strides, step = [1] * len(shape), 1
     for axis in reversed(order or range(len(shape))):
         strides[axis], step = step, step * max(shape[axis], 1)
@@ -60,7 +62,8 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, recorder: Recorder, call: FusedCall, *tensors: Tensor | None) -> Any:
-        """Empty results; the tensors that the call keeps are saved for backward."""
+        """Record the call, save the tensors that it keeps for backward, and return empty results: a
+        tensor, or a tuple of several."""
         with recorder.quiet():
             results = tuple(made.empty() for made in call.results)
             workspace = [made.empty() for made in call.workspace]
@@ -76,7 +79,8 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Empty gradients for the arguments that require one."""
+        """Record the backward pass, and return an empty gradient for each argument that requires
+        one, None for the others; the first two arguments of `forward` are no tensors."""
         wanted = ctx.needs_input_grad[2:]
         name = f"{ctx.call.name} backward"
         ctx.recorder.add(name, ctx.call.cost(ctx.call.backward(wanted)))

@@ -56,8 +56,9 @@ MOST_BYTES = 2**63 - 1
 class Observation:
     """One call at one point: every quantity, and the bytes alive after each operation.
 
-    `shapes` are the shapes of all results in order, if asked for; `by_op` holds every operation
-    that is not a move, by phase and name.
+    `shapes` are the shapes of all results in order, empty unless asked for; `decomposed` the
+    operations that were counted through torch's decomposition; `by_op` holds every operation that
+    is not a move, by phase and name.
     """
 
     quantities: Mapping[Quantity, int]
@@ -111,6 +112,7 @@ def observe(
     with torch.enable_grad(), without_garbage_collection():
         loaded = COMPILER in sys.modules
         found = _observed(target, sizes, backend, shapes, met)
+        # a run that imported the compiler may have counted operations of the import
         if not loaded and COMPILER in sys.modules:
             found = _observed(target, sizes, backend, shapes, met)
         return found
@@ -123,7 +125,8 @@ def _observed(
     shapes: bool,
     met: dict[CallKey, KnownCall] | None,
 ) -> Observation:
-    """`observe`, once; nothing refers to the module when this returns."""
+    """`observe`, by a single run; after the return nothing refers to the module, so that its
+    storages are freed."""
     built = build_target(target, sizes)
     with as_trace_error(target, sizes):
         recorder = Recorder(list(owned_tensors(built)), shapes=shapes, met=met)
@@ -163,8 +166,9 @@ def numbers_of(
     made: int,
     alive: Sequence[int],
 ) -> dict[Quantity, int]:
-    """Every quantity of a call; `made` is in bytes, `alive` holds the bytes alive at each
-    moment."""
+    """Every quantity of a call. `parameters` and `frozen` are numbers of entries, `activations` and
+    `made` bytes; `alive` holds the bytes alive after each operation. A count of 0 is left out,
+    except `parameters`, activations, `MADE` and `PEAK`."""
     found = totals(by_op)
     found["parameters", ""] = parameters
     if frozen:
@@ -175,7 +179,8 @@ def numbers_of(
 
 
 def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, int]:
-    """Operations by phase and class; for operations without a counting rule, calls and bytes."""
+    """Operations by phase and class, as ("forward", "mul"); for an operation without a counting
+    rule its calls and bytes, as ("forward calls", "aten::name: reason"). Zeros are left out."""
     found: Counter[Quantity] = Counter()
     for (phase, name), counted in by_op.items():
         if not counted.known:
@@ -189,9 +194,17 @@ def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, 
 
 
 def run_recorded(built: Built, recorder: Recorder, inner: Any = None) -> int:
-    """Run forward, then backward from a gradient of every result that requires one; returns the
-    bytes that the forward pass saves for the backward: each storage once and whole, without
-    parameters and buffers. The mode `inner` sees calls before the recorder does."""
+    """Run forward, then backward from an empty gradient of every result that requires one (no
+    backward if none does).
+
+    Args:
+        recorder: receives the operations and storages of both passes.
+        inner: a dispatch mode that sees calls before the recorder does.
+
+    Returns:
+        The bytes that the forward pass saves for the backward: each storage once and whole, without
+        parameters and buffers.
+    """
     followed = recorder.accumulation.watching()
     with eager(), refusing_autocast(), followed, on_meta(), recorder, inner or nullcontext():
         saved = UnwrittenTensors()
@@ -201,7 +214,7 @@ def run_recorded(built: Built, recorder: Recorder, inner: Any = None) -> int:
         storages = saved.storages_beside(owned)
         activations: int = sum(storage.nbytes() for storage in storages)
         wanted = list(differentiable(results))
-        storages.clear()
+        storages.clear()  # so that the backward pass frees them
         recorder.phase = "backward"
         if wanted:
             torch.autograd.backward(wanted, [torch.empty_like(t) for t in wanted])
@@ -304,10 +317,12 @@ SMALL = 10**7
 
 
 def beside_meta(target: Target, sizes: Sizes) -> str:
-    """Words on where a module that fails on the meta device does run: on a CPU, and on the meta
-    device in another dtype; "" if nowhere."""
+    """Words to append to the error of a module that fails on the meta device: that it runs on a
+    CPU, and in which dtypes it runs on the meta device; "" if it fails on a CPU too, cannot be
+    built, or has more than `SMALL` parameter entries."""
 
     def runs(dtype: torch.dtype | None, device: str) -> bool:
+        """Whether a forward pass in this dtype (None: the module's own) runs on this device."""
         try:
             with as_exception(), torch.no_grad(), torch.device(device):
                 built = build_target(target, sizes) if device == "meta" else make(target, sizes)

@@ -48,7 +48,7 @@ class TensorLayout:
 
 @dataclass(frozen=True)
 class Cost:
-    """The operations of one call, or why they are not counted, and the bytes touched."""
+    """The operations of one call, or None with the `reason`; and the bytes touched."""
 
     operations: Operations | None
     reason: str = ""
@@ -66,8 +66,8 @@ class Cost:
 class KnownCall:
     """The facts about one call that hold for all calls with equal arguments.
 
-    `again` makes the results from the arguments without running the operation; None if the
-    operation must run.
+    `again` makes the results from the positional arguments without running the operation; None if
+    the operation must run.
     """
 
     kind: OperationKind
@@ -90,8 +90,8 @@ class CountedOperation:
 def summed_by_operation(
     calls: Iterable[tuple[str, str, int, Cost]],
 ) -> dict[tuple[str, str], CountedOperation]:
-    """(phase, name) -> totals, from tuples of phase, name, number of calls and cost per call, moves
-    left out."""
+    """(phase, name) -> totals, from tuples of phase, name, number of calls and cost per call. The
+    name of an operation without a counting rule ends in `: reason`."""
     found: dict[tuple[str, str], CountedOperation] = {}
     for phase, name, times, cost in calls:
         place = (phase, name if cost.operations is not None else f"{name}: {cost.reason}")

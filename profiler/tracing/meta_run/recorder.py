@@ -63,6 +63,17 @@ class Recorder(shape_values.MetaMode):
     An operation with the same arguments as an earlier call (tensors compared by layout) is not run
     again: its results are made from the layouts of the first call's. So a hundred equal layers cost
     little more than one layer; so does one layer at many sizes, as runs share known calls.
+
+    After each operation the bytes alive are appended to `alive`, and the operation's name to
+    `names`: their common index is a moment. Storage k has `sizes[k]` bytes, the shape and dtype
+    `held[k]`, was made at moment `born[k]` and freed before moment `ended[k]`, if it was. `counted`
+    holds the calls of operations by phase, `given` the calls that `add` received, `known` the
+    storages that are alive, by id, `before` the number of storages from before the run.
+
+    Args:
+        held: tensors that exist before the run: parameters, buffers and inputs.
+        shapes: whether to record the shapes of all results.
+        met: the known calls of earlier runs, which receives those of this run.
     """
 
     def __init__(
@@ -94,7 +105,8 @@ class Recorder(shape_values.MetaMode):
         self.before = len(self.born)
 
     def dispatched(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of what torch dispatches; an error keeps the innermost operation."""
+        """The result of a dispatched operation. An error leaves with the innermost operation that
+        raised it, as its attribute `OPERATION`."""
         try:
             return super().dispatched(func, types, args, kwargs)
         except Exception as error:
@@ -103,7 +115,9 @@ class Recorder(shape_values.MetaMode):
             raise
 
     def ran(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation, which is counted."""
+        """The result of an operation, which is counted unless it is a view. A sum of gradients, and
+        a write into zeros, returns its first argument where torch without a dispatch mode would
+        write in place."""
         func = kind.func
         added = (func is ADD and self.accumulation.in_place(func, args)) or (
             kind.name in INTO and self.accumulation.into_zeros(args[0])
@@ -148,7 +162,8 @@ class Recorder(shape_values.MetaMode):
         return KnownCall(kind, again, self.cost(kind, args, kwargs, result))
 
     def cost(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Cost:
-        """The operations of a call, or why they are not counted."""
+        """The operations of a call, or why they are not counted; the bytes read and written; its
+        products; and the products in excess of a convolution's weight gradient without groups."""
         call = bind(kind.func, args, kwargs, result)
         touched = bytes_read(call) + bytes_written(call)
         try:
@@ -156,6 +171,8 @@ class Recorder(shape_values.MetaMode):
         except CountError as reason:
             return Cost(None, str(reason).replace(f"{kind.name}: ", ""), touched)
         products, groups = operations.mul, 0
+        # each wanted gradient of input and weight has equally many products; without groups the
+        # weight's would have `groups` times as many
         if kind.name == "aten::convolution_backward" and call.arguments["output_mask"][1]:
             groups = (
                 (call.arguments["groups"] - 1) * products // sum(call.arguments["output_mask"][:2])
@@ -180,6 +197,8 @@ class Recorder(shape_values.MetaMode):
         self.bytes_made += size
 
     def _release(self, key: int, size: int, place: int, _: Any) -> None:
+        """Note that storage number `place`, of `size` bytes, was freed; called by its weak
+        reference."""
         self.bytes_alive -= size
         self.ended[place] = len(self.alive)
         self.known.pop(key, None)
@@ -195,7 +214,8 @@ class Recorder(shape_values.MetaMode):
             self.silent = was
 
     def add(self, name: str, cost: Cost) -> None:
-        """Add the operations of a call of one of torch's functions, or why they are not counted."""
+        """Add a call of one of torch's functions in the current phase; a cost without operations
+        holds the reason."""
         self.given.append((self.phase, name, cost))
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -225,7 +245,8 @@ class Recorder(shape_values.MetaMode):
             yield phase, name, 1, cost
 
     def at_peak(self) -> Iterator[TracedTensor]:
-        """The tensors alive at the peak, in the order in which they were made."""
+        """The tensors alive at the first moment of the peak, in the order in which they were made;
+        equal tensors of one operation are one entry with their number."""
         top = self.alive.index(max(self.alive)) if self.alive else 0
         rows: Counter[TracedTensor] = Counter()
         for place, born in enumerate(self.born):
@@ -259,8 +280,10 @@ def require_strided(name: str, result: Any) -> None:
 def remake_results(
     kind: OperationKind, args: Any, kwargs: Any, result: Any
 ) -> Callable[[tuple[Any, ...]], Any] | None:
-    """A function that makes the results of such a call from its arguments without running it; None
-    unless the results are new memory, or the first argument, written in place."""
+    """A function that makes the results of a call from its positional arguments without running it.
+    None if the operation must run each time: an argument is not on the meta device, the operation
+    writes into anything but its first argument, or a result is a view, conjugated, negated or no
+    plain tensor."""
     given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
     if any(not t.is_meta for t in given):
         return None

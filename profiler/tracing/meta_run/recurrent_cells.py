@@ -21,8 +21,8 @@ from profiler.tracing.meta_run.target import TraceError
 
 @dataclass(frozen=True)
 class Cell:
-    """A recurrent cell: its numbers of gates and states, and its operations per unit without the
-    linear maps."""
+    """A recurrent cell: its numbers of gates and states, and its operations per unit (entry of the
+    state), step and sequence without the linear maps."""
 
     gates: int
     forward: Operations
@@ -61,7 +61,10 @@ and their derivatives as the kernels of the fused cells compute them."""
 
 
 def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
-    """The rule of a whole recurrent layer: all steps, layers and directions in one call."""
+    """The rule of a whole recurrent layer: all steps, layers and directions in one call. The rule
+    has the arguments of torch.lstm, torch.gru, ...: an input (l, b, d), (b, l, d) with
+    `batch_first`, or (l, d), and states (layers * directions, b, units). It returns None for
+    packed sequences and for projected states, which torch's decomposition counts."""
     cell = CELLS[kind]
 
     def rule(
@@ -92,7 +95,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         rows, wide = batch * steps, input.shape[-1]
         gates = cell.gates * units
         forward = NOTHING
-        maps = []
+        maps = []  # the width of the input, per layer and direction
         for layer in range(num_layers):
             inputs = wide if layer == 0 else sides * units
             maps += [inputs] * sides
@@ -107,11 +110,13 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         def backward(wanted: Sequence[bool]) -> Operations:
             total = NOTHING
             for place, inputs in enumerate(maps):
+                # the cells; dh of this step's result plus that of the next step
                 total += cell.backward * (rows * units) + Operations(add=rows * units)
-                if place >= sides or wanted[0]:
+                if place >= sides or wanted[0]:  # the gradient of the layer's input
                     total += Operations(mul=gates * inputs, add=(gates - 1) * inputs) * rows
-                    again = bidirectional and place % sides
+                    again = bidirectional and place % sides  # added to the other direction's
                     total += Operations(add=rows * inputs if again else 0)
+                # the gradients of the state, of both weights, and of both biases
                 total += Operations(mul=gates * units, add=(gates - 1) * units) * rows
                 total += Operations(mul=rows, add=rows - 1) * (gates * (inputs + units))
                 total += Operations(add=2 * gates * (rows - 1) if has_biases else 0)
@@ -134,7 +139,12 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
 
 
 def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
-    """The rule of one step of a recurrent cell."""
+    """The rule of one step of a recurrent cell, as one step of a layer. The rule has the arguments
+    of torch.lstm_cell, ...: an input (b, d), states (b, units), weights and biases.
+
+    Raises:
+        TraceError: by the rule, for states narrower or wider than the gates.
+    """
     layer = recurrent_layer_rule(kind)
 
     def rule(input: Tensor, hx: Any, *params: Tensor | None) -> FusedCall:

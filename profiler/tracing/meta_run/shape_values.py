@@ -65,7 +65,9 @@ def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 
 
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-    """Give the result a value, if it is small and all arguments have values; whether it has one."""
+    """Give the result a value, computed on the CPU, and return whether it has one. False if an
+    argument has no value, the result is large, random or uninitialised, or its computation
+    fails."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:
@@ -88,7 +90,8 @@ def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
 
 
 def known_all(values: Iterable[Any]) -> bool:
-    """Whether every tensor among the arguments has a value."""
+    """Whether every tensor among the arguments, in lists and tuples too, has a value; tensors that
+    are not on the meta device have one."""
     for value in values:
         if isinstance(value, Tensor):
             if value.is_meta and known_value(value) is None:
@@ -99,6 +102,7 @@ def known_all(values: Iterable[Any]) -> bool:
 
 
 def _real(leaf: Any) -> Any:
+    """An argument for a computation on the CPU: a meta tensor's value, the CPU for a device."""
     if isinstance(leaf, Tensor):
         return known_value(leaf) if leaf.is_meta else leaf
     return torch.device("cpu") if isinstance(leaf, torch.device) else leaf

@@ -57,7 +57,7 @@ class Condition:
 @dataclass(frozen=True)
 class SizeGuards:
     """The conditions that a run tested, in the symbols of `axes`, and reasons why some may be
-    missing."""
+    missing. `axes` maps torch's symbol of an axis, such as s0, to the size of that axis."""
 
     conditions: tuple[Condition, ...] = ()
     axes: Mapping[Any, AxisSize] = field(default_factory=dict)
@@ -77,10 +77,12 @@ def silent_logs() -> Iterator[None]:
 
 
 def size_guards(target: Target, sizes: Sizes, further: Mapping[str, Sizes]) -> SizeGuards:
-    """The conditions on sizes that a module's forward pass tests at some sizes.
+    """The conditions on sizes that a module's forward pass tests at some sizes; none if no axis of
+    an input can be followed.
 
     Args:
-        further: letter -> the sizes with one more step of that letter.
+        further: letter -> the sizes with one more step of that letter, from which the axes that
+            grow with the letter are found.
 
     Raises:
         TraceError: the module cannot be made at these sizes.
@@ -91,7 +93,12 @@ def size_guards(target: Target, sizes: Sizes, further: Mapping[str, Sizes]) -> S
 
 
 def _followed_axes(built: Built, longer: Mapping[str, Built]) -> dict[Axis, AxisSize]:
-    """The axes of the inputs that grow with letters on which no parameter's shape depends."""
+    """The axes of the inputs that differ with one more step of a letter, each with its size and its
+    growth per letter. A letter on which the shape of a parameter or buffer depends is left out.
+
+    Args:
+        longer: letter -> the module and its inputs with one more step of that letter.
+    """
     found: dict[Axis, dict[str, int]] = {}
     here = _shapes(built)
     for letter, more in longer.items():
@@ -105,6 +112,7 @@ def _followed_axes(built: Built, longer: Mapping[str, Built]) -> dict[Axis, Axis
 
 
 def _tensors(built: Built) -> list[Tensor]:
+    """The tensors among a module's inputs, in order."""
     leaves, _ = tree_flatten((built.args, dict(built.kwargs)))
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
@@ -114,12 +122,14 @@ def _shapes(built: Built) -> list[tuple[int, ...]]:
 
 
 def _weights(built: Built) -> list[tuple[int, ...]]:
+    """The shapes of a module's parameters and buffers."""
     held = (*built.module.parameters(), *built.module.buffers())
     return [tuple(tensor.shape) for tensor in held]
 
 
 def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
-    """Run the forward pass with symbols for some axes."""
+    """Run the forward pass with a symbol for each of `axes`, and return the conditions that torch
+    recorded. A run that fails keeps its conditions so far, and a doubt says where it failed."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import (
         DimDynamic,
@@ -148,6 +158,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
     numbers = {id(tensor): k for k, tensor in enumerate(_tensors(built))}
 
     def symbolic(leaf: Any) -> Any:
+        """An input tensor with a symbol in place of the size of each followed axis."""
         if not isinstance(leaf, Tensor):
             return leaf
         followed = [axes.get((numbers[id(leaf)], axis)) for axis in range(leaf.dim())]
@@ -177,6 +188,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
         Condition(holds, getattr(sloc, "maybe_user_loc", None) or str(sloc or ""), str(sloc or ""))
         for holds, sloc in slocs
     ]
+    # symbols that torch replaced with numbers, because the code took the size as a number
     fixed = {symbol for symbol, value in known.replacements.items() if value.is_number}
     for symbol in sorted(fixed & symbols.keys(), key=str):
         letters = " and ".join(symbols[symbol].slopes)

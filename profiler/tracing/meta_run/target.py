@@ -45,7 +45,8 @@ class TraceError(Unanswered):
 
 
 class Untraceable(Exception):
-    """Raised while a module runs; the message says why it cannot be traced, without its name."""
+    """Raised while a module runs; the message says why the module cannot be traced, without the
+    module's name, which `as_trace_error` puts before the message."""
 
 
 Sizes = Mapping[str, int]
@@ -79,7 +80,11 @@ class Variables:
         return found
 
     def poly(self, name: str) -> Poly | None:
-        """A size as a polynomial in the letters of `over`; None for an unknown name."""
+        """A size as a polynomial in the letters of `over`; None for an unknown name.
+
+        Raises:
+            TraceError: the formula of the size in `let` is no polynomial.
+        """
         if name in self.over:
             return Poly.atom(name)
         if name not in self.let:
@@ -145,7 +150,9 @@ def parse_variables(
 def _lets(
     let: str | Sequence[str] | Mapping[str, str], letters: Mapping[str, int]
 ) -> dict[str, Formula]:
-    """Name -> formula of each size in --let; a formula may use `over` and earlier names."""
+    """Name -> formula of each size in --let. A formula may use the letters of `over` and earlier
+    names and, with h in `over`, also d and n, since h is d/n. TraceError for any other letter, an
+    invalid formula, or a name that is given twice."""
     if isinstance(let, str):
         let = let.split(",")
     pairs = (
@@ -169,6 +176,7 @@ def _lets(
 
 
 def _let_entry(text: str) -> tuple[str, str]:
+    """Name and formula of an entry such as `d=n*h`; TraceError for any other text."""
     name, equals, formula = (part.strip() for part in text.partition("="))
     if not equals or not name.isidentifier() or not formula:
         raise TraceError(f"--let {text}: expected NAME=FORMULA, such as d=n*h")
@@ -197,7 +205,8 @@ class Target:
 
 
 def load_target(target: str | Callable[..., Any]) -> Target:
-    """The class or function that `package.module:factory` or `path/file.py:Class` names.
+    """The class or function that `package.module:factory` or `path/file.py:Class` names, or a class
+    or function that was passed itself.
 
     Raises:
         TraceError: there is no such file, package or name, it fails to import, or it is not
@@ -229,7 +238,7 @@ def load_target(target: str | Callable[..., Any]) -> Target:
 
 
 def _file(path: Path) -> Any:
-    """The module of a user's file."""
+    """The Python module of a user's file; TraceError if there is no such file, or it fails."""
     if not path.is_file():
         raise TraceError(f"no file '{path}': give path/file.py:Class or package.module:factory")
     try:
@@ -239,7 +248,8 @@ def _file(path: Path) -> Any:
 
 
 def _package(name: str) -> Any:
-    """The module of a package, which may lie in the working directory."""
+    """The Python module of this name, which may lie in the working directory; TraceError if it is
+    not installed or fails to import."""
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
@@ -304,7 +314,7 @@ def build_target(target: Target, sizes: Sizes) -> Built:
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
     if target.grad == "inputs":
         module.requires_grad_(False)
-    asked = None if target.grad is None else target.grad != "parameters"
+    asked = None if target.grad is None else target.grad != "parameters"  # gradients of inputs
     args, kwargs = meta_inputs((made.args, made.kwargs), asked)
     built = Built(module, args, kwargs, own_inputs=made.own_inputs, frozen=frozen)
     if not made.own_inputs:
@@ -340,7 +350,12 @@ class Made:
 
 
 def make(target: Target, sizes: Sizes) -> Made:
-    """The module at these sizes, on the default device; TraceError as in `build_target`."""
+    """The module at these sizes and its inputs, as the factory makes them on the default device.
+
+    Raises:
+        TraceError: the factory needs a size that was not given or fails, the result is no module or
+            has lazy parameters, or `forward` does not accept the inputs.
+    """
     given = _factory_sizes(target, sizes)
     try:
         with as_exception():
@@ -369,7 +384,8 @@ def make(target: Target, sizes: Sizes) -> Made:
 def _called_with(
     target: Target, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], own: bool
 ) -> None:
-    """TraceError if `forward` does not accept these arguments."""
+    """Raise TraceError if `forward` does not accept these arguments; `own`: whether the factory
+    made them."""
     try:
         taken = inspect.signature(module.forward)
     except ValueError:  # one of torch's forwards, written in C++
@@ -385,7 +401,8 @@ def _called_with(
 
 
 def _watch(built: Built, shape: tuple[int, ...]) -> None:
-    """Register hooks that note which layers read the batch axis of x as its length."""
+    """Register hooks that note in `built.misread` each layer with `batch_first` False that receives
+    an input of this shape, that of x (b, l, d): it reads the batch axis as the length."""
 
     def called(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         if inputs and isinstance(inputs[0], Tensor) and inputs[0].shape == shape:
@@ -398,7 +415,11 @@ def _watch(built: Built, shape: tuple[int, ...]) -> None:
 
 def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     """The sizes that the factory's parameters name; a factory with **kwargs also receives the names
-    of --let that are no letters."""
+    of --let that are no letters. {} for a class that inherits nn.Module's constructor.
+
+    Raises:
+        TraceError: a parameter without default has no size, or a name of --let is no parameter.
+    """
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     parameters = parameters_of(target)
@@ -440,7 +461,7 @@ def parameters_of(target: Target) -> Mapping[str, inspect.Parameter]:
 
 
 def _sequence(target: Target, sizes: Sizes) -> Tensor:
-    """The default input, an empty x (b, l, d); b is 1 if not given."""
+    """The default input, an empty x (b, l, d); b is 1 if not given. TraceError without l or d."""
     if missing := [name for name in ("l", "d") if name not in sizes]:
         raise TraceError(
             f"no input can be made for {target.name} without {' and '.join(missing)}: x is "
@@ -450,7 +471,8 @@ def _sequence(target: Target, sizes: Sizes) -> Tensor:
 
 
 def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments, from a factory's inputs."""
+    """Positional and keyword arguments, from a factory's inputs: a tensor, a list or tuple of
+    arguments, or a mapping of arguments by name; TraceError for anything else."""
     if isinstance(inputs, Tensor):
         return (inputs,), {}
     if isinstance(inputs, Mapping):
@@ -534,7 +556,8 @@ def operation_of_error(error: Exception) -> str:
 
 
 def data_dependent(error: Exception) -> str:
-    """The operations that need values, by torch's names; "" if the error has another cause."""
+    """The operations whose result depends on the values of tensors, by torch's names, if an error
+    was raised because a meta tensor has no values; "" if the error has another cause."""
     text = text_of(error)
     for sign, name in COPIES.items():
         if sign in text:
@@ -558,7 +581,7 @@ HOMES = (
 
 
 def is_foreign(file: str) -> bool:
-    """Whether a message may name a file of code: a user's file, or another package's."""
+    """Whether a message may name a file of code: a user's file, or a package's outside `HOMES`."""
     return file[:1] != "<" and not any(map(Path(file).is_relative_to, HOMES))
 
 
@@ -575,8 +598,8 @@ OPAQUE = (nn.Module, type, ModuleType, FunctionType, MethodType)
 
 
 def nested_tensors(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a nest, in order and each once, including those in sets, mappings and
-    objects."""
+    """Every tensor in nested lists, tuples, sets, mappings and attributes of objects, in order and
+    each once. `OPAQUE` values, such as modules, are not searched."""
     seen: set[int] = set()
 
     def within(nest: Any) -> Iterator[Tensor]:
@@ -614,8 +637,9 @@ def can_have_gradient(tensor: Tensor) -> bool:
 
 
 def meta_inputs(value: Any, asked: bool | None) -> Any:
-    """The same inputs on the meta device; a tensor that occurs twice stays one. `asked`: whether
-    tensors whose dtype can have a gradient require it; None keeps `requires_grad`."""
+    """The same inputs on the meta device; a tensor that occurs twice stays one. `asked` is whether
+    tensors whose dtype can have a gradient require one; None keeps each `requires_grad`. An object
+    that holds tensors stays on its device, and the flags of its leaf tensors are set in place."""
     made: dict[int, Tensor] = {}
 
     def wanted(tensor: Tensor) -> bool:
