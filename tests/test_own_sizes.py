@@ -82,6 +82,14 @@ def test_a_head_width_in_braces_is_a_size_by_itself() -> None:
         assert cm.span(same, phase).at(**sizes) == span
 
 
+def test_heads_of_their_own_width_need_no_groups() -> None:
+    heads, groups = "self-attention+rotary{n=6,h=4}", "self-attention+grouped+rotary{n=6,g=6,h=4}"
+    for phase in ("training", "inference", "training-step"):
+        one, two = (cm.count(load_mixer(name), phase).at(l=7, t=7, d=10).total
+                    for name in (heads, groups))  # fmt: skip
+        assert one == two
+
+
 def test_equations_that_need_h_to_be_d_over_n_are_refused() -> None:
     with pytest.raises(EquationError, match=r"linformer\{h=16\} has h = d/n in its equations: "):
         cm.count(load_mixer("linformer{h=16}"))

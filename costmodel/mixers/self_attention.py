@@ -240,15 +240,10 @@ def self_attention(chosen: Chosen) -> Mixer:
         j, c = f.index("j", 1, g), f.index("c", 1, key)
         o = f.index("o", 1, n / g) if grouped else j
         a, b = f.index("a", 1, d), f.index("b", 1, d)
-        same = value == key and not grouped
-        v, r = (
-            (c, a)
-            if same
-            else (
-                f.index("v", 1, value),
-                f.index("m" if "partial-rotary" in chosen else "r", 1, rows[-1]),
-            )
-        )
+        v = c if value == key and not grouped else f.index("v", 1, value)
+        r = a  # the heads side by side, which are d wide unless their width is given
+        if v is not c or rows[-1] != d:
+            r = f.index("m" if "partial-rotary" in chosen else "r", 1, rows[-1])
         head, group = ((j, o), (j,)) if grouped else ((j,), ())
 
         def array(name: str, *shape: object, cite: str = "") -> Array:
