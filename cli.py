@@ -24,6 +24,7 @@ import typer
 
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
+from costmodel.commands.memory import Ignored, memory
 from costmodel.commands.options import (
     CacheDtype,
     Caption,
@@ -267,7 +268,7 @@ def of_records(
     return Records(rows, asked).sorted(sort).document(), problems
 
 
-for command in (crossover, backwards.budget, backwards.match):
+for command in (crossover, backwards.budget, backwards.match, memory):
     app.command()(command)
 
 
@@ -374,6 +375,7 @@ def model(
         Path | None,
         typer.Option("--hf", metavar="config.json", help="A published model's configuration."),
     ] = None,
+    ignore: Ignored = None,
     phase: Annotated[
         str,
         typer.Option(
@@ -407,7 +409,7 @@ def model(
     positions: Annotated[str | None, choice("--positions", "learned, sinusoidal or none.")] = None,
     norm: Annotated[str | None, choice("--norm", "pre, post or none.")] = None,
     activation: Annotated[
-        str | None, choice("--activation", "relu, gelu, gelu-tanh, tanh or none.")
+        str | None, choice("--activation", "relu, gelu, gelu-tanh, silu, tanh or none.")
     ] = None,
     head: Annotated[str | None, choice("--head", "vocabulary, classes or none.")] = None,
     tied: Annotated[
@@ -440,8 +442,8 @@ def model(
     """Parameters and operations of a whole network: its embedding, layers, head and loss."""
     from costmodel import networks
     from costmodel.networks import part_costs
-    from costmodel.report import network_document, network_table
     from costmodel.report.mixer_document import checked_label, symbol_names
+    from costmodel.report.networks import document as network_document, table as network_table
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
@@ -456,7 +458,7 @@ def model(
     given, kept = network_table.asked(sizes)
     wanted = network_table.phases(phase)
     request = network_table.Request(
-        networks.described(name, hf, changes),
+        networks.described(name, hf, changes, ignore or ()),
         given,
         kept,
         wanted,

@@ -7,7 +7,7 @@ networks.model("chen-v1", mixers=("she",)).count("inference").at(t=128).total
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,13 @@ def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) 
 
 
 def described(
-    name: str | None, config: Path | None, changes: Mapping[str, str | bool | None]
+    name: str | None,
+    config: Path | None,
+    changes: Mapping[str, str | bool | None],
+    ignored: Collection[str] = (),
 ) -> Description:
-    """A network by its name, or that of a published model's `config.json`, with changed choices.
+    """A network by its name, or that of a published model's `config.json`, with changed choices;
+    `ignored` are fields of the configuration that may say what they like.
 
     Raises:
         ModelError: neither or both are given, what is given cannot be read, or it is not made of
@@ -60,7 +64,7 @@ def described(
             "give the name of a network (`costmodel model --list` shows them all), or --hf "
             "config.json: one of the two"
         )
-    found = huggingface.read(config) if config is not None else preset(name or "")
+    found = huggingface.read(config, ignored) if config is not None else preset(name or "")
     if isinstance(found, Choices):
         return description(changed(found, changes))
     if typed := [choice for choice, value in changes.items() if value is not None]:

@@ -188,6 +188,7 @@ class Description:
         sizes: letter -> value, or the values of a sweep.
         formulas: letter -> polynomial in other letters, for sizes that follow from others.
         assumed: what -> where its value is taken from, if the source does not print it.
+        dtype: the element type of the weights, if the configuration says; "" else.
         choices: the choices that the network was made of; None if a configuration was read.
     """
 
@@ -203,6 +204,7 @@ class Description:
     sizes: Mapping[str, Size] = field(default_factory=dict)
     formulas: Mapping[str, Poly] = field(default_factory=dict)
     assumed: Mapping[str, str] = field(default_factory=dict)
+    dtype: str = ""
     choices: Choices | None = None
 
     @property

@@ -54,7 +54,7 @@ def description(c: Choices) -> Description:
         c.sizes,
         c.formulas,
         c.assumed,
-        c,
+        choices=c,
     )
     if c.form and not any(c.form == use.form for use in found.parts()):
         raise ModelError(f"{c.name}: none of its mixers has a form '{c.form}'")

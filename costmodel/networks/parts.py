@@ -9,6 +9,7 @@ token number names is free.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import cache
 
 from costmodel.language.equations import Form, Mixer
@@ -22,6 +23,10 @@ from costmodel.symbolic.polynomial import Poly
 
 Width = tuple[Index, Index]
 """An index over the tokens, and an index over the entries of a row."""
+
+
+RMS_EPS = Fraction(1, 10**6)
+"""What an RMS norm adds under the root, as Llama and Qwen do."""
 
 
 def _new_part(name: str, title: str, source: str = "") -> Mixer:
@@ -135,6 +140,25 @@ def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
 
 
 @cache
+def rms_norm(plus_one: bool = False) -> Mixer:
+    """RMS normalisation with a gain; `plus_one`: the gain is 1 + w, as in Gemma and Qwen3-Next.
+
+    Zhang and Sennrich 2019, arXiv 1910.07467; the sums 1 + w are work on parameters alone.
+    """
+    m = _new_part("rms-norm", "RMS norm", "Zhang and Sennrich 2019, arXiv 1910.07467")
+    l, d = m.sizes("l d")
+    x, y, gain = m.input("x", l, d), m.output("y", l, d), m.parameter("gain", d)
+    with m.form("direct") as f:
+        i, b = _row_indices(f, l, d)
+        factor = gain
+        if plus_one:
+            factor = f.array("factor", d)
+            factor[b] = 1 + gain[b]
+        y[i, b] = norms.rms_norm(x[i, b], over=b, gain=factor[b], eps=RMS_EPS)
+    return m
+
+
+@cache
 def residual() -> Mixer:
     """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d)."""
     m = _new_part("residual", "Residual sum")
@@ -166,6 +190,7 @@ ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
     "relu": lambda x: function("relu", x),
     "gelu": lambda x: function("gelu", x),
     "gelu-tanh": gates.gelu_tanh,
+    "silu": lambda x: function("silu", x),
     "tanh": lambda x: function("tanh", x),
 }
 """Name -> the activation of one entry."""
@@ -206,6 +231,34 @@ def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
         hidden[i, c] = ACTIVATIONS[activation](first if b_1 is None else first + b_1[c])
         second = sum_(hidden[i, c] * W_2[c, b], over=c)
         y[i, b] = second if b_2 is None else second + b_2[b]
+    return m
+
+
+@cache
+def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
+    """The feed-forward sublayer with a gate: act(x W_gate) * (x W_up), f wide, and W_down to d.
+
+    Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu.
+    """
+    m = _new_part("gated-ffn", "Gated FFN", "Shazeer 2020, arXiv 2002.05202, eq. (6)")
+    l, d, width = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    maps = {"gate": (d, width), "up": (d, width), "down": (width, d)}
+    W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
+    b_ = {name: m.parameter(f"b_{name}", shape[1]) for name, shape in maps.items() if bias}
+    with m.form("direct") as f:
+        i, b = _row_indices(f, l, d)
+        a, c = f.index("a", 1, d), f.index("c", 1, width)
+        G, U, H = (f.array(name, l, width) for name in ("gate", "up", "hidden"))
+
+        def mapped(name: str, value: Node, at: Index) -> Node:
+            return value if name not in b_ else value + b_[name][at]
+
+        first = mapped("gate", sum_(x[i, a] * W["gate"][a, c], over=a), c)
+        G[i, c] = ACTIVATIONS[activation](first)
+        U[i, c] = mapped("up", sum_(x[i, a] * W["up"][a, c], over=a), c)
+        H[i, c] = G[i, c] * U[i, c]
+        y[i, b] = mapped("down", sum_(H[i, c] * W["down"][c, b], over=c), b)
     return m
 
 

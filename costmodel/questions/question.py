@@ -115,10 +115,13 @@ class Dtypes:
         """Role -> its own element type, in the order of a caption."""
         return {"cache": self.cache, "state": self.state, "weights": self.weights}
 
+    def name_of(self, kind: str) -> str:
+        """The element type of "activations", "cache", "state" or "weights"."""
+        return self._own.get(kind) or self.activations
+
     def bytes_of(self, kind: str) -> int:
-        """Bytes per element of "activations", "cache", "state" or "weights"; ValueError for an
-        unknown element type."""
-        return element_bytes(self._own.get(kind) or self.activations)
+        """Bytes per element of a kind, as for `name_of`; ValueError for an unknown type."""
+        return element_bytes(self.name_of(kind))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ PARTS: dict[str, Mixer] = {
     "segments": parts.segments(2),
     "norm": parts.layer_norm(),
     "norm without bias and eps": parts.layer_norm(bias=False, eps=False),
+    "rms norm": parts.rms_norm(),
+    "rms norm, 1 + w": parts.rms_norm(plus_one=True),
     "residual": parts.residual(),
     "dropout": parts.dropout(),
     "dense": parts.dense(),
@@ -37,6 +39,8 @@ PARTS: dict[str, Mixer] = {
     "ffn": parts.ffn(),
     "ffn, gelu": parts.ffn("gelu", bias=False),
     "ffn, gelu-tanh": parts.ffn("gelu-tanh"),
+    "gated ffn": parts.gated_ffn(),
+    "gated ffn, gelu-tanh, biases": parts.gated_ffn("gelu-tanh", bias=True),
     "head": parts.head(),
     "head, tied": parts.head(tied=True, bias=True),
     "probabilities": parts.probabilities(),
@@ -98,6 +102,10 @@ BY_HAND = [
     ("ffn, gelu", {"l": 1, "d": 3, "f": 5}, {"mul": 45, "add": 27, "erf": 5}),
     # 0.5 x (1 + tanh(c (x + k x x x))): 6 mul, 2 add, 1 tanh.
     ("ffn, gelu-tanh", {"l": 1, "d": 3, "f": 5}, {"mul": 60, "add": 40, "tanh": 5}),
+    # Squares and gain 2m products, m-1 additions and eps; the mean and m quotients; one root.
+    ("rms norm", {"l": 1, "d": 5}, {"mul": 10, "add": 5, "div": 6, "sqrt": 1}),
+    # 3 maps of 15 products, 10, 10 and 12 additions; silu: exp, 1 +, quotient, product; the gate.
+    ("gated ffn", {"l": 1, "d": 3, "f": 5}, {"mul": 55, "add": 37, "div": 5, "exp": 5}),
     # Rows of 7 ones and zeros times (7, 3); nothing for a row that is read by number.
     ("one-hot", {"l": 2, "d": 3, "u": 7}, {"mul": 42, "add": 36}),
     ("look-up", {"l": 2, "d": 3, "u": 7}, {}),
@@ -176,6 +184,23 @@ def test_layer_norm_equals_its_definition() -> None:
     mean, variance = x.mean(1, keepdims=True), x.var(1, keepdims=True)
     expected = (x - mean) / np.sqrt(variance + 1e-5) * given["gain"] + given["offset"]
     assert abs(found - expected).max() < CLOSE
+
+
+def test_rms_norms_equal_their_definition() -> None:
+    for name, more in (("rms norm", 0), ("rms norm, 1 + w", 1)):
+        given, found = values(PARTS[name])
+        x = given["x"]
+        expected = x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-6) * (more + given["gain"])
+        assert abs(found - expected).max() < CLOSE
+    counts = cm.count(PARTS["rms norm, 1 + w"]).at(l=4, d=6)
+    assert counts.once is not None and counts.once.by_class()["add"] == 6
+
+
+def test_a_gated_ffn_equals_its_definition() -> None:
+    given, found = values(PARTS["gated ffn"])
+    gate = given["x"] @ given["W_gate"]
+    hidden = gate / (1 + np.exp(-gate)) * (given["x"] @ given["W_up"])
+    assert abs(found - hidden @ given["W_down"]).max() < CLOSE
 
 
 def test_gelu_tanh_equals_its_definition() -> None:

@@ -215,15 +215,14 @@ def test_published_configurations_that_differ(tmp_path: Path) -> None:
 
 REFUSED = [
     ({"hidden_size": 4}, "expected an object with a 'model_type'"),
-    ({"model_type": "llama", "rms_norm_eps": 1e-6, "rope_theta": 1e4, "hidden_act": "silu",
-      "num_attention_heads": 32, "num_key_value_heads": 8},
-     "'llama' is not known (gpt2 and bert are): no part of a network here is rotary positions, "
-     "RMS normalisation, keys and values shared by several heads, an FFN with a SiLU gate"),
-    ({"model_type": "new"}, "model_type 'new' is not known: gpt2 and bert are"),
+    ({"model_type": "new", "relative_attention_num_buckets": 32},
+     "model_type 'new' is not known (bert, gpt2, llama are): no part of a network here is relative "
+     "positions"),
+    ({"model_type": "new"}, "model_type 'new' is not known (bert, gpt2, llama are): which parts"),
     ({**GPT2, "architectures": ["GPT2ForTokens"]}, "architecture 'GPT2ForTokens' is not known"),
     ({**GPT2, "n_embd": None}, "the size 'n_embd' is missing"),
     ({**GPT2, "n_layer": 1.5}, "'n_layer' must be a positive integer, got 1.5"),
-    ({**GPT2, "activation_function": "swish"}, "activation_function 'swish' is unknown"),
+    ({**GPT2, "activation_function": "mish"}, "activation_function 'mish' is unknown"),
     ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "= True is not known here"),
     ({**BERT, "position_embedding_type": "relative_key"}, "expected 'absolute'"),
     ({**BERT, "is_decoder": True}, "is_decoder = True is not known here: expected False"),

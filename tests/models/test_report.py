@@ -224,9 +224,9 @@ def test_latex_labels_and_captions(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_narrow_terminals_lose_no_column() -> None:
-    from costmodel.report import network_document, network_table
     from costmodel.report.document import Page
     from costmodel.report.formats import write
+    from costmodel.report.networks import document as network_document, table as network_table
 
     given, kept = network_table.asked({"l": "4"})
     made = network_table.sheets(
@@ -259,8 +259,8 @@ def test_a_published_configuration_is_printed_with_its_source(
     }))  # fmt: skip
     (row,) = rows(f"--hf {path} --phase training", capsys)
     assert row["parameters"] == 2 * (12 * 64 + 13 * 8) + 6 * 8 + 11 * 8 + 2 * 8
-    path.write_text(json.dumps({"model_type": "llama", "rope_theta": 1e4}))
-    assert "no part of a network here is rotary positions" in refused(f"--hf {path}", capsys)
+    path.write_text(json.dumps({"model_type": "new", "alibi": True}))
+    assert "no part of a network here is positions as biases" in refused(f"--hf {path}", capsys)
 
 
 @pytest.mark.parametrize(("phase", "ends"), [

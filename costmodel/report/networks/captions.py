@@ -13,7 +13,7 @@ from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.report.document import Equal, Formula, Line, letter, listed
 from costmodel.report.mixer_document import size
-from costmodel.report.network_table import Request, Sheet
+from costmodel.report.networks.table import Request, Sheet
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 

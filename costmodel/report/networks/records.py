@@ -10,7 +10,7 @@ from costmodel.networks.choices import Choices
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import Missing, Value
 from costmodel.report.document import Rows
-from costmodel.report.network_table import Line, Sheet
+from costmodel.report.networks.table import Line, Sheet
 from costmodel.report.records import exact
 from costmodel.symbolic.sizes import LETTERS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from costmodel.networks.choices import Choices
+from costmodel.networks.network import Network
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import Missing
 from costmodel.questions.registry import FIGURES
-from costmodel.report import network_records
 from costmodel.report.document import (
     Cell,
     Column,
@@ -24,14 +24,15 @@ from costmodel.report.document import (
     listed,
 )
 from costmodel.report.mixer_document import cell
-from costmodel.report.network_captions import (
+from costmodel.report.networks import records as network_records
+from costmodel.report.networks.captions import (
     convention_line,
     described,
     sizes_line,
     source_lines,
     training_notes,
 )
-from costmodel.report.network_table import Line as SheetLine, Sheet
+from costmodel.report.networks.table import Line as SheetLine, Sheet
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 
@@ -74,7 +75,7 @@ def document(sheets: Sequence[Sheet]) -> Document:
     return Document(
         lambda: [*_tables(sheets), *([Paragraph(line)] if (line := together(sheets)) else [])],
         lead=(
-            (Strong(heading(sheets)),), (described(c),), sizes_line(list(sheets)),
+            (Strong(heading_of(sheets[0].network)),), (described(c),), sizes_line(list(sheets)),
             *((line,) for line in about),
         ),
         data=lambda: {"models": [network_records.record(sheet) for sheet in sheets]},
@@ -221,9 +222,8 @@ def together(sheets: Sequence[Sheet]) -> Line | None:
     return None
 
 
-def heading(sheets: Sequence[Sheet]) -> str:
+def heading_of(net: Network) -> str:
     """The network's title, with its name in parentheses if it differs."""
-    net = sheets[0].network
     return net.title if net.title == net.name else f"{net.title} ({net.name})"
 
 

@@ -1,0 +1,111 @@
+"""The command `memory`: what a model holds while it generates, and what fits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costmodel.commands.options import (
+    CacheDtype,
+    Caption,
+    Force,
+    Output,
+    StateDtype,
+    Symbols,
+    UsageError,
+    WeightDtype,
+    chosen,
+    element_types,
+    formatted,
+    labelled,
+    show,
+    typeset,
+)
+from costmodel.report.formats import SCREEN, formats
+
+Ignored = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore", metavar="FIELD", help="A field of the configuration to leave out; repeatable."
+    ),
+]
+_TOKENS = re.compile(r"([0-9]{1,13})([kKmM]?)")
+_FACTORS = {"": 1, "k": 1024, "m": 1024**2}
+
+
+def memory(
+    context_: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(metavar="config.json", help="A model's configuration, or a network's name."),
+    ],
+    context: Annotated[
+        str | None,
+        typer.Option("--context", "--t", metavar="N", help="Tokens of a sequence; 128k is 131072."),
+    ] = None,
+    batch: Annotated[str, typer.Option("--batch", "--b", metavar="N", help="Sequences.")] = "1",
+    fit: Annotated[
+        str | None,
+        typer.Option("--fit", metavar="80GB", help="The largest context and batch that fit."),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="Type of weights and cache. [the model's, or bf16]"),
+    ] = None,
+    weight_dtype: WeightDtype = None,
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    ignore: Ignored = None,
+    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    output: Output = None,
+    force: Force = False,
+    symbols: Symbols = "",
+    label: Annotated[str, labelled("the table gets LABEL")] = "",
+    caption: Caption = "",
+) -> None:
+    """Bytes of a model's weights, KV cache and recurrent state, and what fits into a memory."""
+    from costmodel import networks
+    from costmodel.backwards.amounts import amount
+    from costmodel.backwards.fit import largest_batch, largest_context
+    from costmodel.networks.held import Holding
+    from costmodel.report.mixer_document import checked_label
+    from costmodel.report.networks.held import Fitting, Report
+
+    chosen(format_, "--format", formats("rows", "data"))
+    typeset(format_, symbols=symbols, label=label, caption=caption)
+    if context is None and fit is None:
+        raise UsageError("memory needs a context, --context 128k, or a memory to fill, --fit 80GB")
+    at = None if context is None else _number("--context", context)
+    sequences = _number("--batch", batch)
+    is_file = model.endswith(".json") or Path(model).is_file()
+    path = Path(model) if is_file else None
+    described = networks.described(None if is_file else model, path, {}, ignore or ())
+    usual = dtype or described.dtype or "bf16"
+    state = state_dtype or "fp32"
+    held = Holding(
+        networks.network(described), element_types(usual, state, weight_dtype, cache_dtype), at
+    )
+    if at is not None:
+        held.refuse_beyond(at)
+    fitting = None
+    if fit is not None:
+        most = amount("--fit", fit, in_bytes=True)
+        number = None if at is None else largest_batch(held, most, at)
+        fitting = Fitting(fit, most, largest_context(held, most, sequences), number)
+    checked_label(label)
+    document = Report(held, at, sequences, fitting).document
+    show(document, format_, output, force, context_, label=label, caption=caption)
+
+
+def _number(option: str, text: str) -> int:
+    """A number of tokens or sequences as typed: 4096, 128k (of 1024), 1M."""
+    found = _TOKENS.fullmatch(text)
+    number = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
+    if not 1 <= number <= 2**40:
+        raise UsageError(
+            f"{option} '{text}': expected a number from 1 to 2**40, such as 4096, 128k or 1M"
+        )
+    return number

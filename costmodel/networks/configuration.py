@@ -1,0 +1,236 @@
+"""What does a field of a published `config.json` say, and which fields did nobody read?
+
+A reader takes fields one by one. What it leaves must say nothing that a count depends on: the field
+is in `COUNT_NOTHING`, or has the value that the class has by default. Any other field is refused,
+so that no number is printed that a skipped field would change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from costmodel.errors import ModelError
+
+ACTIVATIONS: Mapping[str, str] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "tanh": "tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Activation in transformers -> its name here."""
+
+DTYPES: Mapping[str, str] = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+}
+"""Element type in torch -> its name here."""
+
+COUNT_NOTHING = frozenset(
+    """
+    _attn_implementation _name_or_path architectures attention_dropout attn_implementation
+    auto_map bos_token_id decoder_start_token_id dtype eos_token_id finetuning_task
+    forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_range
+    keys_to_ignore_at_inference label2id layer_norm_eps layer_norm_epsilon max_position_embeddings
+    model_type output_attentions output_hidden_states output_router_logits pad_token_id prefix
+    pretraining_tp problem_type return_dict rms_norm_eps rope_theta router_aux_loss_coef
+    router_jitter_noise sep_token_id task_specific_params tokenizer_class torch_dtype torchscript
+    transformers_version unsloth_version use_bfloat16 use_cache use_return_dict
+    """.split()  # noqa: SIM905 - a list of 50 words reads better as text
+)
+"""Fields that change no number of parameters, operations or cached entries: names, tokens, types,
+constants of a norm, the base of angles, and what only training's random numbers depend on."""
+
+ANYWHERE: Mapping[str, Any] = {
+    "add_cross_attention": False,
+    "chunk_size_feed_forward": 0,
+    "cross_attention_hidden_size": None,
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "pruned_heads": {},
+    "tie_encoder_decoder": False,
+}
+"""Fields of every class, with the value that goes without saying."""
+
+TABLES_OF_ANGLES = frozenset(
+    """
+    attention_factor beta_fast beta_slow factor high_freq_factor long_factor low_freq_factor mscale
+    mscale_all_dim original_max_position_embeddings rope_theta rope_type short_factor truncate type
+    """.split()  # noqa: SIM905 - as above
+)
+"""What rotary parameters may say that only changes numbers in tables of cosines and sines."""
+
+
+@dataclass
+class Configuration:
+    """A configuration with the defaults of its class, and which of its fields were read."""
+
+    path: Path
+    fields: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Configuration:
+        """The configuration with the defaults of its class for fields that are not given."""
+        self.defaults = defaults
+        return self
+
+    @property
+    def name(self) -> str:
+        """The model's name: its own, or that of the file's folder, or its type."""
+        name = self.fields.get("_name_or_path")
+        usual = self.path.parent.name or self.fields["model_type"]
+        return name if isinstance(name, str) and name else usual
+
+    @property
+    def source(self) -> str:
+        """Where the network comes from, for documents."""
+        return f"{self.path.name}, model_type {self.fields['model_type']}"
+
+    @property
+    def dtype(self) -> str:
+        """The element type of the weights; "" where none is named."""
+        found = self.fields.get("dtype") or self.fields.get("torch_dtype")
+        return DTYPES.get(str(found).removeprefix("torch."), "")
+
+    def refused(self, words: str) -> ModelError:
+        """The error that says what is wrong with the file."""
+        return ModelError(f"{self.path}: {words}")
+
+    def get(self, *names: str) -> Any:
+        """The value of the first of several spellings of a field that is given, else the class's
+        default; None where there is none."""
+        self.taken.update(names)
+        for name in names:
+            if self.fields.get(name) is not None:
+                return self.fields[name]
+        if names[0] in self.fields and names[0] in self.defaults:
+            return None
+        return next((self.defaults[name] for name in names if name in self.defaults), None)
+
+    def size(self, *names: str) -> int:
+        """A positive integer, by the first spelling that is given.
+
+        Raises:
+            ModelError: something else, or nothing.
+        """
+        found = self.size_or_none(*names)
+        if found is None:
+            raise self.refused(f"the size '{names[0]}' is missing")
+        return found
+
+    def size_or_none(self, *names: str) -> int | None:
+        """As `size`; None where the field is missing or null."""
+        value = self.get(*names)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            name = next((n for n in names if self.fields.get(n) is not None), names[0])
+            raise self.refused(f"'{name}' must be a positive integer, got {value!r}")
+        return value
+
+    def switch(self, name: str, usual: bool | None = None) -> bool:
+        """A field that is true or false; `usual` where the class has no default."""
+        found = self.get(name)
+        found = usual if found is None else found
+        if not isinstance(found, bool):
+            raise self.refused(f"'{name}' must be true or false, got {found!r}")
+        return found
+
+    def some(self, *names: str) -> bool:
+        """Whether one of these probabilities is above 0."""
+        values = [self.get(name) for name in names]
+        for name, found in zip(names, values, strict=True):
+            number = isinstance(found, (int, float)) and not isinstance(found, bool)
+            if not number or not 0 <= found <= 1:
+                raise self.refused(f"'{name}' must be a number from 0 to 1, got {found!r}")
+        return any(values)
+
+    def activation(self, name: str) -> str:
+        """The name here of an activation."""
+        found = self.get(name)
+        if not isinstance(found, str) or found not in ACTIVATIONS:
+            raise self.refused(
+                f"{name} '{found}' is unknown: it is one of {', '.join(ACTIVATIONS)}"
+            )
+        return ACTIVATIONS[found]
+
+    def require(self, wanted: Mapping[str, tuple[Any, ...]]) -> None:
+        """Refuse a field with a value other than those wanted; the first is that of a missing
+        field."""
+        for name, allowed in wanted.items():
+            self.taken.add(name)
+            value = self.fields.get(name, allowed[0])
+            if value not in allowed:
+                raise self.refused(
+                    f"{name} = {value!r} is not known here: expected "
+                    f"{' or '.join(map(repr, allowed))}"
+                )
+
+    def architecture(self, *known: str) -> str:
+        """The name of the model's class; the first known one where none is named."""
+        self.taken.add("architectures")
+        named = self.fields.get("architectures") or [known[0]]
+        name = named[0] if isinstance(named, list) else named
+        if not isinstance(name, str) or name not in known:
+            raise self.refused(
+                f"architecture '{name}' is not known here: expected one of {', '.join(known)}"
+            )
+        return name
+
+    def layer_types(self, layers: int, known: Collection[str]) -> list[str] | None:
+        """The kind of each layer, None where the configuration does not list them.
+
+        Raises:
+            ModelError: another number of kinds than of layers, or a kind that the class lacks.
+        """
+        found = self.get("layer_types")
+        if found is None:
+            return None
+        if not isinstance(found, list) or len(found) != layers:
+            raise self.refused(f"'layer_types' must name the kind of each of {layers} layers")
+        renamed = {"mamba": "linear_attention", "attention": "full_attention"}
+        kinds = [renamed.get(kind, kind) for kind in map(str, found)]
+        for kind in kinds:
+            if kind not in known:
+                raise self.refused(f"layer_types has '{kind}', and is read with {', '.join(known)}")
+        return kinds
+
+    def rotary(self) -> Mapping[str, Any]:
+        """The parameters of the rotary embedding that change more than its tables of angles."""
+        found: dict[str, Any] = {}
+        for name in ("rope_parameters", "rope_scaling"):
+            given = self.get(name)
+            if given is not None and not isinstance(given, dict):
+                raise self.refused(f"'{name}' must be an object, got {given!r}")
+            for key, value in (given or {}).items():
+                if isinstance(value, dict):
+                    found.update({k: v for k, v in value.items() if k not in TABLES_OF_ANGLES})
+                elif key not in TABLES_OF_ANGLES:
+                    found[key] = value
+        return found
+
+    def refuse_unread(self, ignored: Collection[str] = ()) -> None:
+        """Refuse a field that nobody read, and that may say something.
+
+        Raises:
+            ModelError: names the field and its value.
+        """
+        usual = {**ANYWHERE, **self.defaults}
+        for name, value in self.fields.items():
+            if name in self.taken or name in COUNT_NOTHING or name in ignored:
+                continue
+            if name in usual and value == usual[name]:
+                continue
+            known = f", whose default is {usual[name]!r}" if name in usual else ""
+            raise self.refused(
+                f"'{name}' = {value!r} is not read{known}: a count may depend on it; "
+                f"--ignore {name} leaves it out"
+            )

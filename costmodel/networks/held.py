@@ -1,0 +1,136 @@
+"""What does a network hold while it generates: weights, rows of tokens, recurrent state?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from costmodel.errors import SizeError, Unanswered
+from costmodel.networks.assembly import beyond_table
+from costmodel.networks.blocks import Use
+from costmodel.networks.network import Network
+from costmodel.networks.part_costs import Counting, part_answers
+from costmodel.program.chosen_sizes import default
+from costmodel.questions.question import Dtypes, Missing
+from costmodel.questions.state import ROLES, state_of
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+
+
+@dataclass(frozen=True)
+class Held:
+    """What all runs of a part hold of one sequence after t tokens, in one role of `ROLES`.
+
+    Args:
+        elements: in t, all other sizes being numbers.
+        bytes_each: bytes of an element.
+    """
+
+    use: Use
+    role: str
+    layers: int
+    elements: Exact
+    bytes_each: int
+
+    def at(self, context: int) -> int:
+        """The bytes of one sequence after this many tokens."""
+        return self.elements.at({"t": context}) * self.bytes_each
+
+    def further(self, context: int) -> int:
+        """The bytes that the next token adds after this many."""
+        return self.at(context + 1) - self.at(context)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a network holds while it generates, with element types.
+
+    Args:
+        length: the sequence length l where the network gives none.
+    """
+
+    network: Network
+    dtypes: Dtypes
+    length: int | None = None
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Every size but the context and the batch."""
+        found = {} if self.length is None else {"l": self.length}
+        found = {**found, **self.network.own.with_given({})}
+        letters = {"l"}
+        for use in self.network.uses:
+            polys = [use.sizes.get(x, Poly.atom(x)) for x in use.mixer.letters]
+            letters |= {x for poly in (*polys, use.runs) for x in poly.letters}
+        for letter in sorted(letters - found.keys() - {"t"}):
+            found[letter] = default(letter, found)
+        return {x: value for x, value in found.items() if x not in ("b", "t")}
+
+    @cached_property
+    def parts(self) -> tuple[Held, ...]:
+        """What each part holds of a sequence, by role.
+
+        Raises:
+            Unanswered: a part has no one-token inference; the reason is the part's own.
+        """
+        return tuple(found for use in self.network.uses for found in self._of(use))
+
+    def _of(self, use: Use) -> Iterator[Held]:
+        if "inference" not in use.when or use.regularises:
+            return
+        about = part_answers(use, "inference", Counting())
+        found = Missing(about.unanswered) if about.unanswered else about.attempt(state_of)
+        if isinstance(found, Missing):
+            raise Unanswered(f"{use.name}: {found.reason}")
+        sizes = {x: Poly.of(value) for x, value in self.sizes.items()}
+        for role in ROLES:
+            arrays = (n for name, n in found.arrays.items() if found.roles[name] == role)
+            number = sum(arrays, Exact()).substitute(use.sizes) * use.runs
+            if not number.is_zero:
+                layers = use.runs.at(self.sizes)
+                each = self.dtypes.bytes_of(role)
+                yield Held(use, role, layers, number.substitute(sizes), each)
+
+    @cached_property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return self.network.parameters().at(**self.sizes)
+
+    @property
+    def weights(self) -> int:
+        """The bytes of all parameters."""
+        return self.parameters * self.dtypes.bytes_of("weights")
+
+    def at(self, context: int, role: str | None = None) -> int:
+        """The bytes of one sequence after this many tokens, in one role or in all."""
+        return sum(part.at(context) for part in self.parts if role in (None, part.role))
+
+    def further(self, context: int) -> int:
+        """The bytes that the next token adds to a sequence of this many."""
+        return sum(part.further(context) for part in self.parts)
+
+    @property
+    def each(self) -> Exact:
+        """The bytes of one sequence, in t."""
+        return sum((part.elements * part.bytes_each for part in self.parts), Exact())
+
+    @cached_property
+    def longest(self) -> int | None:
+        """The longest context that the network's tables of positions cover; None without one."""
+        rows = [use.rows for use in self.network.uses if use.rows is not None and not use.section]
+        return min(rows, default=None)
+
+    def refuse_beyond(self, context: int) -> None:
+        """Refuse a context to which a part's weights do not reach; tables of angles are longer
+        where the context is.
+
+        Raises:
+            SizeError: with the reason.
+        """
+        at = {**self.sizes, "l": max(self.sizes["l"], context), "t": context}
+        for use in self.network.uses:
+            if reason := beyond_table(use, "inference", at):
+                raise SizeError(reason)
+        for reason in self.network.beyond("inference", at, Counting()).values():
+            raise SizeError(reason)

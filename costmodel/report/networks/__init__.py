@@ -1,0 +1,1 @@
+"""What networks cost and hold, as documents."""

@@ -1,0 +1,143 @@
+"""What a network holds while it generates, as a document: `costmodel memory`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.networks.held import Held, Holding
+from costmodel.questions.state import ROLES
+from costmodel.report.document import Cell, Column, Document, Line, Note, Rows, Strong, Table
+from costmodel.report.networks.captions import described, source_lines
+from costmodel.report.networks.document import heading_of
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What fits into a memory: the amount as typed, its bytes, the largest context of `batch`
+    sequences, and the largest batch of the asked context; None where any number fits, or where no
+    context is given."""
+
+    typed: str
+    most: int
+    context: int
+    batch: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a network holds: `batch` sequences of `context` tokens, None where none is given."""
+
+    held: Holding
+    context: int | None
+    batch: int
+    fitting: Fitting | None = None
+
+    @property
+    def shown(self) -> int:
+        """The context of the table: the one given, else the largest that fits."""
+        if self.context is not None:
+            return self.context
+        return max(1, self.fitting.context) if self.fitting else 1
+
+    @property
+    def document(self) -> Document:
+        """The document, with one table."""
+        net = self.held.network
+        lead: list[Line] = [(Strong(heading_of(net)),), (described(net.described),)]
+        lead.append((f"parameters: {self.held.parameters:,}; {self.held.dtypes.caption}",))
+        lead += [(line,) for line in source_lines(net.described)]
+        return Document(lambda: [self._table()], tuple(lead), self._data, self._rows)
+
+    def _table(self) -> Table:
+        batch, context = self.batch, self.shown
+        columns = (
+            Column("held", "held", numeric=False, names=True),
+            Column("of", "what", numeric=False),
+            Column("layers", "layers"),
+            Column("token", "a further token (B)"),
+            Column("sequence", "a sequence (B)"),
+            Column("bytes", f"batch of {batch:,} (B)"),
+        )
+        rows: list[tuple[Cell, ...]] = [("weights", "parameters", "", "", "", self.held.weights)]
+        for part in self.held.parts:
+            layers, each = part.layers, part.at(context)
+            name, role = part.use.name, ROLES[part.role]
+            rows.append((name, role, layers, part.further(context), each, batch * each))
+        for role, name in (("cache", "rows of tokens"), ("state", "recurrent state")):
+            each = self.held.at(context, role)
+            further = sum(p.further(context) for p in self.held.parts if p.role == role)
+            rows.append((f"all {name}", "", "", further, each, batch * each))
+        each = self.held.at(context)
+        total = self.held.weights + batch * each
+        rows.append(("together", "", "", self.held.further(context), each, total))
+        title = f"Held after {context:,} tokens, with a batch of {batch:,}"
+        return Table(title, columns, tuple(rows), tuple(map(_note, self._says())), "memory")
+
+    def _says(self) -> Iterator[str]:
+        """The sentences below the table."""
+        yield (
+            "what the mathematics needs: entries that a later token reads; rows of tokens are "
+            "keys, values and the last rows of a convolution"
+        )
+        if (fitting := self.fitting) is None:
+            return
+        yield f"{fitting.typed} are {fitting.most:,} B"
+        if self.held.weights > fitting.most:
+            yield f"the weights do not fit: they take {self.held.weights:,} B"
+            return
+        if fitting.context == (self.held.longest or 2**40):
+            yield f"every context up to {fitting.context:,} fits with a batch of {self.batch:,}"
+        else:
+            yield f"largest context with a batch of {self.batch:,}: {fitting.context:,} tokens"
+        if fitting.batch is not None:
+            yield f"largest batch at {self.context:,} tokens: {fitting.batch:,} sequences"
+
+    def _data(self) -> dict[str, Any]:
+        held, context, net = self.held, self.shown, self.held.network
+        found: dict[str, Any] = {
+            "model": net.name,
+            "source": net.described.source,
+            "parameters": held.parameters,
+            "context": context,
+            "batch": self.batch,
+            "dtypes": {role: held.dtypes.name_of(role) for role in ("weights", "cache", "state")},
+            "weights_bytes": held.weights,
+            "cache_bytes": held.at(context, "cache"),
+            "state_bytes": held.at(context, "state"),
+            "sequence_bytes": held.at(context),
+            "bytes_per_further_token": held.further(context),
+            "total_bytes": held.weights + self.batch * held.at(context),
+            "parts": [self._part(part) for part in held.parts],
+        }
+        if self.fitting is not None:
+            found["fit"] = {
+                "bytes": self.fitting.most,
+                "largest_context": self.fitting.context,
+                "largest_batch": self.fitting.batch,
+            }
+        return {"models": [found]}
+
+    def _part(self, part: Held) -> dict[str, Any]:
+        return {
+            "part": part.use.name,
+            "role": part.role,
+            "layers": part.layers,
+            "elements": part.elements.at({"t": self.shown}),
+            "bytes": part.at(self.shown),
+            "bytes_per_further_token": part.further(self.shown),
+        }
+
+    def _rows(self) -> Rows:
+        names = ("part", "role", "layers", "elements", "bytes", "bytes_per_further_token")
+        parts = [self._part(part) for part in self.held.parts]
+        head = ["model", "context", "batch", *names]
+        at: Sequence[Any] = (self.held.network.name, self.shown, self.batch)
+        weights = ("weights", "weights", None, self.held.parameters, self.held.weights, 0)
+        rows = [[*at, *weights], *([*at, *(part[name] for name in names)] for part in parts)]
+        return head, rows
+
+
+def _note(text: str) -> Note:
+    return Note((text,))

@@ -1,0 +1,74 @@
+"""Parameters of drawn configurations by transformers' classes: `python -m tests.models.drawn`.
+
+The command needs transformers and torch, and writes `configurations.json`, the oracle of
+test_architectures.py; the tests need neither. The classes are made on the meta device. Each type
+has its default configuration, one with every field drawn, and drawn ones.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "configurations.json"
+DRAWN = 12
+"""Drawn configurations of each type."""
+
+WIDTHS = {"vocab_size": (7, 31), "hidden_size": (24, 48, 120), "num_hidden_layers": (1, 2, 3, 5, 9)}
+FFN = {"intermediate_size": (1, 11, 70)}
+HEADS: Mapping[str, Sequence[Any]] = {
+    "num_attention_heads": (6, 12),
+    "num_key_value_heads": (1, 2, 6),
+    "head_dim": (2, 4, 14),
+}
+TIED = {"tie_word_embeddings": (True, False)}
+ALWAYS = (*WIDTHS, "num_attention_heads", "num_key_value_heads")
+"""Fields that are always drawn: the class's defaults would not fit the others."""
+USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
+
+FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "llama": {**USUAL, "attention_bias": (True, False), "mlp_bias": (True, False)},
+}
+"""model_type -> the fields that are drawn, each with the values that it takes."""
+
+
+def drawn() -> list[dict[str, Any]]:
+    """The configurations, each with its type."""
+    random_ = random.Random(31)
+    found: list[dict[str, Any]] = []
+    for kind, fields in FIELDS.items():
+        found.append({"model_type": kind})
+        for k in range(DRAWN):
+            names = [n for n in fields if k == 0 or n in ALWAYS or random_.random() < 0.8]
+            one = {"model_type": kind, **{n: random_.choice(fields[n]) for n in names}}
+            found.append(one)
+    return found
+
+
+def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the number of parameters of its class."""
+    import torch
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = CONFIG_MAPPING[config["model_type"]](**fields)
+    with torch.device("meta"):
+        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made)
+    model.tie_weights()
+    numbers = {id(p): p.numel() for p in model.parameters()}
+    return {"config": dict(config), "parameters": sum(numbers.values())}
+
+
+def main() -> None:
+    """Write the file anew."""
+    found = [recorded(config) for config in drawn()]
+    lines = ",\n".join(json.dumps(one) for one in found)
+    FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    print(f"{len(found)} configurations")
+
+
+if __name__ == "__main__":
+    main()

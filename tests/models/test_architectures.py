@@ -1,0 +1,156 @@
+"""Do configurations of published models give the parameters, the state and the costs of the model?
+
+`configurations.json` has the parameters of transformers' classes for default and drawn
+configurations; `python -m tests.models.drawn` records them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import app
+from costmodel import networks
+from costmodel.errors import ModelError
+from costmodel.networks import huggingface
+from costmodel.networks.blocks import Description
+from costmodel.networks.network import Network, network
+from tests.models.drawn import FILE
+
+RECORDED = json.loads(FILE.read_text(encoding="utf-8"))
+KINDS = sorted({one["config"]["model_type"] for one in RECORDED})
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-05, "rope_theta": 5e5, "use_cache": True, "torch_dtype": "bfloat16",
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+}  # fmt: skip
+"""Llama 3.1 8B."""
+
+
+def written(folder: Path, config: Any) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def read(folder: Path, config: Any, ignored: tuple[str, ...] = ()) -> Network:
+    found = huggingface.read(Path(written(folder, config)), ignored)
+    return network(found)
+
+
+def printed(*words: str) -> Any:
+    """The JSON that a command prints."""
+    result = CliRunner().invoke(app, [*words, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)["models"][0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
+    some = [one for one in RECORDED if one["config"]["model_type"] == kind]
+    assert len(some) > 5
+    for one in some:
+        found = read(tmp_path, one["config"]).parameters().at()
+        assert found == one["parameters"], one["config"]
+
+
+def test_a_class_without_a_head_has_no_scores(tmp_path: Path) -> None:
+    whole = read(tmp_path, LLAMA).parameters()
+    bare = read(tmp_path, {**LLAMA, "architectures": ["LlamaModel"]}).parameters()
+    assert (whole.at(), whole.at() - bare.at()) == (8_030_261_248, 4096 * 128_256)
+
+
+def test_many_equal_layers_are_one_block(tmp_path: Path) -> None:
+    net = read(tmp_path, {**LLAMA, "num_hidden_layers": 100})
+    assert len(net.described.decoder.blocks) == 1
+    (attention,) = (use for use in net.uses if "attention" in use.label)
+    assert attention.runs.at(net.sizes) == 100
+
+
+REFUSED = [
+    ({**LLAMA, "attn_logit_cap": 30.0}, "'attn_logit_cap' = 30.0 is not read: a count may"),
+    ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
+    ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),
+    ({**LLAMA, "num_attention_heads": 0}, "'num_attention_heads' must be a positive integer"),
+    ({**LLAMA, "mlp_bias": "no"}, "'mlp_bias' must be true or false, got 'no'"),
+    ({**LLAMA, "rope_scaling": {"partial_rotary_factor": 0.5}}, "'partial_rotary_factor' = 0.5"),
+    ({**LLAMA, "architectures": ["LlamaForTokenClassification"]}, "is not known here: expected"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "sentence"), REFUSED)
+def test_what_is_not_read_is_refused_by_name(tmp_path: Path, config: Any, sentence: str) -> None:
+    with pytest.raises(ModelError) as raised:
+        read(tmp_path, config)
+    assert sentence in str(raised.value)
+
+
+def test_a_field_that_is_ignored_is_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, {**LLAMA, "attn_logit_cap": 30.0})
+    assert printed("model", "--hf", path, "--ignore", "attn_logit_cap")["parameters"] > 0
+    choices = CliRunner().invoke(app, ["model", "--hf", written(tmp_path, LLAMA), "--ffn"])
+    assert "have no choice 'ffn': change the configuration" in str(choices.exception)
+
+
+def test_every_phase_of_a_read_model_has_its_costs(tmp_path: Path) -> None:
+    """Attention and FFN are most of a training step, of which the forward pass is a third."""
+    net = read(tmp_path, LLAMA)
+    forward, step = (net.count(phase).at(l=1024).total for phase in ("training", "training-step"))
+    assert 2.99 < step / forward < 3.01
+    made = networks.generation(net)
+    assert made.prompt.at(p=8, q=2).total > made.new.at(p=8, q=2).total > 2 * 7e9
+
+
+def test_memory_of_a_context(tmp_path: Path) -> None:
+    found = printed(
+        "memory", written(tmp_path, LLAMA), "--context", "128k", "--batch", "8", "--fit", "160GB"
+    )
+    assert found["sequence_bytes"] == 17_179_869_184 == 131_072 * found["bytes_per_further_token"]
+    assert found["weights_bytes"] == 2 * 8_030_261_248
+    assert found["total_bytes"] == found["weights_bytes"] + 8 * 17_179_869_184
+    room, fit = 160 * 10**9 - found["weights_bytes"], found["fit"]
+    assert fit["largest_batch"] == room // 17_179_869_184
+    assert fit["largest_context"] == room // (8 * found["bytes_per_further_token"])
+    same = printed("memory", written(tmp_path, LLAMA), "--t", "131072", "--b", "8")
+    assert same == {key: value for key, value in found.items() if key != "fit"}
+
+
+def test_memory_of_a_network_by_its_name() -> None:
+    found = printed("memory", "gpt-2", "--context", "1k", "--fit", "1GB", "--cache-dtype", "int8")
+    assert found["cache_bytes"] == 2 * 12 * 768 * 1024
+    assert found["fit"]["largest_context"] == 1024, "positions end there"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["gpt-2"], "memory needs a context, --context 128k, or a memory to fill"),
+        (["gpt-2", "--context", "many"], "expected a number from 1 to 2**40, such as 4096, 128k"),
+        (["gpt-2", "--context", "2k"], "position t = 2048 would lie beyond the table"),
+        (["gpt-2", "--fit", "80"], "has no unit"),
+        (["bert-base", "--context", "64"], "not causal"),
+    ],
+)
+def test_memory_that_is_refused(words: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(app, ["memory", *words])
+    assert result.exit_code != 0 and sentence in str(result.exception)
+
+
+def test_weights_alone_may_fill_a_memory(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["memory", written(tmp_path, LLAMA), "--fit", "10GB"])
+    assert "the weights do not fit: they take 16,060,522,496 B" in result.output
+
+
+def test_descriptions_say_their_blocks(tmp_path: Path) -> None:
+    found = huggingface.read(Path(written(tmp_path, LLAMA)))
+    assert isinstance(found, Description)
+    with pytest.raises(ModelError, match="was read from a configuration"):
+        _ = network(found).choices
