@@ -131,9 +131,9 @@ COMPARISONS: list[Comparison] = []
 
 
 def load() -> list[Comparison]:
-    """`COMPARISONS`, from all files of this folder that compare."""
+    """`COMPARISONS`, from all files of this folder."""
     for file in sorted(Path(__file__).parent.glob("*.py")):
-        if "import Comparison, compared" in file.read_text(encoding="utf-8"):
+        if not file.stem.startswith(("test_", "__")):
             import_module(f"{__package__}.{file.stem}")
     return COMPARISONS
 
@@ -151,6 +151,12 @@ def compared(
         return given
 
     return add
+
+
+def then_three(x: Tensor, read: Callable[[slice], Tensor]) -> Tensor:
+    """What `read` gives of all rows of x (b, l, d) but three, then of each of the three."""
+    rows = [slice(x.shape[1] - 3), *(slice(i, i + 1) for i in range(x.shape[1] - 3, x.shape[1]))]
+    return torch.cat([read(some) for some in rows], 1)
 
 
 @contextmanager

@@ -15,7 +15,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
-from tests.references.comparison import Comparison, compared, fill, heads, linear
+import costmodel as cm
+from tests.references.comparison import (
+    Comparison,
+    compared,
+    fill,
+    heads,
+    linear,
+    made_in_float64,
+    then_three,
+)
 from tests.references.delta_rule import in_double
 from tests.references.packages import Weights
 
@@ -27,12 +36,10 @@ MINIMAX = "transformers.models.minimax.modeling_minimax.MiniMaxLightningAttentio
 @compared("lightning", "transformers", MINIMAX, l=8, d=6, n=3, C=2)
 @compared("lightning", "transformers", MINIMAX, l=5, d=8, n=2, C=4)
 def minimax(of: Any, ours: Weights, each: Comparison) -> Any:
-    """The whole layer, layer 0 of 5, in chunks of 3 tokens; the maps of a head lie side by side in
-    theirs, and its tables are made in torch's default type."""
+    """The whole layer, layer 0 of 5, in chunks of 3 tokens, then three tokens by its cache, which
+    is our state; the maps of a head lie side by side in theirs."""
     d, n = (each.sizes[letter] for letter in "dn")
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
+    with made_in_float64():
         theirs = of(
             SimpleNamespace(
                 hidden_size=d, num_attention_heads=n, head_dim=d // n, num_hidden_layers=5,
@@ -40,8 +47,6 @@ def minimax(of: Any, ours: Weights, each: Comparison) -> Any:
             ),
             0,
         )  # fmt: skip
-    finally:
-        torch.set_default_dtype(before)
     linear(
         theirs.qkv_proj,
         torch.cat([ours[f"W_{name}"].view(d, n, -1) for name in "QKV"], 2).flatten(1),
@@ -49,8 +54,17 @@ def minimax(of: Any, ours: Weights, each: Comparison) -> Any:
     linear(theirs.output_gate, ours["W_G"])
     linear(theirs.out_proj, ours["W_out"])
     fill((theirs.norm.weight, ours["gain"]))
-    call = in_double(vars(sys.modules[of.__module__]), lambda x: theirs(x, None, None)[0])
-    return call
+    module = sys.modules[of.__module__]
+
+    def read(x: Tensor) -> Tensor:
+        cache = module.MiniMaxCache()
+        found = then_three(x, lambda rows: theirs(x[:, rows], None, None, cache)[0])
+        assert cache.linear_cache[0].numel() == len(x) * cm.state(cm.mixer(each.mixer)).at(
+            **each.sizes, t=x.shape[1]
+        )
+        return found
+
+    return in_double(vars(module), read)
 
 
 def maps(x: Tensor, ours: Weights, n: int) -> list[Tensor]:

@@ -18,7 +18,15 @@ import torch
 from torch import Tensor
 
 import costmodel as cm
-from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
+from tests.references.comparison import (
+    Comparison,
+    compared,
+    fill,
+    heads,
+    joined,
+    linear,
+    then_three,
+)
 from tests.references.packages import Weights
 
 PINS = "references-2026"
@@ -43,19 +51,18 @@ def in_double(space: dict[str, Any], call: Callable[[Tensor], Any]) -> Callable[
     return called
 
 
-def then_three(theirs: Any, config: Any, each: Comparison) -> Callable[[Tensor], Tensor]:
+def with_cache(theirs: Any, config: Any, each: Comparison) -> Callable[[Tensor], Tensor]:
     """Their layer over all rows but three, then row by row with its cache."""
     cached = import_module("transformers").DynamicCache
 
     def read(x: Tensor) -> Any:
-        cache, before = cached(config=config), x.shape[1] - 3
-        found = [theirs(x[:, :before], cache_params=cache)]
-        found += [theirs(row, cache_params=cache) for row in x[:, before:].unsqueeze(2).unbind(1)]
+        cache = cached(config=config)
+        found = then_three(x, lambda rows: theirs(x[:, rows], cache_params=cache))
         (layer, _), k = cache.layers, each.sizes["k"]
         columns, S = (kept[0].numel() for kept in (layer.conv_states, layer.recurrent_states))
         derived = cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=x.shape[1])
         assert S + columns // k * (k - 1) == len(x) * derived
-        return torch.cat(found, 1)
+        return found
 
     own = vars(sys.modules[type(theirs).__module__])
     return in_double(vars(import_module("transformers.cache_utils")), in_double(own, read))
@@ -102,7 +109,7 @@ def qwen(of: Any, ours: Weights, each: Comparison) -> Any:
         (theirs.A_log, ours["A_log"]),
         (theirs.norm.weight, ours["gain"]),
     )
-    return then_three(theirs, config, each)
+    return with_cache(theirs, config, each)
 
 
 OLMO = "transformers.models.olmo_hybrid.modeling_olmo_hybrid.OlmoHybridGatedDeltaNet"
@@ -132,7 +139,7 @@ def olmo(of: Any, ours: Weights, each: Comparison) -> Any:
         (theirs.A_log, ours["A_log"]),
         (theirs.o_norm.weight, ours["gain"]),
     )
-    return then_three(theirs, config, each)
+    return with_cache(theirs, config, each)
 
 
 BAILING = "transformers.models.bailing_hybrid.modeling_bailing_hybrid.BailingHybridDeltaAttention"
@@ -163,7 +170,7 @@ def bailing(of: Any, ours: Weights, each: Comparison) -> Any:
         (gate.A_log, ours["A_log"]),
         (theirs.o_norm.weight, ours["gain"]),
     )
-    return then_three(theirs, config, each)
+    return with_cache(theirs, config, each)
 
 
 @compared("kda", "transformers", KIMI, l=7, d=6, n=2, k=4)
@@ -189,7 +196,7 @@ def kimi(of: Any, ours: Weights, each: Comparison) -> Any:
         (gate.A_log, ours["A_log"].view(1, 1, n, 1)),
         (theirs.o_norm.weight, ours["gain"]),
     )
-    return then_three(theirs, config, each)
+    return with_cache(theirs, config, each)
 
 
 def rows(x: Tensor, ours: Weights, n: int, g: int) -> tuple[Tensor, ...]:

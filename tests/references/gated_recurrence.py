@@ -1,13 +1,19 @@
-"""How does a test load our weights into the shipped layers of LFM2 and RecurrentGemma?"""
+"""How does a test load our weights into the shipped layers of LFM2 and RecurrentGemma?
+
+They read all rows but three at once, then three one by one with what they keep: our state, but k
+columns of LFM2's convolution where k-1 are read.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from tests.references.comparison import Comparison, compared, fill, linear
+import costmodel as cm
+from tests.references.comparison import Comparison, compared, fill, linear, then_three
 from tests.references.packages import Weights
 
 PINS = "references-2026"
@@ -23,12 +29,28 @@ GRIFFIN = (
 def short_gated_convolution(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their maps are one; their convolution has the token itself last."""
     d, k = (each.sizes[letter] for letter in "dk")
-    config = SimpleNamespace(hidden_size=d, conv_L_cache=k, conv_bias=False, layer_types=["conv"])
+    config = import_module("transformers").Lfm2Config(
+        hidden_size=d, conv_L_cache=k, conv_bias=False, num_attention_heads=1,
+        num_key_value_heads=1, num_hidden_layers=2, layer_types=["conv", "full_attention"],
+    )  # fmt: skip
     theirs = of(config, 0).double()
     linear(theirs.in_proj, torch.cat([ours[f"W_{name}"] for name in "BCX"], 1))
     linear(theirs.out_proj, ours["W_out"])
     fill((theirs.conv.weight, ours["w"].flip(0).t().unsqueeze(1)))
-    return theirs
+
+    def read(x: torch.Tensor) -> torch.Tensor:
+        cache = import_module("transformers").DynamicCache(config=config)
+        found = then_three(x, lambda rows: theirs(x[:, rows], past_key_values=cache))
+        columns = cache.layers[0].conv_states[0].numel()
+        assert columns // k * (k - 1) == len(x) * kept(each, x)
+        return found
+
+    return read
+
+
+def kept(each: Comparison, x: torch.Tensor) -> int:
+    """The numbers of our state after the rows of x."""
+    return cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=x.shape[1])
 
 
 @compared("rg-lru", "transformers", GRIFFIN, l=7, d=6, n=3, k=4)
@@ -60,8 +82,11 @@ def griffin(of: Any, ours: Weights, each: Comparison) -> Any:
     unit._rnn_scan = lambda **given: scan(**given, acc_dtype=torch.float64)
 
     def read(x: torch.Tensor) -> torch.Tensor:
-        rows = torch.arange(x.shape[1]).expand(x.shape[:2])
-        found: torch.Tensor = theirs(x, rows, None, use_cache=False)[0]
+        theirs.conv1d_state = None
+        places = torch.arange(x.shape[1]).expand(x.shape[:2])
+        found = then_three(x, lambda rows: theirs(x[:, rows], places[:, rows], None)[0])
+        held = theirs.conv1d_state.numel() + unit.recurrent_states.numel()
+        assert held == len(x) * kept(each, x)
         return found
 
     return read

@@ -10,8 +10,18 @@ from unittest.mock import patch
 
 import torch
 
-from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
+import costmodel as cm
+from tests.references.comparison import (
+    Comparison,
+    compared,
+    fill,
+    heads,
+    joined,
+    linear,
+    then_three,
+)
 from tests.references.packages import Weights
+from tests.references.self_attention import double
 
 PINS = "references-2026"
 
@@ -22,14 +32,16 @@ XLSTM = "transformers.models.xlstm.modeling_xlstm.xLSTMLayer"
 @compared("mlstm", "transformers", XLSTM, l=8, d=8, n=2, K=2)
 @compared("mlstm", "transformers", XLSTM, l=12, d=12, n=3, K=2)
 def xlstm(of: Any, ours: Weights, each: Comparison) -> Any:
-    """The whole layer in chunks of 4 rows; its norm would be taken in float32."""
+    """The whole layer, all rows but three in chunks of 4 and then three by its states, which are
+    ours; its norm would be taken in float32."""
     configured = import_module("transformers.models.xlstm.configuration_xlstm").xLSTMConfig
     config = configured(
         hidden_size=each.sizes["d"], num_heads=each.sizes["n"], num_blocks=1,
-        mode="train", chunk_size=4, return_last_states=True,
+        mode="inference", chunk_size=4, return_last_states=True,
         norm_reduction_force_float32=False,
     )  # fmt: skip
-    theirs = of(config).double()
+    with double():
+        theirs = of(config).double()
     for name, layer in (("Q", "q"), ("K", "k"), ("V", "v"), ("O", "ogate_preact")):
         linear(getattr(theirs, layer), ours[f"W_{name}"])
     linear(theirs.igate_preact, ours["W_I"], ours["b_I"])
@@ -38,10 +50,22 @@ def xlstm(of: Any, ours: Weights, each: Comparison) -> Any:
     fill((theirs.multihead_norm.weight, ours["gain"]))
 
     def read(x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = theirs(x)[0]
+        states: list[Any] = [None]
+
+        def some(rows: slice) -> torch.Tensor:
+            found, states[0] = theirs(x[:, rows], states[0])
+            return found  # type: ignore[no-any-return]
+
+        found = then_three(x, some)
+        derived = cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=x.shape[1])
+        assert sum(state.numel() for state in states[0]) == len(x) * derived
         return found
 
-    return read
+    def in_double(x: torch.Tensor) -> torch.Tensor:
+        with double(), patch.object(torch.Tensor, "float", torch.Tensor.double):
+            return read(x)
+
+    return in_double
 
 
 os.environ.setdefault("RWKV_V7_ON", "1")  # without it, their file has no RWKV-7
@@ -51,8 +75,9 @@ RWKV = "rwkv/model.py:RWKV_x070_TMix_seq"
 @compared("rwkv-7", "rwkv", RWKV, l=7, d=6, n=2, A=2, G=3)
 @compared("rwkv-7", "rwkv", RWKV, l=5, d=8, n=1, A=3, G=4)
 def time_mixing(of: Any, ours: Weights, each: Comparison) -> Any:
-    """The whole first layer, not compiled. Their decay and state are in float32, with exp(-1/2) to
-    six digits: here float64 and all digits."""
+    """The whole first layer, not compiled: all rows but three, then three by their matrix and the
+    row before, which are our state. Their decay and state are in float32, with exp(-1/2) to six
+    digits: here float64 and all digits."""
     with patch.object(torch.jit, "script", lambda function: function):
         of = each.theirs()
     n, width = each.sizes["n"], len(ours["W_out"])
@@ -66,10 +91,18 @@ def time_mixing(of: Any, ours: Weights, each: Comparison) -> Any:
     exp = torch.exp
 
     def of_one(x: torch.Tensor) -> torch.Tensor:
-        before, S = torch.zeros_like(x[0]), x.new_zeros(n, width // n, width // n)
-        found: torch.Tensor = of(
-            0, n, width // n, x, before, none, S, *given, ours["gain"], ours["bias"]
-        )[0]
+        held = [torch.zeros_like(x[0]), x.new_zeros(n, width // n, width // n)]
+        norm = ours["gain"], ours["bias"]
+
+        def some(rows: slice) -> torch.Tensor:
+            found, *held[:], _ = of(
+                0, n, width // n, x[rows], held[0], none, held[1], *given, *norm
+            )
+            return found[None]  # type: ignore[no-any-return]
+
+        found = then_three(x[None], some)[0]
+        derived = cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=len(x))
+        assert sum(state.numel() for state in held) == derived
         return found
 
     def read(x: torch.Tensor) -> torch.Tensor:

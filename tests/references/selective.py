@@ -1,7 +1,8 @@
 """How does a test load our weights into the layers of transformers for Mamba and Mamba-2?
 
-Their layer reads all rows but the last three, then one row after the other from its cache. Where it
-casts to float32, the number keeps its type.
+Their layer reads all rows but the last three, then one row after the other from its cache, which
+holds our state, but k columns of a convolution where k-1 are read. Where it casts to float32, the
+number keeps its type.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from unittest.mock import patch
 
 import torch
 
-from tests.references.comparison import Comparison, compared, fill, linear
+import costmodel as cm
+from tests.references.comparison import Comparison, compared, fill, linear, then_three
 
 PINS = "references-2026"
 
@@ -33,16 +35,19 @@ def in_float64() -> Iterator[None]:
         yield
 
 
-def then_three(layer: Any, config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+def with_cache(layer: Any, config: Any, each: Comparison) -> Callable[[torch.Tensor], torch.Tensor]:
     """Their layer over all rows but the last three, then row by row with its cache."""
-    cached = import_module("transformers").DynamicCache
+    cached, k = import_module("transformers").DynamicCache, each.sizes["k"]
 
     def theirs(x: torch.Tensor) -> torch.Tensor:
-        cache, before = cached(config=config), x.shape[1] - 3
+        cache = cached(config=config)
         with in_float64():
-            rows = [layer(x[:, :before], cache_params=cache)]
-            rows += [layer(row, cache_params=cache) for row in x[:, before:].unsqueeze(2).unbind(1)]
-        return torch.cat(rows, dim=1)
+            found = then_three(x, lambda rows: layer(x[:, rows], cache_params=cache))
+        own = cache.layers[0]
+        columns, S = (kept[0].numel() for kept in (own.conv_states, own.recurrent_states))
+        derived = cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=x.shape[1])
+        assert S + columns // k * (k - 1) == len(x) * derived
+        return found
 
     return theirs
 
@@ -69,7 +74,7 @@ def mamba(of: Any, ours: Weights, each: Comparison) -> Any:
     linear(theirs.dt_proj, ours["W_dt"], ours["b_dt"])
     linear(theirs.out_proj, ours["W_out"])
     fill((theirs.A_log, ours["log_A"]), (theirs.D, ours["D"]))
-    return then_three(theirs, config)
+    return with_cache(theirs, config, each)
 
 
 @compared("mamba-2", "transformers", MAMBA_2, l=7, d=6, n=4, k=3, C=2, P=3, N=5, G=2)
@@ -91,7 +96,7 @@ def mamba_2(of: Any, ours: Weights, each: Comparison) -> Any:
         (theirs.dt_bias, ours["b_dt"]),
         (theirs.norm.weight, ours["gain"]),
     )
-    return then_three(theirs, config)
+    return with_cache(theirs, config, each)
 
 
 MAMBA_3 = "tests/ops/triton/test_mamba3_siso.py:mamba3_siso_step_ref"
