@@ -73,9 +73,10 @@ class Cheaper:
     cases: tuple[condition.Case, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Crossover:
-    """Mixers compared by one figure, over one size.
+    """Mixers compared by one figure, over one size: `ranges` says which has the least where, and
+    `conditions` the same with letters for the sizes that were not given.
 
     Args:
         over: the letter of the size; the others are given, or have their defaults.
@@ -90,7 +91,9 @@ class Crossover:
 
     def __post_init__(self) -> None:
         if len(self.forms) < 2:
-            raise TableError("one candidate alone crosses nothing: name another, or --form all")
+            raise TableError(
+                "one candidate alone crosses nothing: name another, or all forms of it"
+            )
         for k, name in enumerate(self.names):
             if name in self.names[:k]:
                 raise TableError(f"{name} is given twice, and does not differ from itself")
@@ -98,8 +101,8 @@ class Crossover:
             raise SizeError(f"expected the letter of one size to solve for, got '{self.over}'")
         if self.over in self.given:
             raise SizeError(
-                f"size {self.over} is the one that is solved for: leave out --{self.over}, or "
-                "solve for another with --over"
+                f"size {self.over} is the one that is solved for: leave out its value, or solve "
+                "for another size"
             )
         if self.over == "h":
             raise SizeError("size h is d/n: solve for d or n")
@@ -107,13 +110,17 @@ class Crossover:
             if not any(letter in self._letters(form) for form in self.forms):
                 raise SizeError(self._foreign(letter))
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.names)
+        return f"Crossover of {names} by {self.figure.name} over {self.over}"
+
     def _foreign(self, letter: str) -> str:
         """The message for a letter that is no size of the candidates."""
         where = ""
         if any(letter in form.mixer.given for form in self.forms):
             where = ": the braces of their names say it"
         elif letter == "t":
-            where = f" in {self.phase}: t is for --phase inference"
+            where = f" in {self.phase}: t is for inference"
         return f"size {letter} is a size of none of these mixers{where}"
 
     @property
@@ -220,7 +227,7 @@ class Crossover:
             Unanswered: the candidates never differ, or a candidate lacks the figure.
             Unsupported: the order changes with the remainder of the size by a large number.
         """
-        found = [one for one in self._stretches() if one.least]
+        found = [one for one in self._all if one.least]
         if not found:
             raise Unanswered(f"no {self.over} lies within the weights of {', '.join(self.names)}")
         if all(len(one.least) == len(self.names) for one in found):
@@ -276,7 +283,7 @@ class Crossover:
         letters = {x for form in self.forms for x in self._letters(form)} - known
         return (
             f"no condition on {self.over} is derived, because {reason}: give numbers for "
-            f"{', '.join(in_order(letters))} in place of --symbolic"
+            f"{', '.join(in_order(letters))}, and ranges of {self.over} are derived"
         )
 
     def goes_on(self, stretch: Stretch) -> bool:
@@ -286,19 +293,23 @@ class Crossover:
         return stretch.last + stretch.step * self.domain.step > LARGEST
 
     @cached_property
-    def beyond(self) -> tuple[int, str] | None:
-        """The first size at a position beyond the weights of a candidate, and the reason."""
-        first = next((one.first for one in self._stretches() if not one.least), None)
-        if first is None:
-            return None
-        for one in self.candidates:
-            if reason := one.about.beyond(one.line.sizes(first)):
-                return first, f"{one.name}: {reason}"
-        return None
+    def beyond(self) -> tuple[tuple[Stretch, str], ...]:
+        """The sizes at which a position is beyond the weights of a candidate, and the reason."""
+        found = []
+        for stretch in self._all:
+            for one in self.candidates if not stretch.least else ():
+                if reason := one.about.beyond(one.line.sizes(stretch.first)):
+                    found.append((stretch, f"{one.name}: {reason}"))
+                    break
+        return tuple(found)
 
-    def _stretches(self) -> Iterator[Stretch]:
+    @cached_property
+    def _all(self) -> tuple[Stretch, ...]:
         """The stretches of all sizes that fit; without candidates where a position is beyond the
         weights."""
+        return tuple(self._stretches())
+
+    def _stretches(self) -> Iterator[Stretch]:
         line = Along(self.over, (self.over,), {}, self.domain)
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
         found = line.solved([*self.quantities, *beyond], self.least)
@@ -381,7 +392,7 @@ def steps(found: Crossover) -> tuple[int, ...]:
     """
     powers = tuple(2**k for k in range(13) if 2**k in found.domain)
     if not powers:
-        raise SizeError(f"no power of two fits as {found.over}: give values, as --{found.over} 3,6")
+        raise SizeError(f"no power of two fits as {found.over}: give its values")
     return powers
 
 
@@ -391,12 +402,14 @@ def figure_named(word: str) -> Figure:
     Raises:
         TableError: an unknown word, or a figure that is no number.
     """
-    name = meant(word)
+    name = meant(word) if isinstance(word, str) else None
     if name is None:
-        near = difflib.get_close_matches(word, FIGURES, 1)
+        near = difflib.get_close_matches(str(word), FIGURES, 1)
         hint = f"; did you mean '{near[0]}'? The" if near else ": the"
         numbers = ", ".join(n for n, one in FIGURES.items() if one.kind not in NO_NUMBERS)
         raise TableError(f"unknown figure '{word}'{hint} figures are {numbers}")
+    if name == "optimiser":
+        raise TableError("an optimiser holds a multiple of the parameters: compare parameters")
     if FIGURES[name].kind in NO_NUMBERS:
         raise TableError(
             f"{name} ({FIGURES[name].meaning}) is no number, so that none is the least"
@@ -435,7 +448,7 @@ def _forms(
     own = None
     if isinstance(typed, str):
         name, _, tail = typed.rpartition(":")
-        if name and not name.endswith(".py"):
+        if name and tail and not name.endswith(".py"):
             typed, own = name, tail
     mixer = load_mixer(typed)
     named = own or form or mixer.default_form

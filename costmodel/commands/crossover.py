@@ -22,6 +22,7 @@ from costmodel.commands.options import (
     UsageError,
     WeightDtype,
     chosen,
+    element_types,
     formatted,
     labelled,
     show,
@@ -83,14 +84,16 @@ def crossover(
     from costmodel.backwards.crossover import crossover as asked, figure_named, steps
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.program.conventions import convention as read_convention
-    from costmodel.program.phases import phase_name
+    from costmodel.program.phases import PHASES, phase_name
     from costmodel.report.backwards import crossover as document
     from costmodel.report.mixer_document import checked_label, symbol_names
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     given = {**given_sizes(sizes)}
-    wanted = phase_name(phase or figure_named(by).phases[0])
+    element_types(dtype or "fp32", state_dtype, weight_dtype, cache_dtype)
+    known = phase and chosen(phase, "--phase", list(PHASES))
+    wanted = phase_name(known or figure_named(by).phases[0])
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     along, comma, across = (over or "").partition(",")
     if comma and not (is_letter(along) and is_letter(across) and along != across):

@@ -229,8 +229,8 @@ def _notes(one: Crossover) -> Iterator[Line]:
         yield (*lead, ", ".join(map(number, one.domain)))
     elif one.domain.step > 1:
         yield (*lead, f"the multiples of {one.domain.step:,}")
-    if one.beyond:
-        yield (letter(one.over), f" = {one.beyond[0]:,} and larger: no answer, {one.beyond[1]}")
+    for stretch, reason in one.beyond[:LISTED]:
+        yield (letter(one.over), f" = {_range(one, stretch)}: no answer, {reason}")
 
 
 def _notes_on_bytes(one: Crossover) -> Iterator[Line]:
