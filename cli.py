@@ -338,7 +338,8 @@ def explain(
 
 
 def compared(mixer: Mixer, against: str) -> tuple[Mixer, str]:
-    """The mixer and the form that `against` names: a form of a mixer, or another mixer."""
+    """The mixer and the form that `against` names: a form of `mixer`, or another mixer in its
+    default form. UnknownMixer if the name is neither; the message lists the forms."""
     from costmodel.errors import UnknownMixer
 
     if against in mixer.forms:
@@ -852,6 +853,7 @@ def known_errors() -> tuple[type[Exception], ...]:
 
 
 def _sentence(error: Exception) -> str:
+    """The message of a known error; for an OSError the file and what the system says."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"

@@ -1,5 +1,5 @@
-"""One size open, all others given: at which of its values does a form exist, and in which ranges of
-them does an answer keep its sign?"""
+"""One size is open, all others are given: at which values of the open size does a form exist, and
+in which ranges of these values does an answer keep its sign?"""
 
 from __future__ import annotations
 
@@ -54,14 +54,18 @@ class Along:
     def solved(
         self, quantities: Sequence[Quantity], of: Callable[[int], L]
     ) -> list[tuple[Range, L]]:
-        """The ranges of values in which a property `of` the order of the quantities is constant,
-        and the property there.
+        """Pairs (range of values, property): the ranges in which a property is constant.
+
+        Args:
+            quantities: the property changes only where the order of two quantities changes.
+            of: value of the size -> the property, such as which quantity is the least.
 
         Raises:
             Unsupported: the ranges are not derived.
         """
         if not isinstance(self.values, range):
             return [(Range(value, value), of(value)) for value in self.values]
+        # `ranges` solves for the place k = 1, 2, ... in `values`, whose value is start + (k-1)*step
         start, step, letter = self.values.start, self.values.step, self.letter
         open_ = Poly.atom(letter) * step + (start - step)
         at = {x: Poly.of(value) for x, value in self.given.items()} | dict.fromkeys(
@@ -76,9 +80,10 @@ class Along:
         return [(Range(value(a), value(b), step * by), label) for (a, b, by), label in found]
 
     def kinks(self, term: Exact) -> list[tuple[int, bool]]:
-        """The values of a range after which another formula holds, because a condition such as
-        t <= w begins or ceases to hold there; with whether the further formula is constant. None
-        where a condition changes with the remainder of the size.
+        """The values after which an answer has another formula, because a condition such as t <= w
+        begins or ceases to hold: pairs (value, whether the formula behind it is constant).
+
+        [] if the values are no range, or a condition depends on the remainder of the size.
 
         Raises:
             Unsupported: the ranges in which a condition holds are not derived.
@@ -105,6 +110,7 @@ class Along:
         return found
 
     def _holds(self, guard: Poly, value: int) -> bool:
+        """Whether a condition, a polynomial >= 0, holds at a value."""
         return guard.rational(self.sizes(value)) >= 0
 
     def _formula(self, term: Exact, value: int) -> Poly:
@@ -116,7 +122,7 @@ class Along:
 
     def constant(self, term: Exact) -> bool:
         """Whether an answer is proven to be the same at every size from the last value of a range
-        on, also beyond 2**40."""
+        on, also beyond 2**40; False if the values are no range."""
         if not isinstance(self.values, range):
             return False
         beyond = frozenset({Poly.atom(self.letter) - self.values[-1]})

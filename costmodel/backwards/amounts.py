@@ -60,7 +60,8 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
 
 
 def _no_unit(lead: str, unit: str, units: Mapping[str, int], said: str) -> str:
-    """The sentence for an amount without a unit, with an unknown one, or one of the other kind."""
+    """The sentence for an amount without a unit, with bytes in place of a number, or with a unit
+    that is unknown."""
     if not unit:
         return f"{lead}; '{shortened(said)}' has no unit"
     if unit in BYTES:

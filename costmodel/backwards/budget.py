@@ -1,4 +1,4 @@
-"""How large may one size be, so that it and every smaller one stay within limits?"""
+"""How large may one size be, so that this size and every smaller one stay within limits?"""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _memory(case: Case) -> Exact:
 
 
 def _limited() -> Iterator[Figure]:
-    """The quantities that can have a limit, as figures."""
+    """The quantities that can have a limit, as figures. A figure in entries is limited in bytes
+    under its own name: by its figure `..._bytes` if there is one, else as activations."""
     for name, figure in NUMBERS.items():
         if figure.unit == "elements" and f"{name}_bytes" in NUMBERS:
             yield replace(NUMBERS[f"{name}_bytes"], name=name)
@@ -123,7 +124,8 @@ def limits(asked: Mapping[str, object]) -> tuple[Limit, ...]:
 
 @dataclass(frozen=True)
 class Kink:
-    """A size `at` which the growth of a quantity, `of`, changes; `constant`: it grows no more."""
+    """A size `at` which the growth of the quantity `of` changes; `constant`: the quantity does not
+    grow beyond this size."""
 
     of: str
     at: int
@@ -160,7 +162,7 @@ class Budget:
 
 
 def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
-    """The largest value of a size of a case at which it and every smaller one are within limits.
+    """The largest value of a size such that this value and every smaller one are within limits.
 
     Args:
         case: symbolic, with the given sizes; the others have their defaults.
@@ -212,7 +214,8 @@ def _after(part: Range, value: int) -> Range:
 
 
 def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
-    """The kinks of a quantity."""
+    """The kinks of a quantity: those of each term, at the sizes at which the term is the maximum of
+    the terms."""
     found: dict[Kink, None] = {}
     for term in quantity.terms:
         for last, constant in line.kinks(term):
@@ -223,7 +226,8 @@ def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
 
 
 def _end(case: Case, line: Along, after: Mapping[str, int]) -> str:
-    """Why there is no value from the sizes `after` on, where no limit stops the size."""
+    """The reason why the open size ends if no limit stops it: the weights end at the sizes `after`;
+    or, if `after` is empty, all values are within the limits."""
     if after:
         return case.about.beyond(after) or ""
     if not isinstance(line.values, range):

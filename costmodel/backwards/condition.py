@@ -52,7 +52,8 @@ class Bound:
         return not self.root.terms and len(self.below.terms) == 1
 
     def value(self, style: Style, poly: Poly) -> str:
-        """A polynomial, for readers with its fractions rounded behind it where they are large."""
+        """A polynomial in a style. For readers (LaTeX and terminals) a polynomial with fractions
+        whose coefficients all are at least `LARGE` is followed by its rounded form."""
         exact = style.poly(poly)
         rounded = {m: round(Fraction(number)) for m, number in poly.terms.items()}
         large = all(abs(number) >= LARGE for number in rounded.values())
@@ -63,6 +64,7 @@ class Bound:
         return rf"{exact} \approx {about}" if isinstance(style, Latex) else f"{exact} (≈ {about})"
 
     def _ratio(self, style: Style) -> str:
+        """The value as a quotient: `(d + sqrt(d**2 + 24))/2`."""
         latex = isinstance(style, Latex)
         above, below = style.poly(self.above), style.poly(self.below)
         if self.root.terms:
@@ -124,8 +126,9 @@ FEW = 64
 
 
 def _alike(poly: Poly, general: Poly, letter: str, where: Constraints) -> bool:
-    """Whether a polynomial is proven to be positive exactly where another one is, at the sizes of
-    `where`, which are few values of one size."""
+    """Whether a polynomial is proven to be positive exactly where `general` is positive, at each
+    value of the size that satisfies `where`. False if `where` names other sizes or holds at more
+    than `FEW` values."""
     if any(guard.letters != {letter} for guard in where):
         return False
     sizes = [x for x in range(1, FEW + 2) if all(g.rational({letter: x}) >= 0 for g in where)]
@@ -142,7 +145,7 @@ def _alike(poly: Poly, general: Poly, letter: str, where: Constraints) -> bool:
 
 
 def _ends_later(guard: Poly, letter: str) -> bool:
-    """Whether a guard that fails at a size may hold at a larger one than `FEW`."""
+    """Whether a guard, a polynomial >= 0 in the size, holds again at a size beyond `FEW` + 1."""
     changes = sign_changes(coefficients(guard, letter), FEW + 1, LARGEST)
     return any(guard.rational({letter: x}) >= 0 for x in changes)
 
@@ -184,7 +187,11 @@ def where_positive(poly: Poly, letter: str, where: Constraints = frozenset()) ->
 
 
 def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
-    """The coefficients of the square, the first power and the rest."""
+    """The coefficients of the square and of the first power of the size, and the rest.
+
+    Raises:
+        Unsupported: a function of the size, or another power.
+    """
     terms: tuple[Poly, ...] = (Poly(), Poly(), Poly())
     found = [*terms]
     for monomial, number in poly.terms.items():
@@ -199,7 +206,8 @@ def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
 
 
 def _signs(poly: Poly, where: Constraints) -> Iterator[tuple[int, Constraints]]:
-    """The signs that a polynomial may have, each with the constraints under which it has it."""
+    """The signs 1, -1 and 0 that a polynomial may have where `where` holds, each with the
+    constraints under which the polynomial has this sign. A proven sign is the only one."""
     if not poly.terms:
         yield 0, where
         return
@@ -220,7 +228,14 @@ def _signs(poly: Poly, where: Constraints) -> Iterator[tuple[int, Constraints]]:
 def _quadratic(
     letter: str, a: Poly, b: Poly, c: Poly, sign: int, where: Constraints
 ) -> Iterator[Case]:
-    """The cases of sign*(a*x**2 + b*x + c) > 0 with a positive a."""
+    """The cases of sign*(a*x**2 + b*x + c) > 0 with a positive a, for x >= 1.
+
+    With sign 1: beyond the larger root, below the smaller one, or everywhere without real roots.
+    With sign -1: between both roots. If c <= 0, the smaller root is not positive and left out.
+
+    Raises:
+        Unsupported: the discriminant has more than `LEGIBLE` terms.
+    """
     root, twice = b * b - 4 * a * c, 2 * a
     if len(root.terms) > LEGIBLE:
         raise Unsupported(f"the condition has a square root of {len(root.terms)} terms")

@@ -44,9 +44,10 @@ from costmodel.symbolic.sizes import LARGEST, in_order, is_letter
 
 @dataclass(frozen=True)
 class Stretch:
-    """The sizes from first to last, of those that fit the candidates; of them every `step`-th one.
+    """A range of sizes: every `step`-th of the sizes that fit the candidates, from first to last.
 
-    `least` are the candidates with the least of the figure there, several where they are equal.
+    `least`: the candidates with the least of the figure there, several if they are equal; none if a
+    candidate has no value there.
     """
 
     first: int
@@ -57,7 +58,7 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One form of a mixer, and its sizes along the one that is solved for."""
+    """One form of a mixer, and the values that the solved size may have, with the other sizes."""
 
     about: Answers
     name: str
@@ -90,6 +91,12 @@ class Crossover:
     dtypes: Dtypes | None = None
 
     def __post_init__(self) -> None:
+        """Check the candidates and the letters.
+
+        Raises:
+            TableError: fewer than two candidates, or one named twice.
+            SizeError: a letter that is no size of the candidates, or the solved size given.
+        """
         if len(self.forms) < 2:
             raise TableError(
                 "one candidate alone crosses nothing: name another, or all forms of it"
@@ -134,14 +141,16 @@ class Crossover:
         return tuple(_name(form) for form in self.forms)
 
     def _letters(self, form: Answers) -> tuple[str, ...]:
+        """The sizes of a form in its phase, without those in the mixer's braces."""
         mixer = form.mixer
         letters = letters_of(mixer, form.phase, form.form)
         return tuple(letter for letter in letters if letter not in mixer.given)
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates at the sizes given, and at the defaults of the others; of l and t, the one
-        that is not given equals the one that is solved for.
+        """The candidates at the sizes given, and at the defaults of the others. If l is solved for
+        and t is not given, t equals l; likewise l for t. A candidate without the solved size has
+        the same value at every size.
 
         Raises:
             SizeError: a size without a default.
@@ -259,7 +268,8 @@ class Crossover:
         return tuple(found)
 
     def _formula(self, form: Answers) -> tuple[Exact, Exact]:
-        """The figure of a candidate in letters, as a quotient."""
+        """The figure of a candidate as a quotient (above, below) in the sizes that are not given;
+        below is 1 for a figure that is no ratio. SizeError for a maximum of several formulas."""
         quantity = quantity_of(form, self.figure, self.dtypes, _name(form))
         if len(quantity.terms) > 1:
             raise SizeError(self._asking(f"{self.figure.name} is the largest of several formulas"))
@@ -272,6 +282,7 @@ class Crossover:
         return quantity.terms[0].substitute(known), below.substitute(known)
 
     def _cases(self, difference: Exact) -> tuple[condition.Case, ...]:
+        """The cases in which a difference is positive; SizeError if they are not derived."""
         try:
             return condition.positive_in(difference, self.over)
         except Unsupported as reason:
@@ -287,14 +298,15 @@ class Crossover:
         )
 
     def goes_on(self, stretch: Stretch) -> bool:
-        """Whether a stretch reaches the largest size that fits, of infinitely many that would."""
+        """Whether a stretch ends only because its next size would be greater than 2**40."""
         if not isinstance(self.domain, range):
             return False
         return stretch.last + stretch.step * self.domain.step > LARGEST
 
     @cached_property
     def beyond(self) -> tuple[tuple[Stretch, str], ...]:
-        """The sizes at which a position is beyond the weights of a candidate, and the reason."""
+        """The ranges of sizes at which a position is beyond the weights of a candidate, each with
+        the reason; () if the weights cover all positions."""
         found = []
         for stretch in self._all:
             for one in self.candidates if not stretch.least else ():
@@ -444,7 +456,8 @@ def quantity_of(about: Answers, figure: Figure, dtypes: Dtypes | None, name: str
 def _forms(
     typed: str | Mixer, form: str | None, phase: str, convention: Convention
 ) -> Iterator[Answers]:
-    """The forms that a name stands for."""
+    """The forms that a name or a mixer stands for: `NAME:FORM`, else the form of the option, `all`
+    of them, or the default. EquationError for a form that the mixer lacks."""
     own = None
     if isinstance(typed, str):
         name, _, tail = typed.rpartition(":")
@@ -461,7 +474,7 @@ def _forms(
 
 
 def _times(one: Exact, two: Exact) -> Exact:
-    """The product of two quantities."""
+    """The product of two piecewise sums: a piece for each pair of pieces."""
     products = ((p * q, g | h) for g, p in one.pieces for h, q in two.pieces)
     return sum((Exact(((guards, product),)) for product, guards in products), Exact())
 

@@ -35,7 +35,7 @@ def usual_size(phase: str) -> str:
 
 
 def terms_of(figure: Figure, case: Case) -> tuple[Exact, ...]:
-    """The terms whose maximum a figure with a number is; a figure without a maximum has one term.
+    """The terms of which a figure is the maximum; a figure that is no maximum is its only term.
 
     Raises:
         Unanswered, Unsupported: the figure has no formula in the case.

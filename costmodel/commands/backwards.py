@@ -180,5 +180,5 @@ def match(
 
 
 def _phase(text: str | None) -> str | None:
-    """The name of one phase, or of an alias."""
+    """A phase as typed, which may be an alias; None if none is typed. UsageError if unknown."""
     return None if text is None else chosen(text, "--phase", list(PHASES))

@@ -40,7 +40,8 @@ SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
 
 
 def sized(command: Command, *, networks: bool = False) -> Command:
-    """Decorate a command: one option per size letter, passed to it as one mapping `sizes`.
+    """Decorate a command: the parser sees one option per size letter, the command gets one mapping
+    `sizes` from the letter to the text as typed, None if the option is not given.
 
     The help lists the letters that mixers share; a command about mixers also takes any letter that
     a mixer brings. With `networks`, the letters of whole networks come in their place.
@@ -201,7 +202,8 @@ def chosen(text: str, option: str, choices: Sequence[str]) -> str:
 
 
 def finite(value: float | None) -> float | None:
-    """The value of an option, if it is finite: a callback of the parser, which says the rest."""
+    """The value of an option if it is finite: a callback of the parser, which adds the name of the
+    option to the message of BadParameter."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"expected a finite number, got {value}")
     return value
@@ -216,7 +218,7 @@ def typeset(format_: str, **options: str) -> None:
 
 
 def phases(text: str) -> tuple[str, ...]:
-    """The phases for the name or alias of a phase, "both" or "all"."""
+    """The phases for the name or alias of a phase, "both" or "all"; UsageError for another word."""
     from costmodel.program.phases import PHASES as NAMES
     from costmodel.questions.question import EVERY, FORWARD
 
@@ -367,8 +369,14 @@ def bar() -> Iterator[Callable[[int, int, str], None]]:
 def with_bar(
     begin: Callable[[Callable[[int, int, str], None]], Iterator[Found]],
 ) -> Iterator[Found]:
-    """What a function yields that is given the function of `bar`; the bar is taken away while
-    something yielded is printed. Ctrl-C raises KeyboardInterrupt."""
+    """The results of an iterator, with a progress bar while each result is computed.
+
+    Args:
+        begin: a function that gets the function of `bar` and returns the iterator.
+
+    The bar is removed before a result is yielded, so that the caller can print it. Ctrl-C raises
+    KeyboardInterrupt.
+    """
     tell: list[Callable[[int, int, str], None]] = []
     found = begin(lambda done, of, what: tell[0](done, of, what))
     with interruptible():

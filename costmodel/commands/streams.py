@@ -49,6 +49,7 @@ def harmless(text: str, *, colour: bool = False) -> str:
 
 
 def _escaped(text: str) -> str:
+    """Text with escapes as in a JSON string, without quotation marks."""
     return json.dumps(text)[1:-1]
 
 
@@ -162,6 +163,7 @@ def written_whole(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named(output: Path) -> Iterator[None]:
+    """A block that writes to `output`, whose OSError becomes Failed with the file's name."""
     try:
         yield
     except OSError as error:

@@ -278,7 +278,8 @@ def _given(sizes: Mapping[str, Any]) -> Given:
 
 
 def _plain(value: Value) -> Any:
-    """A value for Python: an int, a Fraction, a text, a sympy expression or None."""
+    """A value for Python: an int, a Fraction, a text, a sympy expression, or None for a missing
+    value."""
     if isinstance(value, CriticalPath):
         return value.text
     if isinstance(value, Searched):

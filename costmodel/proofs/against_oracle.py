@@ -1,7 +1,9 @@
 """Does every derived answer about one form of a mixer equal the tally of an instrumented execution?
 
 Operations, depths, path length, traffic, peak and values are compared for a whole sequence;
-operations, depths, traffic and state for each token of one-token inference.
+operations, depths, traffic and state for each token of one-token inference. In this file an answer
+is *derived* by the rules of a question, or *executed*: read from a run of the oracle, which
+executes the equations number by number.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class OracleComparison:
         return self._about[phase]
 
     def check(self, question: str, derive: Callable[[], object], executed: object) -> None:
-        """Compare a derived with an executed answer; extends `compared`, `refused` or `apart`."""
+        """Compare an answer that `derive` returns with an executed answer. Extends `compared`, and
+        `apart` if both differ; only `apart` if `derive` crashes; only `refused` without answer."""
         try:
             derived = derive()
         except (Unsupported, Unanswered) as reason:
@@ -85,7 +88,8 @@ class OracleComparison:
             self.apart.append(f"{question}: derived {derived}, executed {executed}")
 
     def at(self, sizes: Sizes) -> OracleComparison:
-        """Compare every question at these sizes."""
+        """Compare every question at these sizes. Under `dense`, which changes counts of whole
+        sequences alone, neither values nor answers about one token are compared."""
         run = self._run(sizes, sizes["l"])
         self._forward(sizes, run)
         if "dense" not in self.rewrites:
@@ -94,6 +98,7 @@ class OracleComparison:
         return self
 
     def _forward(self, sizes: Sizes, run: Execution) -> None:
+        """Compare every figure of a forward pass over the whole sequence."""
         about = self.about("training")
         for tally, quantity in tallies():
             if quantity.sequence is not None:
@@ -101,6 +106,7 @@ class OracleComparison:
                 self.check(tally.name, derive, quantity.sequence(run))
 
     def _values(self, sizes: Sizes, run: Execution) -> None:
+        """Compare the output by `evaluate` with the executed output, within `TOLERANCE`."""
         expected = run.output
         scale = max(1.0, float(abs(expected).max()))
 
@@ -114,8 +120,13 @@ class OracleComparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes, run: Execution) -> None:
-        """Compare every question about one token, for t = 1..l; extend `refused` for a token whose
-        work depends on the end of the sequence."""
+        """Compare every question about one token, for t = 1..l.
+
+        An answer is about a sequence that goes on after the token, and equals the execution of a
+        longer sequence. If the counts depend on l, operations are compared with the execution of
+        length l instead. `refused` gets a token at which the weights end or that owns rows beyond
+        l, and figures about the past where both executions differ.
+        """
         longer, about = self.longer(sizes), self.about("inference")
         if not (causal(self.mixer.forms[self.form], sizes) and longer.causal):
             self._not_causal(about, {**sizes, "t": 1})
@@ -144,6 +155,7 @@ class OracleComparison:
                 self.check(f"{tally.name} at {t=}", derive, quantity.token(executed, t))
 
     def _run(self, sizes: Sizes, length: int) -> Execution:
+        """An execution with `length` tokens, or the next length that fits the mixer."""
         length = whole_length(self.mixer, sizes, length)
         form = self.mixer.forms[self.form]
         return execute(
@@ -151,8 +163,11 @@ class OracleComparison:
         )
 
     def longer(self, sizes: Sizes) -> Execution:
-        """An execution of a longer sequence, in which no row up to l is near the end: longer by
-        twice the largest window, the largest constant in a bound, and the rows an array lacks."""
+        """An execution of a longer sequence, in which no row up to l is near the end.
+
+        The sequence is longer by twice the largest window, 2, and the largest constant in a bound.
+        If an array's latest token is then before the end, as with chunks, by these tokens too.
+        """
         indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
         bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]
         windows = {name for b in bounds for name in b.letters - variables_of([b]) - {"l"}}
@@ -189,7 +204,11 @@ class OracleComparison:
 
 
 def tallies() -> Iterator[tuple[Tally, Quantity]]:
-    """Each `Tally` of every question, with the quantity of the oracle that it must equal."""
+    """Each `Tally` of every question, with the quantity of the oracle that it must equal.
+
+    Raises:
+        OracleError: the oracle has no quantity of this name.
+    """
     for question in QUESTIONS:
         for tally in question.tallies:
             name = tally.quantity or tally.name
@@ -222,7 +241,7 @@ def general(question: str) -> str:
 
 
 def causal(form: Form, sizes: Sizes) -> bool:
-    """Whether the form's execution is causal. Windows are at least 2 and the length at least 3,
+    """Whether the form's execution is causal. Windows (w, k) are raised to 2 and the length to 3,
     since smaller sizes would hide reads of later tokens."""
     windows = {letter: max(sizes[letter], 2) for letter in ("w", "k") if letter in sizes}
     length = whole_length(form.mixer, {**sizes, **windows}, max(sizes["l"], 3))
@@ -237,7 +256,8 @@ def differences(
     rewrites: Sequence[str] = (),
     accounting: str = "strict",
 ) -> list[str]:
-    """A line for each question whose derived and executed answers differ, or without an answer."""
+    """A line for each question whose derived and executed answers differ, then a line for each
+    question without a derived answer; [] if all are equal."""
     made = OracleComparison(mixer, form, tuple(rewrites), accounting).at(sizes)
     return made.apart + made.refused
 

@@ -70,6 +70,7 @@ def first_apart(
 def _shrunk(
     mixer: Mixer, sizes: dict[str, int], said: str, apart: Callable[[Sizes], str]
 ) -> tuple[dict[str, int], str]:
+    """Lower one size after the other while `apart` returns a text; the last sizes and text."""
     for letter, value in sizes.items():
         for lower_value in range(1, value):
             smaller = {**sizes, letter: lower_value}
@@ -79,7 +80,8 @@ def _shrunk(
 
 
 def _well_formed(mixer: Mixer) -> Proof:
-    """Proves that the equations of every form are in order and execute at all sizes tried."""
+    """Proves that the equations of every form are in order and execute at all sizes tried; not
+    checked if an analysis refuses the equations (Unsupported)."""
     name = "well formed"
 
     def stopped(sizes: Sizes) -> str:
@@ -128,7 +130,8 @@ def _unread(mixer: Mixer) -> Iterator[str]:
 
 
 def _causality(mixer: Mixer) -> Iterator[Proof]:
-    """Proves for each form: derived as causal if and only if its execution is, at sizes tried."""
+    """Proves for each form: derived as causal if and only if its execution is, at sizes tried. Not
+    checked for a form whose causality is not derived."""
     for name, form in mixer.forms.items():
         reason = inference_reason(lower(form))
         apart = first_apart(mixer, partial(_not_causal, form))
@@ -147,6 +150,7 @@ def _not_causal(form: Form, sizes: Sizes) -> str:
 
 
 def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
+    """The derived and the executed causality in words, for a proof that fails."""
     executed = f"not causal at {words(apart[0])}" if apart else "causal at all sizes tried"
     return f"derived: {said}; executed: {executed}"
 
@@ -163,7 +167,8 @@ def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
 def _differing(
     made: OracleComparison, where: Callable[[Mixer, str, Sizes], str] | None, sizes: Sizes
 ) -> str:
-    """The first answer that differs at some sizes, after the phrase by `where`; "" if none."""
+    """The first answer that differs at some sizes, in words; "" if none differs. `where` adds a
+    phrase in front, such as the first equation that differs."""
     made.apart.clear()
     made.at(sizes)
     if not made.apart:
@@ -172,9 +177,13 @@ def _differing(
 
 
 def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Iterator[Proof]:
-    """Yield a proof, and an open proof that lists the questions without a derived answer, reason
-    by reason, if there are any; without `shown`, one open proof takes the place of both unless the
-    proof fails. Questions about one token are left out of a form that is derived not to be causal.
+    """A proof, and if questions have no derived answer, an open proof that lists them by reason.
+
+    Args:
+        shown: whether the proof compared enough to stand by itself; if not, and it did not fail,
+            one open proof takes the place of both.
+
+    Questions about one token are not listed for a form that is derived not to be causal.
     """
     form = lower(made.mixer.forms[made.form])
     undefined = None if underivable(form) else inference_reason(form)
@@ -201,7 +210,8 @@ def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Ite
 
 
 def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
-    """The names of the compared questions about gradients; costs of both phases in one line."""
+    """The names of the compared questions about gradients: first the costs, `counts, depths of the
+    backward pass and the training step`, then the values, `gradient of x, gradient of W`."""
     parts = [question.partition(", ")[::2] for question in answered]
     costs = dict.fromkeys(name for name, phase in parts if phase)
     values = [name for name, phase in parts if not phase]
@@ -227,12 +237,15 @@ def _proof(
     done: Iterable[str],
     between: str = ", ",
 ) -> Proof:
+    """The proof that nothing is `apart`: passed, with the names `done`; or failed, with the
+    smallest sizes and what differs there."""
     said = f"at {words(apart[0])}: {apart[1]}" if apart else between.join(done)
     return Proof(name, apart is None, said)
 
 
 def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
-    """The first equation whose derived operations differ from the executed ones, as a phrase."""
+    """The first equation whose derived operations differ from the executed ones, as a phrase; "" if
+    none differs or the operations are not derived."""
     run = execute(mixer.forms[form], sizes)
     try:
         derived = count_equations(run.system, "training")
@@ -249,7 +262,8 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
 
 
 def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
-    """Proves that every other form has the output of the first form."""
+    """Proves that every other form has the output of the first form, at the sizes of modules; a
+    failure names the first array, in order of evaluation, that differs."""
     first, *others = mixer.forms
     for other in others:
 

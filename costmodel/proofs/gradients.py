@@ -34,7 +34,11 @@ class GradientComparison(OracleComparison):
     """The gradients of one form under one convention; see `OracleComparison`."""
 
     def at(self, sizes: Sizes) -> GradientComparison:
-        """Compare every question about the gradients at these sizes."""
+        """Compare every question about the gradients at these sizes.
+
+        Depths are compared in an execution with equal rows if the form has a maximum (`alike`, see
+        `_rows_alike`). Values are not compared under `dense`.
+        """
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")
         except (Unanswered, Unsupported) as reason:
@@ -72,9 +76,12 @@ class GradientComparison(OracleComparison):
     def _slopes(
         self, system: System, done: Execution, sizes: Sizes
     ) -> dict[str, tuple[Callable[[], str], str]]:
-        """Array with a gradient -> two comparisons, each "" if there is no difference: a function
-        that compares the derived with the executed gradient, and a text that compares the executed
-        gradient with difference quotients (of all arrays; of each one if that differs)."""
+        """Array with a gradient -> (function, text), both "" if there is no difference.
+
+        The function compares the derived gradient with the executed one. The text compares the
+        executed gradient with difference quotients: for all arrays together; only if that differs,
+        for each array by itself.
+        """
         import numpy as np
 
         arrays = dict(done.arrays)
@@ -120,6 +127,8 @@ class GradientComparison(OracleComparison):
     def _executed_gradients(
         self, system: System, done: Execution
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """(array, its executed gradient) for each array whose gradient is asked for; an entry that
+        no equation of the gradient writes is 0."""
         import numpy as np
 
         values = {a: np.zeros(done.arrays[a.name].shape) for a in system.wanted}
@@ -131,6 +140,7 @@ class GradientComparison(OracleComparison):
 
 
 def _has_maximum(system: System) -> bool:
+    """Whether a gradient goes to the first entry that attains a maximum."""
     return any(
         isinstance(node, Bracket) and bool(node.first)
         for e in system.equations

@@ -21,7 +21,8 @@ LONG = 67
 
 
 def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """Sets of sizes from small to large: all ones, then small primes; d is a multiple of n.
+    """Sets of sizes from small to large: all ones, then small primes, handed out in turn; d is a
+    multiple of n. If a set does not fit the mixer, d is doubled up to twice; else it is left out.
 
     Raises:
         SizeError: no set of small sizes fits the mixer.
@@ -29,7 +30,7 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
     letters = tuple(dict.fromkeys(["l", *mixer.letters]))
     found: list[dict[str, int]] = []
     for shift in range(-1, len(PRIMES) - 1):
-        if shift < 0:
+        if shift < 0:  # the set of ones
             sizes = dict.fromkeys(letters, 1)
         else:
             sizes = {x: PRIMES[(k + shift) % len(PRIMES)] for k, x in enumerate(letters)}
@@ -96,7 +97,8 @@ def whole_length(mixer: Mixer, sizes: Sizes, length: int) -> int:
 
 
 def fits(mixer: Mixer, sizes: Sizes) -> bool:
-    """Whether sizes fit the mixer: extents are integers, powers of two are powers of two."""
+    """Whether sizes fit the mixer: every extent is an integer, and every size that is declared a
+    power of two is one."""
     try:
         fit(mixer, sizes)
     except SizeError:
@@ -159,7 +161,8 @@ def _constant(mixer: Mixer) -> int:
 
 
 def _around(mixer: Mixer, length: int, bounds: Sizes) -> dict[str, int]:
-    """Small sizes with a given length, and given values of the sizes in bounds."""
+    """Small sizes with a given length, and given values of the sizes in bounds; all others are 1,
+    and d is 2*n."""
     others = {letter: bounds.get(letter, 1) for letter in mixer.letters}
     width = {"d": 2 * others.get("n", 1)} if "d" in others and "d" not in bounds else {}
     found = {"l": length, **{x: v for x, v in others.items() if x != "l"}, **width}
@@ -167,6 +170,7 @@ def _around(mixer: Mixer, length: int, bounds: Sizes) -> dict[str, int]:
 
 
 def _distinct(tried: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+    """Sets of sizes in order, without repetitions."""
     return list({tuple(sizes.items()): sizes for sizes in tried}.values())
 
 

@@ -47,7 +47,8 @@ def _needed(run: Execution) -> dict[int, Instance]:
 def _of_a_row(
     form: Form, instance: Instance, run: Execution, needed: Mapping[int, Instance]
 ) -> bool:
-    """Whether an instance writes an entry of a composite, other entries of its row being needed."""
+    """Whether an instance writes an entry of a composite of which another entry in the same row is
+    needed: both read the same step of the composite, such as the row's sum."""
     array = run.system.equations[instance.equation].array
     if not any(e.array is array and isinstance(e.value, Composite) for e in form.equations):
         return False
@@ -56,8 +57,8 @@ def _of_a_row(
 
 
 def _held(form: Form, sizes: Sizes) -> set[Entry]:
-    """The entries owned by tokens 1..l that a longer sequence needs; none if the form is not
-    causal."""
+    """The entries owned by tokens 1..l that the output of a longer sequence needs; none if the form
+    is not causal."""
     longer = OracleComparison(form.mixer, form.name).longer(sizes)
     if not longer.causal:
         return set()
