@@ -93,8 +93,11 @@ class Comparison:
 
     def errors(self) -> tuple[float, float | None]:
         """The largest distance between any of our modules and theirs, relative to their largest
-        number: of two whole sequences, and token by token where a module has a step."""
-        arrays = drawn(self.mixer, self.sizes)
+        number: of two whole sequences, and token by token where a module has a step. A size that
+        modules alone have, as the rows of a chunk, is 3 unless given."""
+        others = {*cm.mixer(self.mixer).letters} - {"h", "t"}
+        sizes = dict.fromkeys(others, 3) | dict(self.sizes)
+        arrays = drawn(self.mixer, sizes)
         weights = {name: torch.from_numpy(value) for name, value in arrays.items()}
         theirs = self.given(self.theirs(), weights, self)
         x = arrays["x"]
@@ -102,7 +105,7 @@ class Comparison:
             both = theirs(torch.from_numpy(np.stack([x, 1 - x]))).numpy()
         whole, steps = [], []
         for name, described in registry.implementations(cm.mixer(self.mixer)).items():
-            ours = module_of(self.mixer, name, self.sizes, arrays)
+            ours = module_of(self.mixer, name, sizes, arrays)
             whole += [_distance(y, e) for y, e in zip(forward(ours, x, 1 - x), both, strict=True)]
             if described.step_form is not None:
                 steps.append(_distance(stepped(ours, x), both[0]))
