@@ -1,1 +1,1 @@
-"""Which operations does an implementation perform, and what do other people's counters say?"""
+"""Which operations does an implementation perform, and what do other projects' counters print?"""

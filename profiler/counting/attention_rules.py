@@ -23,14 +23,15 @@ BIAS = ("attn_bias", "attn_mask", "bias")
 
 
 def visible_pairs(rows: int, keys: int, causal: bool) -> int:
-    """Query-key pairs that an attention operation scores: row i sees keys 1..i when causal."""
+    """Query-key pairs that an attention operation scores: `rows` * `keys` or, when causal, keys
+    1..i for row i. The first min(rows, keys) rows then see 1, 2, 3, ... keys, later rows all."""
     full = min(rows, keys)
     causal_pairs = full * (full + 1) // 2 + (rows - full) * keys
     return causal_pairs if causal else rows * keys
 
 
 def bias_of(call: Call) -> Tensor | None:
-    """The tensor that is added to the scores, or None."""
+    """The tensor that is added to the scores; None without one, or if it is empty."""
     found = next((call.arguments[n] for n in BIAS if call.arguments.get(n) is not None), None)
     return found if isinstance(found, Tensor) and found.numel() else None
 
@@ -46,7 +47,8 @@ def is_causal(call: Call) -> bool:
 
 
 def dense_only(call: Call) -> None:
-    """CountError if the call packs sequences of several lengths, or has a window."""
+    """Raise CountError if the call packs sequences of several lengths, or has a window or ALiBi
+    slopes; -1 and None stand for no window."""
     packed = ("cum_seq_q", "cu_seqlens_q", "seqused_k", "seqlen_k")
     windows = ("window_size_left", "window_size_right", "window_size", "alibi_slopes")
     for names, what in ((packed, "packed sequences"), (windows, "a window")):
@@ -56,7 +58,8 @@ def dense_only(call: Call) -> None:
 
 
 def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value, with the axis of tokens moved from `axis` to the last but one."""
+    """Query, key and value, shape (..., tokens, width), with the axis of tokens moved from `axis`;
+    CountError if one is complex."""
     found = tuple(call.tensor(name).transpose(axis, -2) for name in ("query", "key", "value"))
     real_only(call, *found)
     query, key, value = found
@@ -64,8 +67,9 @@ def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call, axis: int = -2) -> Operations:
-    """Scores, one multiplication by the scale, softmax with the maximum subtracted, weighted sum:
-    the reference in the documentation of torch.nn.functional.scaled_dot_product_attention.
+    """The forward pass: scores, one multiplication by the scale, softmax with the maximum
+    subtracted, weighted sum, as in the reference in the documentation of
+    torch.nn.functional.scaled_dot_product_attention. `axis` is the axis of tokens.
 
     Dropout draws a number and multiplies once for each pair. If gradients are recorded, the kernel
     also computes each row's maximum plus the logarithm of its sum: Algorithm 1 of Dao 2023, arXiv
@@ -95,12 +99,18 @@ def dropped(call: Call) -> bool:
 def attention_gradients(
     pairs: int, rows: int, keys: int, width: int, values: int, wanted: Sequence[bool]
 ) -> Operations:
-    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks; the logarithm L of each
-    row's sum is kept as in Dao 2023, arXiv 2307.08691, Algorithm 2, and the weights P are computed
-    again.
+    """The backward pass of one head: Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its
+    blocks; the logarithm L of each row's sum is kept as in Dao 2023, arXiv 2307.08691, Algorithm 2,
+    and the weights P are computed again.
 
     S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
     dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
+
+    Args:
+        pairs: the visible query-key pairs.
+        rows, keys: the numbers of queries and of keys that some query sees.
+        width, values: the widths of Q and K, and of V and O.
+        wanted: whether dQ, dK and dV are computed.
     """
     again = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
     total = again
@@ -139,7 +149,7 @@ def attention_backward(call: Call, axis: int = -2) -> Operations:
 
 
 TOKENS_FIRST: Mapping[str, Any] = {"axis": -3}
-"""Kernels that take (batch, tokens, heads, width)."""
+"""The axis of tokens for kernels that take (batch, tokens, heads, width)."""
 
 ATTENTION_RULES: Mapping[str, Rule] = {
     **{

@@ -67,7 +67,8 @@ def at_every_entry(call: Call, operations: Operations) -> Operations:
 
 
 def gelu_backward(call: Call) -> Operations:
-    """The exact derivative; that of the tanh approximation is left to torch's decomposition."""
+    """The exact derivative. CountError for the tanh approximation, whose derivative is then counted
+    through torch's decomposition."""
     if call.arguments["approximate"] != "none":
         raise CountError(f"{call.name}: no rule for the tanh approximation")
     return at_every_entry(call, GELU_BACKWARD)
@@ -87,7 +88,7 @@ def safe_softmax(call: Call) -> Operations:
 
 def softplus_backward(call: Call) -> Operations:
     """z = exp(x); grad * z / (z + 1). As in the forward pass, the comparison with the threshold
-    above which the kernel returns x is not counted."""
+    above which the kernel returns x is not counted. CountError for beta other than 1."""
     if call.arguments["beta"] != 1:
         raise CountError(f"{call.name}: no rule for a factor beta")
     return at_every_entry(call, operations_of_steps(("exp", "mul", "add", "div")))
@@ -104,7 +105,8 @@ def logit(call: Call) -> Operations:
 
 @cache
 def covered_positions(windows: int, kernel: int, stride: int, dilation: int) -> int:
-    """Positions along one axis that at least one of `windows` windows touches.
+    """Positions along one axis that at least one of `windows` windows touches. Window i touches
+    i * stride + j * dilation for each j below `kernel`.
 
     >>> covered_positions(5, 3, 1, 1), covered_positions(5, 2, 3, 1)
     (7, 10)
@@ -116,8 +118,8 @@ def covered_positions(windows: int, kernel: int, stride: int, dilation: int) -> 
 
 
 def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
-    """Positions over all axes that at least one window touches, positions of the padding
-    included."""
+    """Positions over all axes that at least one window touches, including positions of the
+    padding; `windows` and `kernel` have one number per axis."""
     strides, dilations = call.arguments["stride"], call.arguments["dilation"]
     axes = len(kernel)
     return prod(
@@ -129,8 +131,8 @@ def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int])
 
 
 def any_convolution(call: Call) -> Operations:
-    """A convolution; a transposed one multiplies every input entry with every tap and sums the
-    products that fall on one position, positions that padding crops included."""
+    """A convolution. A transposed one multiplies every input entry with every tap and sums the
+    products that fall on one position, also on positions that padding crops."""
     if not call.arguments["transposed"]:
         return plain_convolution(call)
     x, weight, out = call.tensor("input"), call.tensor("weight"), call.output
@@ -144,10 +146,10 @@ def any_convolution(call: Call) -> Operations:
 
 
 def convolution_backward(call: Call) -> Operations:
-    """Each gradient that `output_mask` asks for. The gradient of the input is a transposed
-    convolution of the result's gradient with the weight (a plain one where the forward was
-    transposed); that of the weight sums products over batch and positions; that of the bias sums
-    the result's gradient."""
+    """The gradients of input, weight and bias that `output_mask` asks for. The gradient of the
+    input is a transposed convolution of the result's gradient with the weight (a plain one if the
+    forward pass was transposed); the gradient of the weight sums products over batch and positions;
+    the gradient of the bias sums the result's gradient."""
     grad, x, weight = (call.tensor(n) for n in ("grad_output", "input", "weight"))
     real_only(call, grad, x, weight)
     wanted, transposed = call.arguments["output_mask"], call.arguments["transposed"]
@@ -167,7 +169,8 @@ def convolution_backward(call: Call) -> Operations:
 
 
 def unfold_backward(call: Call) -> Operations:
-    """Every entry of every window is added to its position on the axis that the windows lie on."""
+    """Every entry of every window is added to its position along the axis of the windows: one
+    addition per entry, less one per covered position, whose first entry is only stored."""
     grad, axis = call.tensor("grad_in"), int(call.arguments["dim"])
     windows, size = grad.shape[axis], grad.shape[-1]
     if not grad.numel():
@@ -180,10 +183,10 @@ def unfold_backward(call: Call) -> Operations:
 
 
 def weighted_backward(call: Call, axes: int, taps: int = 2) -> Operations:
-    """The derivative of interpolation by so many taps an axis (2 linear, 4 cubic): every gradient,
-    times the weight of each axis, is added to the taps**axes entries around its position (the
-    kernels upsample_*_backward). The weights follow from positions alone, as indices do, and are
-    not counted."""
+    """The derivative of interpolation over `axes` axes with `taps` taps along each (2 linear, 4
+    cubic): every gradient, times the weight of each axis, is added to the taps**axes entries around
+    its position (the kernels upsample_*_backward). The weights follow from positions alone, as
+    indices do, and are not counted."""
     entries = call.tensor("grad_output").numel() * taps**axes
     return Operations(mul=entries * axes, add=entries)
 

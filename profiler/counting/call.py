@@ -38,7 +38,7 @@ class Call:
 
     @property
     def output(self) -> Tensor:
-        """The first tensor of the result."""
+        """The first tensor of the result; CountError if the result has none."""
         for tensor in tensors_in(self.result):
             return tensor
         raise CountError(f"{self.name}: expected a tensor as its result")
@@ -50,11 +50,13 @@ class Call:
 
 
 Rule = Callable[[Call], Operations]
-"""How many operations a call performs."""
+"""The counting rule of an operation: a call -> its operations, over the whole result. A rule raises
+CountError for arguments that it does not cover, so the reason is shown in place of a number."""
 
 
 def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:
-    """A Call with every argument under its schema's name, defaults filled in."""
+    """The Call of `func(*args, **kwargs)`, which returned `result`: every argument under its
+    schema's name, with defaults filled in (None for an argument without a default)."""
     schema = func._schema
     bound: dict[str, Any] = {}
     for position, argument in enumerate(schema.arguments):
@@ -76,8 +78,8 @@ FLEX_ATTENTION = ("found no compiled frames", "FlexAttention is only supported o
 
 
 def higher_order_reason(error: BaseException) -> str:
-    """The reason, if an error says that torch cannot run a higher-order operator under a dispatch
-    mode; else ""."""
+    """Why the call is not counted, if torch raised the error because it cannot run a higher-order
+    operator under a dispatch mode; "" for any other error."""
     frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     names = [code.co_name for code in frames]
     if "flex_attention" in names and any(sign in text_of(error) for sign in FLEX_ATTENTION):
@@ -88,13 +90,13 @@ def higher_order_reason(error: BaseException) -> str:
 
 
 def dispatch_themselves(types: Iterable[type]) -> bool:
-    """Whether one of these types of tensors has a dispatch of its own."""
+    """Whether one of these types of tensors overrides `__torch_dispatch__`."""
     return any(t.__torch_dispatch__ is not Tensor.__torch_dispatch__ for t in types)  # type: ignore[attr-defined]  # of tensors
 
 
 def is_view(func: Any) -> bool:
-    """Whether an operation of torch returns a view, by its schema. The schema of a custom operator
-    is not trusted."""
+    """Whether an operation of torch returns a view, by its schema; False for a custom operator,
+    whose schema may be wrong."""
     return bool(func.is_view) and func.namespace == "aten"
 
 
@@ -120,8 +122,8 @@ def distinct_bytes(tensor: Tensor) -> int:
 
 
 def bytes_read(call: Call) -> int:
-    """Bytes of every tensor operand in full, once; the target of a copy or of a fill is not
-    read."""
+    """Bytes of all tensor arguments, each in full and once, except the target of a copy or of a
+    fill, which is overwritten unread."""
     unread = [call.arguments.get("self")] if call.name in OVERWRITTEN_UNREAD else []
     read = [t for t in call.inputs if not any(t is skipped for skipped in unread)]
     return sum(distinct_bytes(t) for t in read)
@@ -133,5 +135,6 @@ def bytes_written(call: Call) -> int:
 
 
 def is_arithmetic(dtype: torch.dtype) -> bool:
-    """Whether numbers of this type carry values of the mixer, rather than indices or masks."""
+    """Whether numbers of this type are the mixer's values (floating or complex), rather than
+    indices or masks (integers, booleans)."""
     return dtype.is_floating_point or dtype.is_complex

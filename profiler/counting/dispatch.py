@@ -30,7 +30,8 @@ from profiler.records.schema import Record
 
 
 class DispatchedOperation(Record, frozen=True):
-    """All calls of one torch operation: their number, scalar operations, operand bytes."""
+    """All calls of one torch operation: their number, scalar operations, and bytes read and written
+    (0 for a view)."""
 
     calls: int = 0
     operations: Operations = NOTHING
@@ -48,12 +49,12 @@ class UncountedOperation(Record, frozen=True):
 
 
 class DispatchCounts(Record, frozen=True):
-    """What one call dispatched.
+    """The operations that one call dispatched.
 
-    `operations` is the sum over the counted operations: all of them only when `complete`.
-    `by_op` and `unknown` are keyed by torch's names (`aten::mm`). `dispatched` counts every
-    operation, `launched` those that are no view (on a CPU each runs a kernel of its own; on a GPU
-    use `count_kernels`).
+    `operations` is the sum over the operations with a counting rule; `complete` says whether these
+    are all. `by_op` and `unknown` are keyed by torch's names (`aten::mm`). `dispatched` is the
+    number of dispatched operations, `launched` their number without views (on a CPU each of these
+    runs its own kernel; on a GPU use `count_kernels`).
     """
 
     WRITTEN = ("operations", "by_op", "unknown", "dispatched", "launched", "complete")
@@ -78,6 +79,7 @@ UNSEEN = "what is calculated without a tensor, from sizes and constants, is not 
 """The limit of every count by dispatch."""
 
 LEFT = "numbers leave torch here: arithmetic outside of torch is not counted"
+"""Why a method of `EXITS` is listed as uncounted."""
 
 
 class DispatchRecorder(DispatchMode):
@@ -115,7 +117,8 @@ class DispatchRecorder(DispatchMode):
         return result
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
-        """Note one call of an uncounted operation."""
+        """Note one call of an uncounted operation, which touches `touched` bytes; the first reason
+        for a name is kept."""
         before = self.unknown.get(name, UncountedOperation(0, 0, reason))
         self.unknown[name] = UncountedOperation(
             before.calls + 1, before.bytes_touched + touched, before.reason
@@ -156,13 +159,13 @@ class DispatchRecorder(DispatchMode):
 def operations_or_parts(
     func: Any, call: Call, args: tuple[Any, ...], kwargs: Any
 ) -> tuple[Operations, bool]:
-    """The operations of a call by its counting rule, else by torch's decomposition into operations
-    with rules; and whether the decomposition was used.
+    """The operations of a call by its counting rule or, if that does not cover the call, by torch's
+    decomposition into operations with rules; and whether the decomposition was used.
 
     Raises:
         CountError: neither the rule nor the decomposition covers the call.
     """
-    reason = "no rule for this operation"  # an error would keep its tensors alive
+    reason = "no rule for this operation"  # kept as text: an error would keep its tensors alive
     try:
         found = operations_of(call)
     except CountError as error:
@@ -187,8 +190,8 @@ def operations_or_parts(
 
 
 def empty_on_meta(leaf: Any) -> Any:
-    """A tensor becomes an empty one of the same shape and strides on the meta device, a device the
-    meta device; all other values stay."""
+    """A leaf of a call's arguments on the meta device: an empty tensor of the same shape, strides
+    and dtype for a tensor, the meta device for a device, any other value unchanged."""
     if isinstance(leaf, torch.device):
         return torch.device("meta")
     if not isinstance(leaf, Tensor):
@@ -204,7 +207,8 @@ def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
     `complete` is then false. Arithmetic without tensors is not seen. The gradient mode stays.
 
     Raises:
-        CountError: the call cannot run while it is counted; one sentence.
+        CountError: torch cannot run a higher-order operator while the call is counted; one
+            sentence.
     """
     recorder = DispatchRecorder()
     try:

@@ -20,8 +20,9 @@ from profiler.counting.operations import (
 
 
 def norm_of(entries: int, order: float) -> Operations:
-    """The norm of a row of `entries` entries: the absolute values or powers, their sum (order inf:
-    the largest; order 0: the number of nonzero entries), and the root of the sum."""
+    """The norm of a row of `entries` entries. Order 1 adds absolute values, order 0 counts nonzero
+    entries, order 2 adds squares and takes a root, order inf takes the largest absolute value, and
+    any other order p takes powers p of absolute values, their sum, and a power 1/p."""
     if not entries:
         return NOTHING
     summed = Operations(add=entries - 1)
@@ -35,7 +36,8 @@ def norm_of(entries: int, order: float) -> Operations:
 
 
 def distances(call: Call, rows: str) -> Operations:
-    """The norm of the difference of each pair of rows."""
+    """The norm of the difference of each pair of rows: one result per pair; `rows` names the
+    argument with the rows."""
     source = call.tensor(rows)
     real_only(call, source)
     width, order = int(source.shape[-1]), float(call.arguments["p"])
@@ -55,8 +57,9 @@ POWER = Operations(mul=2, div=1) + COMPARE + named_operation("pow") * 2
 
 
 def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> Operations:
-    """For each pair of rows and each column: the difference again, its derivative, and an addition
-    to each of the `receivers` rows; order 0 has no derivative (torch's DistanceOps)."""
+    """For each pair of rows and each column: the difference again, the derivative of the distance
+    by it, and an addition to the gradient of each of the `receivers` rows; nothing for order 0,
+    whose derivative is 0 (torch's DistanceOps). `rows` and `distance` name arguments."""
     source, pairs = call.tensor(rows), call.tensor(distance).numel()
     real_only(call, source)
     order = float(call.arguments["p"])
@@ -78,8 +81,8 @@ def renormalised(call: Call) -> Operations:
 
 
 def rows_of_a_norm(call: Call) -> Operations:
-    """CountError: each distinct row is scaled once, and the number of distinct indices depends on
-    values."""
+    """Raise CountError: each distinct row is scaled once, and the number of distinct indices
+    depends on values."""
     raise CountError(f"{call.name}: the number of distinct indices depends on values")
 
 
@@ -94,7 +97,8 @@ LOG_SUM_OF_TWO = Operations(add=4, exp=2, other={"compare": 1, "log": 1})
 
 
 def lengths_of(call: Call, name: str) -> Sequence[int]:
-    """Lengths that are given as numbers, or as a tensor with values."""
+    """The lengths in the argument `name`, a list or a tensor; CountError for a tensor on the meta
+    device, which has no values."""
     lengths = call.arguments[name]
     if isinstance(lengths, list | tuple):
         return [int(length) for length in lengths]
@@ -104,7 +108,8 @@ def lengths_of(call: Call, name: str) -> Sequence[int]:
 
 
 def alignment_states(call: Call) -> Sequence[tuple[int, int]]:
-    """Steps after the first and states (a label with a blank on either side) of each sequence."""
+    """Per sequence, its number of steps after the first, and of states: each label, and a blank on
+    either side of it, 2 * labels + 1."""
     inputs, targets = lengths_of(call, "input_lengths"), lengths_of(call, "target_lengths")
     return [
         (max(steps - 1, 0), 2 * labels + 1) for steps, labels in zip(inputs, targets, strict=True)
@@ -112,9 +117,9 @@ def alignment_states(call: Call) -> Sequence[tuple[int, int]]:
 
 
 def ctc_loss(call: Call) -> Operations:
-    """A log-sum of three predecessors at each state of each step after the first (a predecessor
-    that labels exclude is computed as -inf), and one of both final states, unless a sequence has no
-    labels and so a single state (torch's ctc_loss)."""
+    """log(exp(a) + exp(b) + exp(c)) of three predecessors at each state of each step after the
+    first (a predecessor that labels exclude is computed as -inf), and of both final states once per
+    sequence; a sequence without labels has a single state and no such sum (torch's ctc_loss)."""
     sequences = alignment_states(call)
     cells = sum(steps * states for steps, states in sequences)
     ends = sum(states > 1 for _, states in sequences)
@@ -122,9 +127,10 @@ def ctc_loss(call: Call) -> Operations:
 
 
 def ctc_loss_backward(call: Call) -> Operations:
-    """The recursion of the loss from the end; at each state and step the sum of both recursions and
-    a log-sum into the state's label; then exp(y) - exp(sum + loss - y), times g, at each label of
-    each step (torch's ctc_loss)."""
+    """The recursion of the loss from the end; at each state and step the sum of both recursions,
+    log-added to the sum of the state's label; then exp(y) - exp(sum + loss - y), times the
+    gradient, at each label of each step, for y the logarithm of its probability (torch's
+    ctc_loss)."""
     counts = NOTHING
     labels = int(call.tensor("log_probs").shape[-1])
     for steps, states in alignment_states(call):
@@ -139,7 +145,8 @@ def ctc_loss_backward(call: Call) -> Operations:
 
 def product_of_three(call: Call) -> Operations:
     """For each position of the unrolled axis, the first two tensors are multiplied and summed over
-    axes that the third lacks; then the third is multiplied and summed (torch's _trilinear)."""
+    summed axes that the third lacks; then the third is multiplied, and the rest summed (torch's
+    _trilinear). `expand1` to `expand3` list the axes that each tensor lacks."""
     tensors = [call.tensor(name) for name in ("i1", "i2", "i3")]
     real_only(call, *tensors)
     lacking = [set(call.arguments[f"expand{k}"]) for k in (1, 2, 3)]
@@ -157,6 +164,7 @@ def product_of_three(call: Call) -> Operations:
         made = [max(pair) for pair in zip(left, right, strict=True)]
         left = [1 if axis in over else extent for axis, extent in enumerate(made)]
         counts += Operations(mul=prod(made), add=prod(made) - prod(left))
+    # a summed unrolled axis: the partial results of its positions are added up
     joined = Operations(add=int(prod(left)) * (times - 1) if unrolled in summed else 0)
     total: Operations = counts * times + joined
     return total

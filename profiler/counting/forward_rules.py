@@ -30,7 +30,8 @@ def complex_value(value: Any) -> bool:
 
 
 def product_of(*factors: Tensor | complex) -> Operations:
-    """One product of two entries of these tensors, or of an entry and a number."""
+    """One product of two entries of these tensors, or of an entry and a number: 1 multiplication,
+    2 if one factor is complex, `COMPLEX_PRODUCT` if both are."""
     if not all(map(complex_value, factors)):
         return Operations(mul=2 if any(map(complex_value, factors)) else 1)
     return COMPLEX_PRODUCT
@@ -48,7 +49,7 @@ def entry_sum(tensor: Tensor) -> Operations:
 
 
 def real_only(call: Call, *tensors: Tensor) -> None:
-    """CountError where a rule is stated for real numbers and a tensor is complex."""
+    """Raise CountError if a tensor is complex, in a rule for real numbers."""
     if any(tensor.is_complex() for tensor in tensors):
         raise CountError(f"{call.name}: no rule for complex numbers")
 
@@ -57,7 +58,8 @@ def real_only(call: Call, *tensors: Tensor) -> None:
 
 
 def contraction(call: Call, left: str, right: str, axis: int) -> Operations:
-    """Every output entry is a sum of R products, R the extent of `left`'s `axis`."""
+    """Every output entry is a sum of R products; R is the extent of axis `axis` of the argument
+    named `left`."""
     a, b, terms = call.tensor(left), call.tensor(right), call.tensor(left).shape[axis]
     if terms == 0:
         return NOTHING
@@ -67,7 +69,8 @@ def contraction(call: Call, left: str, right: str, axis: int) -> Operations:
 
 
 def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations:
-    """beta * self + alpha * (left @ right); factors of 1 cost nothing, beta = 0 drops self."""
+    """beta * self + alpha * (left @ right) as `contraction`; factors of 1 cost nothing, and with
+    beta = 0 nothing is added."""
     counts = contraction(call, left, right, axis)
     entries, alpha, beta = call.output.numel(), call.arguments["alpha"], call.arguments["beta"]
     if alpha != 1:
@@ -80,7 +83,7 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
 
 
 def convolution(call: Call) -> Operations:
-    """Every tap at every output, taps on padding included; then the bias."""
+    """Every tap at every output, also taps on padding; then the bias."""
     x, weight = call.tensor("input"), call.tensor("weight")
     real_only(call, x, weight)
     taps, outputs = prod(weight.shape[1:]), call.output.numel()
@@ -105,7 +108,8 @@ def multiply(call: Call) -> Operations:
 
 
 def division(call: Call) -> Operations:
-    """self / other, rounded where a rounding mode is given; complex by real is two divisions."""
+    """self / other at every output entry, rounded if a rounding mode is given; complex by real is
+    two divisions. CountError for a complex divisor."""
     if (mode := call.arguments.get("rounding_mode")) is not None:
         real_only(call, call.output)
         return (Operations(div=1) + named_operation(mode)) * call.output.numel()
@@ -116,7 +120,7 @@ def division(call: Call) -> Operations:
 
 
 def addition(call: Call) -> Operations:
-    """self + alpha * other, or minus; alpha = 1 costs nothing."""
+    """self + alpha * other, or self - alpha * other; alpha = 1 costs nothing."""
     entries, alpha = call.output.numel(), call.arguments.get("alpha", 1)
     other = call.arguments["other"]
     counts = sum_of(call.tensor("self"), other) * entries
@@ -143,10 +147,12 @@ POWERS: Mapping[float, Operations] = {
     -1: Operations(div=1),
     -2: Operations(mul=1, div=1),
 }
+"""Exponent -> the operations of a power that torch computes without `pow`."""
 
 
 def power_of_entry(call: Call) -> Operations:
-    """Small powers as products and roots (x**4 is two squarings), every other one a `pow`."""
+    """Powers of `POWERS` as products and roots (x**4 is two squarings); any other power, and each
+    power of a tensor of exponents, is a `pow`."""
     exponent = call.arguments["exponent"]
     real_only(call, call.output)
     known = POWERS.get(exponent) if isinstance(exponent, int | float) else None
@@ -159,7 +165,8 @@ def gelu(call: Call) -> Operations:
 
 
 def elu(call: Call) -> Operations:
-    """x above 0 and alpha * (exp(x) - 1) elsewhere; factors of 1 cost nothing."""
+    """x above 0 and alpha * (exp(x) - 1) elsewhere; alpha = 1 costs nothing. CountError for a scale
+    other than 1."""
     counts = elementwise(call, "elu")
     if call.arguments["scale"] != 1 or call.arguments["input_scale"] != 1:
         raise CountError(f"{call.name}: no rule for a scale")
@@ -194,14 +201,15 @@ def clamp(call: Call) -> Operations:
 
 
 def converted(call: Call, source: Tensor) -> Operations:
-    """Entries of `source` that were converted to another floating type before anything else."""
+    """A conversion per entry of `source` if the result has another floating type, to which torch
+    converts before it computes; else nothing."""
     dtype = call.output.dtype
     changed = is_arithmetic(source.dtype) and is_arithmetic(dtype) and source.dtype != dtype
     return named_operation("convert") * (source.numel() if changed else 0)
 
 
 def reduction(call: Call, each: Operations | None = None) -> Operations:
-    """R terms into one result take R - 1 steps (an addition unless `each` says otherwise)."""
+    """R terms into one result take R - 1 steps: an addition, or the operations `each`."""
     source, out = call.tensor("self"), call.output
     steps = max(source.numel() - out.numel(), 0)
     step = entry_sum(source) if each is None else each
@@ -209,14 +217,15 @@ def reduction(call: Call, each: Operations | None = None) -> Operations:
 
 
 def extreme(call: Call) -> Operations:
-    """max or min: of two tensors, entry by entry, or along an axis."""
+    """max or min of two tensors, a comparison per entry; or of one tensor, along an axis or over
+    all entries, R - 1 comparisons of R entries."""
     two = isinstance(call.arguments.get("other"), Tensor)
     return comparison(call) if two else reduction(call, each=COMPARE)
 
 
 def sorting(call: Call) -> Operations:
-    """A bitonic network of the next power of two for each row, or for all entries where no axis is
-    named; torch names no algorithm."""
+    """A bitonic network for each row, or for all entries if no axis is named: n k (k + 1) / 4
+    comparisons for n = 2**k, the next power of two. torch documents no algorithm."""
     source = call.tensor("self")
     dim = call.arguments.get("dim")
     entries = source.numel() if dim is None or not source.dim() else source.shape[dim]
@@ -241,7 +250,7 @@ def cumulation(call: Call, each: Operations) -> Operations:
 
 
 def euclidean_norm(call: Call) -> Operations:
-    """sqrt of a sum of squares; other orders have no rule."""
+    """sqrt of a sum of squares; CountError for a norm of another order."""
     source, out = call.tensor("self"), call.output
     real_only(call, source)
     if call.arguments["ord"] != 2:
@@ -279,7 +288,7 @@ def softmax_backward(call: Call) -> Operations:
 
 
 def row_count(call: Call, tensor: Tensor) -> int:
-    """How many rows lie along `dim`."""
+    """The number of rows along the call's `dim`: all entries by the extent of `dim`."""
     length = tensor.shape[call.arguments["dim"]] if tensor.dim() else 1
     return tensor.numel() // length if length else 0
 
@@ -293,14 +302,14 @@ def free(call: Call) -> Operations:
 
 
 def handed_to_python(call: Call) -> Operations:
-    """CountError: a number leaves torch; `operations_of` treats indices and truth values as free
-    before it asks this rule."""
+    """Raise CountError: a number leaves torch. For an index or a truth value this rule is not
+    called: `operations_of` counts 0."""
     raise CountError(f"{call.name}: a number leaves torch: arithmetic in Python is not counted")
 
 
 def conversion(call: Call) -> Operations:
-    """A copy that may change the floating type; a copy that does not is free. To a boolean: whether
-    an entry is zero."""
+    """A copy: a conversion per entry if the floating type changes, a comparison with 0 per number
+    if the result is boolean, else nothing."""
     source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]
     if call.output.dtype == torch.bool and isinstance(source, Tensor):
         return COMPARE * (source.numel() if is_arithmetic(source.dtype) else 0)
@@ -308,7 +317,8 @@ def conversion(call: Call) -> Operations:
 
 
 def truth(call: Call) -> Operations:
-    """Whether entries are not zero: one comparison for each that is a number, none for booleans."""
+    """Whether entries are not zero: a comparison per floating or complex entry of the arguments,
+    none for booleans and integers."""
     return COMPARE * sum(t.numel() for t in call.inputs if is_arithmetic(t.dtype))
 
 

@@ -1,4 +1,4 @@
-"""How many scalar operations do sums into places take that indices name?
+"""How many scalar operations do writes and sums take at the entries that indices name?
 
 A sum of R terms into zeros is R adds here: R depends on the indices, not on shapes.
 """
@@ -17,8 +17,9 @@ from profiler.counting.operations import COMPARE, NOTHING, Operations
 
 
 def named_entries(call: Call) -> int:
-    """Entries of `self[indices]`, which `indices` name: the indices broadcast, times the axes that
-    have none. A mask names an entry for each True."""
+    """The number of entries of `self[indices]`: the broadcast shape of the indices, times the
+    extents of axes without an index. A mask stands for as many indices as it has True; CountError
+    for a mask on the meta device, which has no values."""
     target, shapes, free_axes, axis = call.tensor("self"), [], 1, 0
     for index in call.arguments["indices"]:
         if index is None:
@@ -43,13 +44,14 @@ def index_put(call: Call) -> Operations:
 
 
 def scatter_write(call: Call) -> Operations:
-    """Writing is free; with `reduce` every written entry is an addition or a product."""
+    """Writing is free; with `reduce` ("add", "multiply") an addition or a product per written
+    entry."""
     each = {"add": entry_sum(call.output), "multiply": product_of(call.output, call.output)}
     return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
 
 
 def scatter_summed(call: Call, places: str) -> Operations:
-    """An addition for each entry of `places`, which says where it goes to."""
+    """An addition for each entry of the argument named `places`, the index or the source."""
     return entry_sum(call.output) * call.tensor(places).numel()
 
 
@@ -63,8 +65,9 @@ INTO: Mapping[str, Operations] = {
 
 
 def scatter_reduced(call: Call, places: str) -> Operations:
-    """An entry for each of `places` is combined, by `reduce`, with the entry that an index
-    names."""
+    """A combination by `reduce` for each entry of the argument named `places`, with the entry that
+    an index names. CountError for another reduction than those of `INTO`, and for
+    include_self=False."""
     kind = call.arguments["reduce"]
     real_only(call, call.output)
     if kind not in INTO:
@@ -82,7 +85,9 @@ def index_add(call: Call) -> Operations:
 
 
 def embedding_backward(call: Call) -> Operations:
-    """Every entry is added to the row that an index names; rows of `padding_idx` are left out."""
+    """Every entry of the gradient is added to the row that an index names; rows of `padding_idx`
+    are left out. CountError for scale_grad_by_freq, and for indices on the meta device with a
+    `padding_idx`."""
     if call.arguments["scale_grad_by_freq"]:
         raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
     grad, rows, left_out = call.tensor("grad_output"), call.tensor("indices"), 0

@@ -19,14 +19,15 @@ from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations
 
 
 def rows_and_columns(call: Call, matrices: Tensor) -> tuple[int, int, int]:
-    """How many matrices, rows and columns a tensor of real matrices has."""
+    """The numbers of matrices, rows and columns of a tensor (..., rows, columns); CountError if the
+    tensor is complex."""
     real_only(call, matrices)
     *_, rows, columns = matrices.shape
     return matrices.numel() // max(rows * columns, 1), rows, columns
 
 
 def right_sides(solution: Tensor, order: int) -> int:
-    """How many right sides of `order` entries are solved for, over all matrices."""
+    """The number of right-hand sides over all matrices, each of `order` entries."""
     return solution.numel() // max(order, 1)
 
 
@@ -41,8 +42,9 @@ def cholesky_of(n: int) -> Operations:
 
 
 def lu_of(rows: int, columns: int) -> Operations:
-    """P L U = A: each column searches its largest entry as the pivot, divides the entries below by
-    the pivot, and subtracts multiples of the pivot's row from the rows below."""
+    """P L U = A: in each column the largest entry is the pivot (a comparison per entry below it);
+    the entries below are divided by the pivot, and multiples of the pivot's row subtracted from the
+    rows below."""
     counts = NOTHING
     for k in range(min(rows, columns)):
         below, after = rows - k - 1, columns - k - 1
@@ -57,13 +59,14 @@ def substitution(n: int, *, unit: bool = False) -> Operations:
 
 
 def reflection(entries: int) -> Operations:
-    """x - tau v (v^T x) for one column x of so many entries; the first entry of v is 1."""
+    """x - tau v (v^T x) for one column x of `entries` entries; the first entry of v is 1."""
     return Operations(mul=2 * (entries - 1) + 1, add=2 * entries - 1)
 
 
 def qr_of(rows: int, columns: int) -> Operations:
-    """R and the reflections of A: each column of p entries takes its length (p products, a root),
-    tau = (b - a)/b, v = x/(a - b), and the reflection of all later columns."""
+    """R and the reflections of A: for each column x of p entries with the first entry a, its length
+    b (p products, a root), tau = (b - a)/b, v = x/(a - b), and the reflection of all later
+    columns."""
     counts = NOTHING
     for k in range(min(rows - 1, columns)):
         p = rows - k
@@ -73,8 +76,8 @@ def qr_of(rows: int, columns: int) -> Operations:
 
 
 def columns_of_q(rows: int, columns: int, reflections: int) -> Operations:
-    """The first columns of Q from its reflections, from the last to the first: each reflection is
-    applied to the later columns, and its own column is e - tau v."""
+    """The first `columns` columns of Q from its reflections, the last reflection first: each is
+    applied to the later columns, and column k itself becomes e_k - tau v."""
     counts = NOTHING
     for k in range(min(reflections, columns, rows)):
         p = rows - k
@@ -92,13 +95,14 @@ def cholesky(call: Call) -> Operations:
 
 
 def lu(call: Call, matrices: str) -> Operations:
-    """The factors of each matrix."""
+    """The factors of each matrix of the argument named `matrices`."""
     number, rows, columns = rows_and_columns(call, call.tensor(matrices))
     return lu_of(rows, columns) * number
 
 
 def determinant(call: Call, *, logarithm: bool = False) -> Operations:
-    """The factors, and the product of the diagonal; or the sum of the logarithms of its sizes."""
+    """The LU factors, and the product of the diagonal; with `logarithm` the sum of the logarithms
+    of its absolute values."""
     number, n, _ = rows_and_columns(call, call.tensor("A"))
     each = Operations(mul=max(n - 1, 0))
     if logarithm:
@@ -107,8 +111,8 @@ def determinant(call: Call, *, logarithm: bool = False) -> Operations:
 
 
 def solution(call: Call) -> Operations:
-    """The factors of each matrix, and both substitutions for each right side; an inverse has the
-    columns of the identity as right sides, whose zeros are not left out."""
+    """The LU factors of each matrix, and a substitution by L and by U for each right-hand side. An
+    inverse has the columns of the identity as right-hand sides, whose zeros are not left out."""
     number, n, _ = rows_and_columns(call, call.tensor("A"))
     return lu_of(n, n) * number + (substitution(n) + substitution(n, unit=True)) * right_sides(
         call.output, n
@@ -116,21 +120,21 @@ def solution(call: Call) -> Operations:
 
 
 def solved_by_lu(call: Call) -> Operations:
-    """Both substitutions for each right side."""
+    """A substitution by L and by U for each right-hand side."""
     _, n, _ = rows_and_columns(call, call.tensor("LU"))
     both = substitution(n) + substitution(n, unit=True)
     return both * right_sides(call.output, n)
 
 
 def solved_by_cholesky(call: Call, factor: str) -> Operations:
-    """Both substitutions for each right side; an inverse has the columns of the identity as right
-    sides, whose zeros are not left out."""
+    """Two substitutions for each right-hand side; `factor` names the argument with L. An inverse
+    has the columns of the identity as right-hand sides, whose zeros are not left out."""
     _, n, _ = rows_and_columns(call, call.tensor(factor))
     return substitution(n) * (2 * right_sides(call.output, n))
 
 
 def solved_triangle(call: Call, triangle: str) -> Operations:
-    """A substitution for each right side."""
+    """A substitution for each right-hand side; `triangle` names the argument with the matrices."""
     _, n, _ = rows_and_columns(call, call.tensor(triangle))
     unit = bool(call.arguments["unitriangular"])
     return substitution(n, unit=unit) * right_sides(call.output, n)
@@ -176,7 +180,7 @@ RANKED = "no standard count: the rank depends on values"
 
 
 def without_count(call: Call, reason: str) -> Operations:
-    """CountError: no number of operations follows from the shapes."""
+    """Raise CountError: no number of operations follows from the shapes, for `reason`."""
     raise CountError(f"{call.name}: {reason}")
 
 

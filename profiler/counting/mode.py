@@ -19,7 +19,12 @@ COMPOSITE = "CompositeImplicitAutograd"
 
 @dataclass(frozen=True, eq=False)
 class OperationKind:
-    """The facts about a torch operation that hold for all calls; one object per operation."""
+    """The facts about a torch operation that hold for all calls; one object per operation.
+
+    `func` is torch's operation, `name` its name (`aten::mm`), `rule` its counting rule or None.
+    `free`: it is a move, a view, or has no tensor among its arguments and results. `view`: its
+    result is a view. `writes`: it writes into an argument.
+    """
 
     func: Any
     name: str
@@ -57,6 +62,7 @@ def make_kind(func: Any) -> OperationKind:
     composite = (rule is None or view) and has(func.name(), COMPOSITE)
     label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
     taken, given = func._schema.arguments, func._schema.returns
+    # without a tensor among arguments and results there is no arithmetic to count
     numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
     move = rule is free or view or not numbers
     written = [
@@ -81,10 +87,10 @@ def name_of_functions(func: HigherOrderOperator) -> str:
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Runs every dispatched operation unchanged; a subclass records the operations.
 
-    A tensor subclass first takes its operations apart, and a composite operation that no counting
-    rule covers is taken apart into its parts: `see` gets these parts. An operator that runs
-    functions (torch.cond, which torch compiles outside of a mode) goes to `see_functions`: the mode
-    does not see the operations of these functions.
+    `see` receives each operation. An operation on a tensor subclass is left to the subclass, and a
+    composite operation without a counting rule is decomposed: `see` then receives the parts. An
+    operator that runs functions (torch.cond, which torch compiles outside of a mode) goes to
+    `see_functions`: the mode does not see the operations of these functions.
     """
 
     supports_higher_order_operators = True
@@ -101,9 +107,10 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         return self.dispatched(func, types, args, kwargs or {})
 
     def dispatched(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run a dispatched operation; a composite one is decomposed, and its parts are dispatched
-        in turn."""
-        if dispatch_themselves(types):  # torch asks them next
+        """Run a dispatched operation and return its result; a composite one is decomposed, and its
+        parts are dispatched in turn. NotImplemented for tensor subclasses: torch then calls their
+        own dispatch."""
+        if dispatch_themselves(types):
             return NotImplemented
         if isinstance(func, HigherOrderOperator):
             return self.see_functions(func, args, kwargs)
@@ -114,9 +121,9 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         return self.see(kind, args, kwargs)
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation that has no parts."""
+        """Run an operation that is not decomposed, and return its result."""
         return kind.func(*args, **kwargs)
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run a higher-order operator."""
+        """Run a higher-order operator, and return its result."""
         return func(*args, **kwargs)

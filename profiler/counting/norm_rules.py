@@ -1,7 +1,9 @@
 """How many scalar operations do torch's norms perform, forward and backward?
 
 (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, as torch's kernels compute it: one reciprocal root
-a row, which the backward pass reads, and a product an entry.
+per row, which the backward pass reads, and a product per entry. A row is the numbers that share a
+mean; `entries` are the entries of all rows. `wanted` says whether the gradients of x, weight and
+bias are computed.
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ def row_norm(entries: int, rows: int, weight: Tensor | None, bias: Tensor | None
 def row_norm_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
 ) -> Operations:
-    """r = 1 / sqrt(variance + eps) is kept. x' = (x - mean) r, g = weight dy: dx = (N g - sum g -
-    x' sum(g x')) r / N along a row of N entries; dweight = sum(dy x'); dbias = sum dy. The kernels
-    layer_norm_backward and group_norm_backward."""
+    """The gradients of a layer norm or a group norm, from the saved r = 1 / sqrt(variance + eps).
+    With x' = (x - mean) r and g = weight dy: dx = (N g - sum g - x' sum(g x')) r / N along a row of
+    N entries; dweight = sum(dy x'); dbias = sum dy. The kernels layer_norm_backward and
+    group_norm_backward."""
     total = Operations(mul=entries, add=entries) if wanted[0] or wanted[1] else Operations()
     if wanted[0]:
         total += Operations(mul=entries if weight is not None else 0)
@@ -66,8 +69,9 @@ def rms_norm(entries: int, rows: int, weight: Tensor | None) -> Operations:
 def rms_norm_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
 ) -> Operations:
-    """r = 1 / sqrt(mean(x * x) + eps) is kept. x' = x r, g = weight dy: dx = (g - x' sum(g x') / N)
-    r, dweight = sum(dy x')."""
+    """The gradients of an RMS norm, from the saved r = 1 / sqrt(mean(x * x) + eps). With x' = x r
+    and g = weight dy: dx = (g - x' sum(g x') / N) r along a row of N entries; dweight =
+    sum(dy x')."""
     total = Operations(mul=entries)
     if wanted[0]:
         total += Operations(mul=entries if weight is not None else 0)
@@ -87,8 +91,10 @@ def batch_norm(
     training: bool,
     running: bool,
 ) -> Operations:
-    """As a layer norm, a row being one channel over the whole batch; in training the running mean
-    and variance become (1 - m) r + m new, the variance corrected by n / (n - 1)."""
+    """A batch norm, of which a row is one channel over the whole batch. In training it is a layer
+    norm over these rows; with `running`, the running mean and variance r become (1 - m) r + m new,
+    the new variance times n / (n - 1). Else the running ones are constants: a reciprocal root per
+    row, and per entry a difference and a product."""
     if training:
         own = normalised(entries, rows) + Operations(mul=5, add=2) * (rows if running else 0)
     else:
@@ -99,8 +105,9 @@ def batch_norm(
 def batch_norm_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool], *, training: bool
 ) -> Operations:
-    """dx = weight r / N (N dy - dbias - x' dweight) in training, dy weight r else, where r, which
-    training keeps, is computed again; dweight = sum(dy x'), dbias = sum dy."""
+    """The gradients of a batch norm: in training dx = weight r / N (N dy - dbias - x' dweight) with
+    the saved r; else dx = dy weight r, for which r is computed again. dweight = sum(dy x'), dbias =
+    sum dy."""
     total = RECIPROCAL_ROOT * (0 if training else rows)
     if (training and wanted[0]) or (weight is not None and wanted[1]):
         total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')
@@ -117,7 +124,7 @@ def batch_norm_backward(
 
 
 def given(call: Call, name: str) -> Tensor | None:
-    """A tensor that may be left out."""
+    """The tensor argument of this name; None if it is left out or empty."""
     found = call.arguments.get(name)
     return found if isinstance(found, Tensor) and found.numel() else None
 
@@ -130,7 +137,8 @@ def source_of(call: Call) -> Tensor:
 
 
 def rows_of(call: Call, source: Tensor) -> int:
-    """How many rows are normalised, each by itself."""
+    """The number of rows, each normalised alone: groups of all sequences (group norm), rows of
+    `normalized_shape` (layer and RMS norm), channels (batch norm)."""
     if "group" in call.arguments:
         return int(call.arguments["N"]) * int(call.arguments["group"])
     if "normalized_shape" in call.arguments:
@@ -156,7 +164,7 @@ def backward_rule(call: Call, *, rms: bool = False) -> Operations:
 
 
 def batch_rule(call: Call, *, training: bool | None = None) -> Operations:
-    """A batch norm, by whichever kernel."""
+    """A batch norm, by any of torch's kernels; `training` None reads the call's argument."""
     source = source_of(call)
     return batch_norm(
         source.numel(),

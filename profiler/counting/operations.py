@@ -1,4 +1,4 @@
-"""How many scalar operations of each class does a count hold?"""
+"""Numbers of scalar operations by class."""
 
 from __future__ import annotations
 
@@ -107,4 +107,4 @@ OTHER = "other"
 
 
 Classes = dict[str, int]
-"""Class -> number of operations; a class without a column of its own stands under its name."""
+"""Class -> number of operations; the keys include the names in `Operations.other`."""

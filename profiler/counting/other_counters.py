@@ -1,4 +1,7 @@
-"""What do other people's counters print for the same call, and which operations do they skip?"""
+"""What do other projects' counters print for the same call, and which operations do they skip?
+
+Such a counter is a *peer*: torch's FlopCounterMode, or fvcore.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,12 @@ SILENT_IN_FVCORE = (
 
 
 class PeerCount(Record, frozen=True):
-    """What a peer printed: its total and its figure per operation, in its own unit.
+    """The figures that a peer printed: its total and its figure per operation, in its own unit.
 
-    `uncounted` maps every operation that computes and that the peer gave no figure for to its
+    `uncounted` maps every operation that computes, and for which the peer has no figure, to its
     number of calls; `moved` does the same for operations that only move data. Operations are named
-    as in `OperationTimes` (`aten::softmax`). `unit` is "flop" (a multiply-add is 2) or "mac".
+    as in `OperationTimes` (`aten::softmax`). `unit` is "flop" (a multiply-add is 2) or "mac" (a
+    multiply-add is 1).
     """
 
     name: str
@@ -47,10 +51,11 @@ class PeerCount(Record, frozen=True):
 
 
 def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavailable:
-    """torch.utils.flop_counter.FlopCounterMode on one run of `fn(*args)`.
+    """The figures of torch.utils.flop_counter.FlopCounterMode for one run of `fn(*args)`;
+    Unavailable if the call fails under it.
 
-    `uncounted` are the operations, views left out, that FlopCounterMode saw and has no formula for;
-    those that compute nothing by our own rules are in `moved` instead.
+    Operations for which FlopCounterMode has no formula, except views, are in `uncounted`, or in
+    `moved` if they compute nothing by this project's rules.
     """
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
@@ -77,7 +82,7 @@ def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavail
 
 
 class CallAsModule(nn.Module):
-    """Any callable as a module, so that a tracer of modules can run it (`step`, for one)."""
+    """A callable as a module, so that a tracer of modules can run it, such as a method `step`."""
 
     def __init__(self, fn: Callable[..., Any], module: nn.Module | None = None) -> None:
         super().__init__()
@@ -92,7 +97,8 @@ class CallAsModule(nn.Module):
 def fvcore_count(
     module: nn.Module, *args: torch.Tensor, call: Callable[..., Any] | None = None
 ) -> PeerCount | Unavailable:
-    """fvcore's FlopCountAnalysis on one traced run of `module(*args)`, or of `call(*args)`.
+    """The figures of fvcore's FlopCountAnalysis for one traced run of `module(*args)`, or of
+    `call(*args)`; Unavailable if fvcore is not installed, or the trace or a rule of it fails.
 
     `call` is for other methods: `fvcore_count(module, x_t, call=lambda x_t: module.step(x_t, s))`.
     `uncounted` are the operations that fvcore reports as unsupported and those that it ignores
@@ -137,11 +143,12 @@ FAILURES: Mapping[str, str] = {
     "Unsupported value kind": RUNS_FUNCTIONS,
     "higher_order": RUNS_FUNCTIONS,
 }
-"""Piece of an error of torch's tracer or modes -> what it means."""
+"""Part of an error message of torch's tracer or modes -> the reason in words."""
 
 
 def _in_words(error: Exception) -> str:
-    """Why a peer failed: its own rule did, or torch could not show it the call."""
+    """Why a peer failed, in words: a rule of fvcore raised the error, torch could not trace the
+    call for a reason of `FAILURES`, or else the error's own message."""
     frames = traceback.extract_tb(error.__traceback__)
     rule = next((f.name for f in frames if f.filename.endswith("jit_handles.py")), "")
     if rule:

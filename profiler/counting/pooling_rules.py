@@ -42,8 +42,8 @@ def entries_along(
 
 
 def window_entries(call: Call, result: Sequence[int], axes: int) -> int:
-    """Entries of all windows, over every batch and channel; `result` is the shape that has an entry
-    for each window."""
+    """The number of entries in all windows, over every batch and channel; `result` is a shape with
+    an entry per window."""
     source = call.tensor("self").shape
     kernel = per_axis(call.arguments["kernel_size"], axes)
     given = zip(
@@ -59,7 +59,7 @@ def window_entries(call: Call, result: Sequence[int], axes: int) -> int:
 
 
 def max_pool(call: Call, axes: int) -> Operations:
-    """One comparison less than a window has entries."""
+    """The largest entry of each window: one comparison less than the window has entries."""
     entries, outputs = window_entries(call, call.output.shape, axes), call.output.numel()
     return COMPARE * max(entries - outputs, 0)
 
@@ -80,19 +80,20 @@ def average_pool_backward(call: Call, axes: int) -> Operations:
 
 @cache
 def adaptive(extent: int, outputs: int) -> int:
-    """Entries of all adaptive windows of one axis: window i runs from floor(i*n/m) to
-    ceil((i+1)*n/m), as the documentation of AdaptiveAvgPool's kernel has it."""
+    """Entries of all adaptive windows of one axis with n = `extent` and m = `outputs`: window i
+    runs from floor(i*n/m) to ceil((i+1)*n/m), exclusive, as in torch's kernels."""
     return sum(-(-(i + 1) * extent // outputs) - i * extent // outputs for i in range(outputs))
 
 
 def adaptive_entries(source: Sequence[int], result: Sequence[int], axes: int) -> int:
-    """Entries of all windows, over every batch and channel."""
+    """The number of entries in all adaptive windows, over every batch and channel, of an input and
+    a result of these shapes."""
     windows = prod(adaptive(n, m) for n, m in zip(source[-axes:], result[-axes:], strict=True))
     return prod(source[:-axes]) * windows
 
 
 def adaptive_max_pool(call: Call, axes: int) -> Operations:
-    """One comparison less than a window has entries."""
+    """The largest entry of each window: one comparison less than the window has entries."""
     entries = adaptive_entries(call.tensor("self").shape, call.output.shape, axes)
     return COMPARE * (entries - call.output.numel())
 

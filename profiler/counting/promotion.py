@@ -12,8 +12,8 @@ from profiler.counting.operations import NOTHING, Operations, named_operation
 
 def promoted(call: Call) -> Operations:
     """The implicit conversions of an operation, one per entry: of operands to the common floating
-    type, in which it computes, and of the result to another type. Tensors without an axis do not
-    influence the common type."""
+    type, in which torch computes, and from it to the type of the result. Tensors without an axis do
+    not influence the common type and are not counted; nothing if no operand is floating."""
     given = [value for name, value in call.arguments.items() if name != "out"]
     operands = [t for t in tensors_in(given) if is_arithmetic(t.dtype) and t.dim()]
     if not operands:

@@ -44,15 +44,16 @@ def nominal(name: str) -> str:
 
 
 def nominal_words(names: Iterable[str]) -> str:
-    """Which of these operations are counted by an algorithm that their kernels may not run, in
-    words; "" where none is."""
+    """A note that names the kinds of these operations that are counted by an algorithm which their
+    kernels may not run; "" if there are none."""
     kinds = dict.fromkeys(filter(None, map(nominal, names)))
     what = " and ".join(kinds)
     return f"nominal for {what}: counted by documented arithmetic, not observed" if kinds else ""
 
 
 def rule_for(name: str) -> Rule | None:
-    """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`), or None.
+    """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`); None if there is
+    no rule, as for every operation outside `aten`.
 
     An in-place operation (`add_`) follows the rule of its out-of-place form (`add`).
     """
@@ -69,9 +70,12 @@ def only_moves(name: str) -> bool:
 
 
 def operations_of(call: Call) -> Operations | None:
-    """The operations of one call, None where the operation has no rule; CountError where the rule
-    does not cover the arguments. Arithmetic on integers and booleans alone is indexing, and
-    free; their matrix products, convolutions and sorts are not."""
+    """The operations of one call; None if the operation has no rule. Arithmetic on integers and
+    booleans alone is indexing and counts 0, except matrix products, convolutions and sorts.
+
+    Raises:
+        CountError: the rule does not cover the arguments.
+    """
     rule = rule_for(call.name)
     if rule is None:
         return None

@@ -16,7 +16,7 @@ address of the storage object (negated)."""
 
 
 def storage_key(storage: Any) -> StorageKey:
-    """A key that storages share exactly while they share their bytes; valid while these are
+    """A key that is equal for storages exactly if they share their bytes; valid while the bytes are
     allocated."""
     return str(storage.device), storage.data_ptr() or -storage._cdata
 

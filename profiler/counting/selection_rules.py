@@ -22,8 +22,8 @@ from profiler.counting.operations import COMPARE, NOTHING, Operations, named_ope
 
 
 def topk(call: Call) -> Operations:
-    """k knockouts along each row of n entries, those found before masked but compared: k (n - 1)
-    comparisons, as the equations count top_k. torch names no algorithm."""
+    """k searches for the largest entry along each row of n entries, earlier finds masked but still
+    compared: k (n - 1) comparisons, as the equations count top_k. torch documents no algorithm."""
     source, k = call.tensor("self"), int(call.arguments["k"])
     entries = source.shape[call.arguments["dim"]] if source.dim() else 1
     rows = source.numel() // max(entries, 1)
@@ -31,26 +31,26 @@ def topk(call: Call) -> Operations:
 
 
 def middle(call: Call, *, without_nan: bool = False) -> Operations:
-    """A sort; where NaN is left out, a comparison of each entry before."""
+    """The median: a sort, after a comparison of each entry if NaN is left out."""
     asked = COMPARE * (call.tensor("self").numel() if without_nan else 0)
     return sorting(call) + asked
 
 
 def most_frequent(call: Call) -> Operations:
-    """A sort, and a comparison of each two neighbours in a row."""
+    """The most frequent entry: a sort, and a comparison of each two neighbours in a row."""
     source = call.tensor("self")
     entries = source.shape[call.arguments["dim"]] if source.dim() else 1
     return sorting(call) + COMPARE * neighbours(call, entries)
 
 
 def neighbours(call: Call, entries: int) -> int:
-    """Pairs of neighbours in rows of so many entries."""
+    """The number of pairs of neighbours in rows of `entries` entries."""
     return call.tensor("self").numel() // max(entries, 1) * max(entries - 1, 0)
 
 
 def distinct(call: Call, *, ordered: bool = False) -> Operations:
-    """A comparison of each two neighbours, after a sort; `ordered` (unique_consecutive) leaves out
-    the sort."""
+    """Distinct entries: a comparison of each two neighbours, after a sort; `ordered`
+    (unique_consecutive) leaves out the sort. CountError for distinct rows along a `dim`."""
     if call.arguments.get("dim") is not None:
         raise CountError(f"{call.name}: the number of compared entries of a row depends on values")
     pairs = COMPARE * neighbours(call, call.tensor("self").numel())
@@ -72,13 +72,13 @@ def histogram(call: Call) -> Operations:
 
 
 def weighted_counts(call: Call) -> Operations:
-    """Counting is free, as indices are; weights are added up."""
+    """bincount: counting is free, as indices are; with weights an addition per weight."""
     weights = call.arguments.get("weights")
     return NOTHING if weights is None else scatter_summed(call, "weights")
 
 
 def binary_search(call: Call) -> Operations:
-    """A comparison for each halving of n sorted entries: floor(log2 n) + 1 for a value."""
+    """A comparison for each halving of n sorted entries: floor(log2 n) + 1 per value searched."""
     values = call.arguments["self"]
     places = call.tensor("boundaries" if "boundaries" in call.arguments else "sorted_sequence")
     number = values.numel() if hasattr(values, "numel") else 1
@@ -93,14 +93,15 @@ SUM, MEAN, MAX = 0, 1, 2
 
 
 def rows_taken(call: Call) -> int:
-    """How many rows the indices name."""
+    """The number of rows that the indices name; CountError with a `padding_idx`."""
     if call.arguments["padding_idx"] >= 0:
         raise CountError(f"{call.name}: the number of padding rows depends on values")
     return call.tensor("indices").numel()
 
 
 def filled_bags(call: Call) -> int:
-    """How many bags have a row; CountError on the meta device, where offsets have no values."""
+    """The number of bags with at least one row; CountError on the meta device, where offsets have
+    no values."""
     starts, rows = call.tensor("offsets"), rows_taken(call)
     if starts.is_meta:
         raise CountError(f"{call.name}: the number of filled bags depends on values")
@@ -109,8 +110,8 @@ def filled_bags(call: Call) -> int:
 
 
 def embedding_bag(call: Call) -> Operations:
-    """The rows of a bag are added (or compared), one operation fewer than there are rows, after a
-    product where rows have weights; a mean divides once an entry of the result."""
+    """The rows of a bag are added (mode max: compared), one operation fewer than there are rows,
+    after a product if rows have weights; a mean divides each entry of the result."""
     mode, width = call.arguments["mode"], call.tensor("weight").shape[-1]
     rows, bags = rows_taken(call), filled_bags(call)
     each = COMPARE if mode == MAX else Operations(add=1)
@@ -121,8 +122,9 @@ def embedding_bag(call: Call) -> Operations:
 
 
 def embedding_bag_backward(call: Call) -> Operations:
-    """Every row gets the gradient of its bag, times the row's weight, or divided by the bag's size
-    for a mean; for a maximum, each entry of the bag's gradient is added to one row."""
+    """The gradient of its bag is added to every row, times the row's weight, or for a mean divided
+    by the bag's size; for a maximum, each entry of the bag's gradient is added to one row.
+    CountError for scale_grad_by_freq."""
     if call.arguments["scale_grad_by_freq"]:
         raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
     grad, mode = call.tensor("grad"), call.arguments["mode"]
@@ -146,7 +148,8 @@ def weights_of_rows_backward(call: Call) -> Operations:
 
 def grouped_product(call: Call) -> Operations:
     """A matrix product for each group. An operand with two axes is split among the groups, along
-    its rows, columns or summed axis; every part belongs to one group."""
+    its rows, columns or summed axis; every part belongs to one group. So each entry of a left
+    operand with two axes is multiplied by one row of `mat2`, whichever axis is split."""
     left, right, out = call.tensor("self"), call.tensor("mat2"), call.output
     terms = left.shape[-1]
     products = (
@@ -169,7 +172,7 @@ def summed_products(call: Call) -> Operations:
 
 
 def absolute(call: Call) -> Operations:
-    """A comparison; of a complex number the root of the sum of both parts' squares."""
+    """|x|: a comparison per entry; for a complex entry the root of the sum of both squares."""
     entries = call.output.numel()
     if not call.tensor("self").is_complex():
         return COMPARE * entries
@@ -204,8 +207,9 @@ JOINED: Mapping[str, Operations] = {
 
 
 def segments(call: Call) -> Operations:
-    """Each entry of a segment is joined to those before it, the first one to the initial value if
-    there is one; a mean divides once a segment with entries."""
+    """A reduction by segments: each entry of a segment is joined to those before it, the first one
+    to the initial value if there is one; a mean divides once per segment with entries. CountError
+    on the meta device, where the lengths have no values."""
     kind, lengths = call.arguments["reduce"], call.arguments["lengths"]
     lengths = call.tensor("offsets").diff() if lengths is None else lengths
     if lengths.is_meta:
@@ -217,7 +221,7 @@ def segments(call: Call) -> Operations:
 
 
 def fractional_pool(call: Call) -> Operations:
-    """One comparison less than a window has entries."""
+    """The largest entry of each window: one comparison less than the window has entries."""
     entries: int = prod(call.arguments["kernel_size"])
     return COMPARE * (call.output.numel() * (entries - 1))
 

@@ -7,13 +7,14 @@ from profiler.counting.operations import Operations
 
 
 def fft(call: Call, real: str | None) -> Operations:
-    """Transforms of length N: N ceil(log2 N) multiplications and 3/2 as many adds for a real one,
-    twice both for a complex one; nominal, exact where N is a power of two. Over several axes the
-    transforms run one after the other, all but the one along the last axis complex. `real` names
-    the side that is real ("self", "output"), None where both are complex."""
+    """A Fourier transform. Along one axis of length N a real transform takes N ceil(log2 N)
+    multiplications and 3/2 as many adds, a complex one twice both: nominal, exact if N is a power
+    of two. Over several axes the transforms run one after the other; the one along the last axis
+    is real if a side is real, and the others are complex. `real` names the real side ("self",
+    "output"); None if both are complex."""
     side = call.output if real == "output" else call.tensor("self")
     *others, last = call.arguments["dim"]
-    half = call.tensor("self") if real == "output" else call.output
+    half = call.tensor("self") if real == "output" else call.output  # the complex side
     counts = transforms_along(call, side.shape[last], side.numel(), 2 if real is None else 1)
     for axis in others:
         counts += transforms_along(call, half.shape[axis], half.numel(), 2)
@@ -22,7 +23,7 @@ def fft(call: Call, real: str | None) -> Operations:
 
 def transforms_along(call: Call, length: int, entries: int, factor: int) -> Operations:
     """`entries / length` transforms of one length; `factor` is 1 for a real transform, 2 for a
-    complex one."""
+    complex one. CountError for an empty axis, and if the nominal number of adds is not whole."""
     if length < 1:
         raise CountError(f"{call.name}: expected a length of at least 1")
     steps = entries * (length - 1).bit_length()

@@ -2,7 +2,7 @@
 
 If only a part of a tensor was used, torch pads the gradient of the part with zeros to the whole
 shape, and adds and multiplies these zeros: the separate uses x[0] and x[1] give [g0, 0] + [0, g1].
-The equations count nothing there. Each storage gets a mask of the entries that hold a gradient.
+The equations count nothing there. Each storage has a mask of the entries that hold a gradient.
 Each dispatched operation is counted again at these entries alone; the difference is the work on
 padding zeros. No value is read: an entry is a padding zero only if a padding operation wrote it, or
 an operation computed it from padding zeros. Zeros of a mask in the model or of padded inputs are
@@ -70,7 +70,9 @@ class ZeroGradientCounter(DispatchMode):
     def masks_of_results(
         self, func: Any, args: Any, kwargs: Any, call: Call
     ) -> list[tuple[Tensor, Tensor]]:
-        """Add the work on padding zeros to `spent`; return (result, mask) of each masked result."""
+        """Add the work on padding zeros to `spent`; return (result, mask) of each masked result.
+        [] if every entry of the results holds a gradient: in a forward pass that runs again, if no
+        operand has a mask, or for an operation that neither `MOVES` nor `COUNTED` lists."""
         name = call.name.removeprefix("aten::")
         own = name.removesuffix("_")
         if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):
@@ -107,22 +109,22 @@ same operation on the masks of the operands gives the mask of the result."""
 
 
 def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, Tensor]]:
-    """(result, mask) of an operation of `MOVES`: the operation runs again on masks in place of the
-    operands, indices excepted."""
+    """(result, mask) of each result of an operation of `MOVES`, which runs again on masks in place
+    of its operands, except indices; [] if torch does not define it for booleans."""
 
     def masked(leaf: Any) -> Any:
         return mask_of(leaf) if isinstance(leaf, Tensor) and is_arithmetic(leaf.dtype) else leaf
 
     try:
         masks = func(*tree_map(masked, args), **kwargs)
-    except (RuntimeError, TypeError, NotImplementedError):  # not defined for booleans
+    except (RuntimeError, TypeError, NotImplementedError):
         return []
     return list(zip(tensors_in(call.result), tensors_in(masks), strict=True))
 
 
 def storage_mask(tensor: Tensor) -> Tensor | None:
-    """The mask of a tensor's whole storage; None without one, or if the tensor's entries have
-    another size than those of the mask."""
+    """The mask of a tensor's whole storage, one boolean per entry; None without one, or if the
+    tensor's entries have another size in bytes than those for which the mask was made."""
     if tensor.layout is not torch.strided:
         return None
     storage = tensor.untyped_storage()
@@ -158,7 +160,7 @@ def mask_device(tensor: Tensor) -> Any:
 def set_mask(tensor: Tensor, mask: Tensor | None) -> None:
     """Give the entries of a tensor their mask (None: True everywhere), in the mask of its storage.
 
-    A mask that is True everywhere is not kept, nor one of a type that holds no gradients.
+    A storage whose mask is True everywhere has none. Integers and booleans get no mask.
     """
     if tensor.layout is not torch.strided or not is_arithmetic(tensor.dtype):
         return
@@ -191,9 +193,9 @@ MaskedCount = tuple[Operations, Tensor]
 
 
 def operations_at(call: Call, mask: Tensor) -> Operations:
-    """The operations of a call without those at entries of its result that the mask leaves out.
+    """The operations of a call without those at entries of its result where `mask` is False.
 
-    An entry costs what all entries cost alike: a remainder belongs to no single entry, and stays.
+    Each entry costs total // entries; a remainder belongs to no single entry, and is kept.
     """
     total, entries = operations_of(call) or NOTHING, max(call.output.numel(), 1)
     each = Operations(
@@ -235,7 +237,8 @@ def where_gradient(call: Call) -> MaskedCount:
 
 
 def masked_sum(call: Call) -> MaskedCount:
-    """A sum: R - 1 additions for the R terms that hold a gradient."""
+    """A sum: R - 1 additions for the R terms that hold a gradient, and their conversions. The
+    result holds a gradient if R > 0."""
     source = call.tensor("self")
     mask = mask_of(source)
     axes, keep = call.arguments.get("dim"), bool(call.arguments.get("keepdim"))
@@ -248,7 +251,8 @@ def masked_sum(call: Call) -> MaskedCount:
 
 
 def masked_product(call: Call) -> MaskedCount:
-    """A matrix product: R multiplications and R - 1 additions if R terms hold a gradient."""
+    """A matrix product: R multiplications and R - 1 additions for the R terms of an entry of which
+    both factors hold a gradient. The entry holds a gradient if R > 0."""
     left, right = call.inputs[:2]
     terms = mask_of(left).to(torch.float64) @ mask_of(right).to(torch.float64)
     adds = entry_sum(call.output) * int((terms - 1).clamp_min(0).sum())
@@ -263,11 +267,12 @@ COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
     "mm": masked_product,
     "bmm": masked_product,
 }
-"""Operation -> its operations and its mask; the result of any other operation gets no mask."""
+"""Operation -> a function that returns its operations on entries that hold a gradient, and the mask
+of its result; the result of any other operation gets no mask."""
 
 
 def spent_on_zeros(backward: Callable[[], Any]) -> Operations:
-    """The operations of a backward pass on zeros in place of absent gradients."""
+    """The operations of a backward pass, which `backward` runs, on zeros that pad gradients."""
     zeros = ZeroGradientCounter()
     with zeros:
         backward()
