@@ -45,6 +45,7 @@ def names() -> tuple[str, ...]:
 
 
 def _place(mixer: Mixer) -> tuple[int, int]:
+    """The key by which `names` sorts: the place in `DEFAULT`, then the year of the source."""
     year = re.search(r"\b(19|20)\d\d\b", mixer.source)
     shown = DEFAULT.index(mixer.name) if mixer.name in DEFAULT else len(DEFAULT)
     return shown, int(year[0]) if year else 0
@@ -118,6 +119,7 @@ def _module(file: str) -> ModuleType:
 
 @cache
 def _load(file: str) -> dict[str, Mixer]:
+    """Name -> mixer, for the mixers of one file of this folder."""
     found = {mixer.name: mixer for mixer in defined(_module(file)).values()}
     for mixer in found.values():
         mixer.checked = mixer.builtin = True

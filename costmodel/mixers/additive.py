@@ -45,6 +45,7 @@ Score = Callable[..., Node]
 
 
 def _pair(f: Form, l: Poly) -> tuple[Index, Index]:
+    """The indices of query i and key k <= i."""
     i = f.index("i", 1, l)
     return i, f.index("k", 1, i)
 

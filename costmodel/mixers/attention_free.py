@@ -33,15 +33,16 @@ FACTORIZED = {"factorized": "w of rank r"}
 
 
 class Means(Protocol):
-    """What defines the weighted mean at row i, channel c, of values over rows k."""
+    """A function that returns the weighted mean of values at row i, channel c."""
 
     def __call__(self, f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
-        """K and V (l, d); w (l, l) is defined at row i and k."""
+        """Keys K and values V (l, d), the index k of the rows that row i sees, and weights w
+        (l, l), defined at row i and row k."""
         ...
 
 
 def direct(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
-    """One exponential for each pair and channel."""
+    """The mean with E (l, l, d) = exp(K + w): an exponential for each pair and channel."""
     (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
     E = f.array("E", l, l, d)
     E[i, k, c] = exp(K[k, c] + w[i, k])
@@ -49,7 +50,8 @@ def direct(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
 
 
 def separate(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
-    """One exponential for each pair, and one for each channel of a row."""
+    """The mean with E_w (l, l) = exp(w), an exponential for each pair, and E_K (l, d) = exp(K), one
+    for each channel of a row; numerator N and denominator D (l, d) are matrix products."""
     (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
     E, W = f.array("E_K", l, d, latex="e^K"), f.array("E_w", l, l, latex="e^w")
     P, N, D = f.array("P", l, d), f.array("N", l, d), f.array("D", l, d)
@@ -150,6 +152,7 @@ def aft_local(chosen: Chosen) -> Mixer:
         k = f.index("k", max_(1, i - w + 1), i if causal else min_(l, i + w - 1))
         far = f.index("o", 1, i - w) if causal else f.index("o", union((1, i - w), (i + w, l)))
         behind, ahead = (1, l - w), (max_(w + 1, l - w + 1), l)
+        # rows outside of the window of some row: only they need exp(K) without u
         seen = f.index("p", *behind) if causal else f.index("p", union(behind, ahead))
         E, F = f.array("E", l, l, d), f.array("E_K", l, d, latex="e^K")
         E[i, k, c] = exp(K[k, c] + u[i, k - i + w])
@@ -176,7 +179,8 @@ def aft_local(chosen: Chosen) -> Mixer:
 
 @offering(CAUSAL)
 def aft_simple(chosen: Chosen) -> Mixer:
-    """No weight: a softmax of each channel of the keys along the sequence; causal, two sums."""
+    """No weights by position: a softmax of each channel of the keys along the sequence; `causal`,
+    running sums N of exp(K) V and D of exp(K)."""
     m = begun(
         "aft-simple", "AFT-simple", "a weighted mean per channel, weights by key", "section 3.3"
     )

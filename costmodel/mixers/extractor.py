@@ -25,11 +25,13 @@ Extract = Callable[[Form, Array, Array, Array], None]
 
 
 def _tokens(f: Form, l: Poly) -> tuple[Index, Index]:
+    """The indices of token i and token j <= i."""
     i = f.index("i", 1, l)
     return i, f.index("j", 1, i)
 
 
 def _channels(f: Form, d: Poly) -> tuple[Index, Index]:
+    """Two indices of channels, a before and b after a linear map."""
     return f.index("a", 1, d), f.index("b", 1, d)
 
 

@@ -94,7 +94,9 @@ from the attention weights A (n, l, l), channel v of head j in row i."""
 
 
 def expanded(f: Form, *, again: bool = False) -> Attended:
-    """Keys and values of each row, made once; or `again` for each row i that reads them."""
+    """Attention to keys K_C and values V_C that are made from the latent rows: (n, l, K) and
+    (n, l, V), once for each row; with `again` (n, l, l, K) and (n, l, l, V), once more for each row
+    i that reads them."""
     (n, l, K, V, _), (j, i, k, p, v, e) = _around(f)
     Q, C, W_UK, W_UV = f.arrays["Q_C"], f.arrays["C_KV"], *_expanding(f)
     made, read = ((i, k), (i, k)) if again else ((i,), (k,))
@@ -107,7 +109,8 @@ def expanded(f: Form, *, again: bool = False) -> Attended:
 
 
 def absorbed(f: Form) -> Attended:
-    """Queries and sums in the channels of the latent rows."""
+    """Attention to the latent rows themselves: W_UK multiplies the queries, Q_A (n, l, c), and W_UV
+    the weighted sums of latent rows, M (n, l, c)."""
     (n, l, K, V, c), (j, i, k, p, v, e) = _around(f)
     Q, C, W_UK, W_UV = f.arrays["Q_C"], f.arrays["C_KV"], *_expanding(f)
     Q_A, M = f.array("Q_A", n, l, c), f.array("M", n, l, c)
@@ -130,6 +133,7 @@ def _around(f: Form) -> tuple[tuple[Poly, ...], tuple[Index, ...]]:
 
 
 def _expanding(f: Form) -> tuple[Array, Array]:
+    """W_UK (c, n*K) and W_UV (c, n*V), which make keys and values from a latent row."""
     return f.mixer.arrays["W_UK"], f.mixer.arrays["W_UV"]
 
 

@@ -52,7 +52,8 @@ def moving_average(f: Form, *, carried: bool) -> Array:
 
 
 def read_by_one_head(f: Form, Z: Array, V: Array, *, chunked: bool) -> Array:
-    """O (l, width): causal attention to V, with queries and keys kappa * Z + mu."""
+    """O (l, width): causal attention to V, with queries and keys kappa * Z + mu; if `chunked`,
+    within chunks of as many rows as P has entries."""
     m, (l, K), (_, width) = f.mixer, Z.shape, V.shape
     (C,), P = m.arrays["P"].shape, m.arrays["P"]
     i, c, r = f.index("i", 1, l), f.index("c", 1, K), f.index("r", 1, width)

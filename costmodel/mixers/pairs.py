@@ -36,8 +36,8 @@ TAY = "Tay et al. 2021, arXiv 2011.04006, and its code, models/local"
 
 @dataclass(frozen=True)
 class Keys:
-    """Rows that a row attends to: for every value of `over`, row `key`, whose score is number
-    `slot`, or has several numbers."""
+    """Keys of one row: for every value of the indices `over`, row `key`. Its score stands at `slot`
+    on the last axis of the array of scores, or at several slots on as many axes."""
 
     over: tuple[Index, ...]
     slot: Any
@@ -45,12 +45,12 @@ class Keys:
 
     @property
     def slots(self) -> tuple[Any, ...]:
-        """Its numbers."""
+        """The slot on each axis, as a tuple."""
         return self.slot if isinstance(self.slot, tuple) else (self.slot,)
 
     @property
     def ranges(self) -> Iterator[list[tuple[Any, Any]]]:
-        """The first and the last of each number, for each range of a union."""
+        """The bounds (first, last) of the slot on each axis; a list for each range of a union."""
         for over in one_by_one(self.over):
             yield [
                 (
@@ -67,6 +67,8 @@ class Keys:
         ends: Callable[[Index], tuple[Poly, ...]],
         joined: Callable[..., Extremum],
     ) -> Extremum:
+        """The least (`joined` is max_ of lower ends) or largest (min_ of upper ends) slot over all
+        values of the indices: the slot with each combination of their bounds in their place."""
         values = [Poly.of(slot)]
         for index in over:
             values = [v.substitute({index.atom: end}) for v in values for end in ends(index)]
@@ -75,34 +77,36 @@ class Keys:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows, by their place in the array of scores, and what they attend to: disjoint keys, in the
-    order of their numbers."""
+    """Rows that attend in one way: row `row` has its scores at `place`, the first axes of the array
+    of scores, and attends to disjoint `keys`, in the order of their slots."""
 
     row: Any
     place: tuple[Any, ...]
     keys: tuple[Keys, ...]
     by: str = ""
-    """How the names of their projections end."""
+    """The ending of the names of their projections: "_g" for W_Q_g, W_K_g and W_V_g."""
     number: Any = None
-    """How many there are, where there may be none."""
+    """The number of these rows, given only if it may be 0."""
 
 
 Layout = tuple[tuple[Any, ...], Sequence[Rows]]
-"""The extents of the scores of a head, and all rows, those that attend in one way together."""
+"""(extents of a head's scores, groups of rows that attend in one way; together all rows)."""
 
 Pairs = Callable[[Form, Index], Layout]
-"""Called with the form and the index i of all rows."""
+"""A function of the form and the index i of all rows, which returns the layout of the pairs."""
 
 
 def attention_over(
     m: Mixer, forms: Mapping[str, Pairs], projections: Sequence[str] = ("",)
 ) -> Mixer:
-    """Self-attention over a set of pairs, its scores laid out in one way or another.
+    """Self-attention over a set of pairs of rows.
 
     Args:
-        projections: how the names of each set of projections end. Of several, each has queries of
-            its own rows alone, and keys and values of all; where there may be no rows of a set, its
-            keys and values have an axis more, of extent 1, with nothing on it where there are none.
+        forms: form -> the pairs, with a layout of their scores.
+        projections: the ending of the names of each set of projections. If there are several, a set
+            has queries of its own rows alone, and keys and values of all rows. If the number of its
+            rows may be 0, its keys and values get a further axis that is empty where there are no
+            such rows, so that they cost nothing there.
     """
     l, d, *_ = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -121,7 +125,13 @@ def attention_over(
 def attended(
     f: Form, x: Array, pairs: Pairs, projections: Sequence[str] = ("",), after: str = ""
 ) -> Array:
-    """R (l, d), what the heads read of a set of pairs of rows x; `after` is how names end."""
+    """R (l, d), the heads' results of attention over a set of pairs of rows x, side by side.
+
+    Args:
+        projections: as for `attention_over`.
+        after: an ending of the names of all arrays and weights, so that they are distinct from
+            those of another attention in the form.
+    """
     (l, d), (n, h) = x.shape, f.mixer.sizes("n h")
     i, j, c = f.index("i", 1, l), f.index(f"j{after}", 1, n), f.index("c", 1, h)
     a = f.index("a", 1, d)
@@ -151,7 +161,7 @@ def attended(
             Z[j, *rows.place, *seen.slots] = scaled(score, by=h)
     for number, rows in enumerate(groups):
         k = [rows.keys[0].over[0]]
-        if len(rows.keys) > 1:
+        if len(rows.keys) > 1:  # one softmax over the slots of all keys, as a union of ranges
             every = [slots for seen in rows.keys for slots in seen.ranges]
             first, *others = (union(*ends) for ends in zip(*every, strict=True))
             k = [f.index(name := f"k{number or ''}", first)]
@@ -190,7 +200,7 @@ def local_attention(chosen: Chosen) -> Mixer:
 
 
 def by_position(f: Form, i: Index, ahead: Poly) -> Layout:
-    """Scores in a square: k is a row."""
+    """Scores (l, l): the slot of a key is its row k."""
     l, w = f.mixer.sizes("l w")
     last = min_(l, i + ahead) if ahead.terms else i
     k = f.index("k", max_(1, i + ahead - w + 1), last)
@@ -198,7 +208,8 @@ def by_position(f: Form, i: Index, ahead: Poly) -> Layout:
 
 
 def by_offset(f: Form, i: Index, ahead: Poly) -> Layout:
-    """Scores in a band: k counts the w rows around row i, and row i itself is number w - ahead."""
+    """Scores (l, w): the slot k counts the w rows around row i, and row i itself has the slot
+    w - ahead."""
     l, w = f.mixer.sizes("l w")
     own = w - ahead
     last = min_(w, l + own - i) if ahead.terms else w

@@ -64,7 +64,8 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def over_all(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """One S and one Z: the sums over all rows."""
+    """Define R from S (n, m, h) and Z (n, m), the sums of k v^T and of k over all rows, which every
+    query reads."""
     (n, l, m), h = K.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -91,14 +92,16 @@ def scaled_rows(f: Form, name: str, projected: Node) -> Array:
 
 
 def along(f: Form, w: Array, U: Array) -> tuple[Node, Index]:
-    """The product of a row of U with frequency z, of w (m, h) or of its head's in (n, m, h)."""
+    """The product of a row of U with frequency z, and the index z. The frequencies w are (m, h) for
+    all heads, or (n, m, h) with those of each head."""
     j, i, c, z = f.indices["j"], f.indices["i"], f.indices["c"], f.index("z", 1, w.shape[-2])
     entry = w[z, c] if len(w.shape) == 2 else w[j, z, c]
     return sum_(entry * U[j, i, c], over=c), z
 
 
 def positive(f: Form, name: str, U: Array, product: Node, z: Index, halves: int = 1) -> Array:
-    """The features of FAVOR+: so many halves of |u|^2 are subtracted from a product."""
+    """phi (n, l, m), the features of FAVOR+: exp(product - halves*|u|^2/2) / sqrt(m). `halves` is 1
+    in FAVOR+, and 2 in PRF."""
     (n, l, _), m = U.shape, z.upper[0]
     j, i, c = f.indices["j"], f.indices["i"], f.indices["c"]
     N, phi = f.array(f"N_{name}", n, l), f.array(name, n, l, m, latex=rf"\phi({name})")
@@ -109,7 +112,7 @@ def positive(f: Form, name: str, U: Array, product: Node, z: Index, halves: int 
 
 
 def fourier(f: Form, name: str, U: Array, product: Node, z: Index) -> Array:
-    """The sine and the cosine of every product."""
+    """phi (n, l, 2m): sine and cosine of every product, over sqrt(m)."""
     (n, l, _), m, j, i = U.shape, z.upper[0], f.indices["j"], f.indices["i"]
     P, phi = f.array(f"P_{name}", n, l, m), f.array(name, n, l, 2 * m, latex=rf"\phi({name})")
     P[j, i, z] = product
@@ -177,7 +180,8 @@ def random_feature_attention(chosen: Chosen) -> Mixer:
 
 
 def gated(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """S and Z are weighted sums, of what was before and of the row's own."""
+    """Define R from running sums S and Z with a gate g (n, l) of each row: g times the sums before
+    the row, plus 1 - g times the row's own terms."""
     x, w, b = (f.mixer.arrays[name] for name in ("x", "W_g", "b_g"))
     n, l, m = K.shape
     j, i, p, a = f.indices["j"], f.indices["i"], f.index("p", 1, m), f.indices["a"]
@@ -189,17 +193,18 @@ def gated(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
 
 
 Product = Callable[[Form, str, Array], tuple[Node, Index]]
-"""Called with the form, the name of queries or keys and their rows U; the product of a row with
-frequency z, and z."""
+"""A function of the form, the name of queries or keys, and their rows U (n, l, h). It returns the
+product of a row with frequency z, and the index z."""
 
 
 def named(f: Form, *extents: object) -> Array:
-    """The frequencies."""
+    """The array of frequencies."""
     return f.array("Omega", *extents, latex=r"\Omega")
 
 
 def from_matrix(f: Form) -> Product:
-    """Gaussians with a full matrix each, and both signs of the mean."""
+    """Frequencies (n, 2m, h) of Gaussians with a full matrix Sigma: Sigma times the drawn numbers,
+    plus the mean and minus the mean."""
     n, m, h = f.mixer.sizes("n m h")
     drawn, Sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("Sigma", n, h, h, latex=r"\Sigma")
     mean, G, w = (
@@ -215,7 +220,8 @@ def from_matrix(f: Form) -> Product:
 
 
 def from_channels(f: Form) -> Product:
-    """Gaussians of independent channels."""
+    """Frequencies (n, m, h) of Gaussians with independent channels: exp(sigma/2) times the drawn
+    numbers, plus the mean."""
     n, m, h = f.mixer.sizes("n m h")
     drawn, sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("sigma", n, h, latex=r"\sigma")
     mean, E, w = f.mixer.parameter("mu", n, h, latex=r"\mu"), f.array("E", n, h), named(f, n, m, h)
@@ -226,7 +232,8 @@ def from_channels(f: Form) -> Product:
 
 
 def fast_food(f: Form) -> Product:
-    """Diagonals, a permutation and two Hadamard matrices."""
+    """FastFood: h frequencies that are never written out. A row is multiplied by B, P H, G, H and S
+    one after the other, and divided by sqrt(h)."""
     (h,) = f.mixer.sizes("h")
     f.mixer.power_of_two(h)
     B, G, S = (f.mixer.parameter(f"D_{name}", h, latex=name) for name in "BGS")
@@ -253,7 +260,8 @@ def odd_in_both(p: int, q: int) -> int:
 
 
 def generated(f: Form) -> Product:
-    """A network makes the frequencies, of all heads the same ones."""
+    """Frequencies (m, h), shared by all heads, that a network of three layers makes of m rows of h
+    drawn numbers."""
     m, h = f.mixer.sizes("m h")
     rows, width = f.mixer.buffer("w", m, h), h
     o, u = f.index("o", 1, m), f.index("u", 1, width)
@@ -277,7 +285,12 @@ def generated(f: Form) -> Product:
 def learned(
     name: str, title: str, idea: str, made: Callable[[Form], Product], kernel: Callable[..., Array]
 ) -> Mixer:
-    """Linear attention by such features of the products with such frequencies."""
+    """Linear attention by random features.
+
+    Args:
+        made: a function that defines the frequencies, such as `from_matrix`.
+        kernel: a function that defines the features of the products, `fourier` or `PRF`.
+    """
     mixer = begun(name, title, idea, "Chowdhury et al. 2021, arXiv 2110.08323, section 3")
 
     def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:

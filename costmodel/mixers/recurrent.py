@@ -57,7 +57,8 @@ class Gates:
         return sum_(self.x[row, a] * self.W[(*gate, a, b)], over=a) + self.b[(*gate, b)]
 
     def of_state(self, f: Form, state: State | None, *gate: int) -> Node | None:
-        """U h + b_U at channel b; without a state b_U alone, or nothing."""
+        """U h + b_U at channel b. Before the first row there is no state: b_U alone, or None
+        without a second bias."""
         a, b = _channels(f)
         bias = None if self.b_U is None else self.b_U[(*gate, b)]
         if state is None:
@@ -72,7 +73,8 @@ def _channels(f: Form) -> tuple[Index, Index]:
 
 
 def _first_and_later_rows(f: Form, state: Array) -> tuple[tuple[int, None], tuple[Index, State]]:
-    """Row 1 with None, as no state is before it; the index of rows 2..l with the state before."""
+    """Two pairs (row, state before it): row 1 with None, since no state is before it, and the index
+    of rows 2..l with a function of the channel."""
     i = f.index("i", 2, f.mixer.role("input").shape[0])
     return (1, None), (i, lambda a: state[i - 1, a])
 
@@ -95,7 +97,8 @@ def _layer(mixer: Mixer, number: int, chosen: Chosen) -> tuple[Gates, Array]:
 def _gate(
     f: Form, gates: Gates, y: Array, name: str, kind: str, gate: int, *, first: bool = True
 ) -> Array:
-    """An array (l, d): a function of W x_t + b + U h_{t-1}, in the first row too or not."""
+    """An array (l, d): the function `kind` of W x_t + b + U h_{t-1}, with the matrices number
+    `gate`. Without `first`, row 1 is left out, for a gate that multiplies nothing but the state."""
     found, b = f.array(name, *y.shape), _channels(f)[1]
     for row, before in _first_and_later_rows(f, y)[not first :]:
         inside = _plus_optional(gates.of_input(f, row, gate), gates.of_state(f, before, gate))
@@ -168,6 +171,7 @@ def gru(chosen: Chosen) -> Mixer:
     for form in ("recurrent", "interpolated"):
         with m.form(form) as f:
             b = _channels(f)[1]
+            # in row 1 the reset gate multiplies b_U alone, if there is one
             of_bias = gates.b_U is not None and not before_product
             R = _gate(f, gates, y, "R", "sigmoid", 1, first=of_bias)
             Z = _gate(f, gates, y, "Z", "sigmoid", 2)

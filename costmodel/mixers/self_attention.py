@@ -162,8 +162,15 @@ class Rotated:
 
 @dataclass(frozen=True)
 class Seen:
-    """Which rows a row attends to: row `key`, whose score stands at `slot` of the own row `row`,
-    which stands at `place`."""
+    """The rows that a row attends to, and where their scores stand in the array of scores.
+
+    Args:
+        row: the row that attends.
+        key: the row attended to, for each value of the index `over`.
+        place: the position of `row` on the first axes of a head's scores: (i,), or (chunk, place).
+        slot: the position of `key` on the last axis.
+        extents: the extents of a head's scores.
+    """
 
     row: Any
     key: Any
@@ -174,7 +181,8 @@ class Seen:
 
 
 def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
-    """The rows that row i attends to: all of a number, those up to itself, or the last of these."""
+    """The rows that row i attends to, of a sequence of `rows`: all rows (`bidirectional`, `cross`),
+    the rows up to i, the last w of them (`window`), or those of its chunk (`chunked-window`)."""
     (l,) = f.mixer.sizes("l")
     if "chunked-window" in chosen:
         (w,) = f.mixer.sizes("w")

@@ -32,7 +32,9 @@ CHILD = "Child et al. 2019, arXiv 1904.10509, section 4"
 
 
 def strided() -> Mixer:
-    """The last B rows and every B-th one."""
+    """Attention to the last B rows and to every B-th row before them. Scores (l//B + 1, B, 2B +
+    l//B) of a block and place: slots 1..B are the block before, B + 1..2B the own block, and 2B + p
+    the row at the own place of block p; rows of the first block have their own block at 1..B."""
     m = Mixer(
         "strided-attention",
         title="Sparse Transformer, strided",
@@ -61,7 +63,7 @@ def strided() -> Mixer:
 
 
 def fixed() -> Mixer:
-    """The own block and the last rows of those before."""
+    """Attention to the own block and to the last s rows of the blocks before."""
     m = Mixer(
         "fixed-attention",
         title="Sparse Transformer, fixed",
@@ -83,8 +85,8 @@ def fixed() -> Mixer:
 
 
 def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
-    """The first s rows over all, and the others over these and a window; how the names of the
-    global rows' projections end."""
+    """The first s rows, which attend to all rows, and the others, which attend to the first s rows
+    and to a window. `by` is the ending of the names of the global rows' projections."""
     l, w, s = f.mixer.sizes("l w s")
     g, r, k = f.index("g", 1, min_(s, l)), f.index("r", s + 1, l), f.index("k", 1, l)
     side = w // 2
@@ -111,8 +113,8 @@ def windowed() -> Mixer:
 
 @cache
 def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
-    """For each of l rows, c rows drawn with a seed among those outside its window and behind the
-    first s; where these are fewer, the rest among all."""
+    """For each of l rows, c rows that are drawn with a seed from the rows outside its window and
+    behind the first s. If these are fewer than c, the remaining ones are drawn from all rows."""
     chance, table = Random(0), []
     for i in range(1, l + 1):
         before, after = max(0, i - w // 2 - 1 - s), max(0, l - i - w // 2)

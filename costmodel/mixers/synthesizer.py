@@ -29,8 +29,8 @@ from costmodel.language.options import Family, offering
 from costmodel.language.writing import function, sum_
 
 Scores = Callable[[Form, Array, Index], Array]
-"""Called with the form, x (l, d) and the index k of the positions that row i attends to. Returns
-the scores Z (n, l, l), a parameter or an array that is defined at head j, row i and k."""
+"""A function of the form, x (l, d) and the index k of the positions that row i attends to. It
+returns the scores Z (n, l, l), a parameter or an array that is defined at head j, row i and k."""
 
 
 def hidden(f: Form, x: Array) -> Array:
@@ -43,7 +43,7 @@ def hidden(f: Form, x: Array) -> Array:
 
 
 def dense(f: Form, x: Array, k: Index) -> Array:
-    """F: two layers."""
+    """The dense scores F(x): the first layer, then a map (h, l) for each head."""
     H = hidden(f, x)
     n, l, h = H.shape
     W, Z = f.mixer.parameter("W", n, h, l), f.array("Z", n, l, l)
@@ -53,7 +53,8 @@ def dense(f: Form, x: Array, k: Index) -> Array:
 
 
 def factorized_dense(f: Form, x: Array, k: Index) -> Array:
-    """F: B and ceil(l/B) entries, and the products of every two of them."""
+    """The factorized dense scores: a token has B entries S and ceil(l/B) entries P; position
+    (p - 1)*B + e has the score P[p] S[e]."""
     H, (B,) = hidden(f, x), f.mixer.sizes("B")
     n, l, h = H.shape
     blocks = (l + B - 1) // B
@@ -69,13 +70,13 @@ def factorized_dense(f: Form, x: Array, k: Index) -> Array:
 
 
 def random(f: Form, x: Array, k: Index) -> Array:
-    """R, which is trained or left as it was drawn."""
+    """The random scores R (n, l, l), which are trained or stay as they were drawn."""
     (n,), (l, _) = f.mixer.sizes("n"), x.shape
     return f.mixer.parameter("R", n, l, l)
 
 
 def factorized_random(f: Form, x: Array, k: Index) -> Array:
-    """R1 R2^T."""
+    """The random scores R1 R2^T of rank r."""
     (n, r), (l, _) = f.mixer.sizes("n r"), x.shape
     R_1, R_2 = f.mixer.parameter("R_1", n, l, r), f.mixer.parameter("R_2", n, l, r)
     Z = f.array("Z", n, l, l)
