@@ -54,8 +54,8 @@ def sequences(described: Implementation, batch: int = 2) -> tuple[Tensor, ...]:
 
 def test_every_combination_has_modules() -> None:
     """The fused call is left out where values have another width than keys, and where its mask is
-    not that of all earlier tokens or its softmax another."""
-    explicit = {"wide", "window", "chunked-window", "sinks", "soft-cap"}
+    not that of all earlier tokens, its softmax another, or its scores have no scale."""
+    explicit = {"wide", "window", "chunked-window", "sinks", "soft-cap", "unscaled"}
     for options in CHOICES:
         names = ["explicit"] if explicit & {*options} else ["explicit", "sdpa"]
         assert list(implementations(self_attention.of(options))) == names
