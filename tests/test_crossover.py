@@ -136,11 +136,25 @@ def test_random_requests_against_a_scan(seed: int) -> None:
         inside = [
             each.least
             for each in ranges
-            if each.first <= size <= each.last and (size - each.first) % (each.step * step) == 0
+            if each.first <= size <= each.last
+            and (size - each.first) % step == 0
+            and (size - each.first) // step % each.step < each.width
         ]
         assert (size in found.domain) == (who is not None)
         if who is not None:
             assert inside == ([who] if who else []), (size, found.names, found.figure.name)
+
+
+def test_an_order_without_end_is_told_in_blocks() -> None:
+    """A chunk of 16: at each t from 16 on, its remainder by 16 decides; against all counts."""
+    found = cm.crossover("linear-attention:chunked", "linear-attention", phase="inference", C=16)
+    chunked, recurrent = found.names
+    assert [(x.first, x.step, x.width, *x.least) for x in found.ranges] == [
+        (1, 1, 1, chunked), (16, 16, 1, recurrent), (17, 16, 8, chunked), (25, 16, 7, recurrent),
+    ]  # fmt: skip
+    assert found.ranges[0].last == 15
+    for t in range(1, 100):
+        assert found.least(t) == ((chunked,) if t < 16 or t % 16 in range(1, 9) else (recurrent,))
 
 
 def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -204,7 +218,7 @@ def test_a_map_has_exact_ranges_at_each_step_of_the_second_size(
     rows = [row.split(",") for row in out.splitlines()[1:]]
     assert [*dict.fromkeys(int(row[3]) for row in rows)] == [2**k for k in range(3, 13)]
     for row in rows:
-        d, first, last, least = int(row[3]), int(row[5]), int(row[6]), row[8]
+        d, first, last, least = int(row[3]), int(row[5]), int(row[6]), row[9]
         for l in {first, last} - {LARGEST}:
             totals = {m: cm.count(cm.mixer(m)).at(l=l, d=d, n=8).total for m in mixers}
             assert least == " = ".join(m for m in mixers if totals[m] == min(totals.values()))

@@ -120,7 +120,7 @@ def test_a_sign_that_changes_with_the_remainder_is_told_class_by_class() -> None
 
 
 def test_a_period_of_more_classes_than_are_taken_is_refused() -> None:
-    with pytest.raises(Unsupported, match="remainder of l by 5000"):
+    with pytest.raises(Unsupported, match="remainder of l by 5,000"):
         solved(one(L - call("floor_div", L, 5000) * 5000 - 2500))
 
 

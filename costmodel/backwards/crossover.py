@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import combinations as combinations_of, groupby
@@ -44,7 +44,8 @@ from costmodel.symbolic.sizes import LARGEST, in_order, is_letter
 
 @dataclass(frozen=True)
 class Stretch:
-    """A range of sizes: every `step`-th of the sizes that fit the candidates, from first to last.
+    """A range of sizes: of each `step` of the sizes from first to last that fit the candidates, the
+    first `width`.
 
     `least`: the candidates with the least of the figure there, several if they are equal; none if a
     candidate has no value there.
@@ -54,6 +55,7 @@ class Stretch:
     last: int
     least: tuple[str, ...]
     step: int = 1
+    width: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +303,7 @@ class Crossover:
         """Whether a stretch ends only because its next size would be greater than 2**40."""
         if not isinstance(self.domain, range):
             return False
-        return stretch.last + stretch.step * self.domain.step > LARGEST
+        return stretch.last + (stretch.step - stretch.width + 1) * self.domain.step > LARGEST
 
     @cached_property
     def beyond(self) -> tuple[tuple[Stretch, str], ...]:
@@ -326,12 +328,29 @@ class Crossover:
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
         found = line.solved([*self.quantities, *beyond], self.least)
         if isinstance(self.domain, range):
-            for (first, last, step), least in found:
-                yield Stretch(first, last, least, step // self.domain.step)
+            apart = self.domain.step
+            parts = [Stretch(a, b, least, step // apart) for (a, b, step), least in found]
+            yield from _blocks(parts, apart)
             return
-        for least, parts in groupby(found, lambda each: each[1]):
-            (first, *_), *others = (part for part, _ in parts)
+        for least, alike in groupby(found, lambda pair: pair[1]):
+            (first, *_), *others = (part for part, _ in alike)
             yield Stretch(first, others[-1].last if others else first, least)
+
+
+def _blocks(found: Sequence[Stretch], apart: int) -> Iterator[Stretch]:
+    """Residue classes side by side that are alike as one; sizes that fit are `apart`."""
+    waiting: Stretch | None = None
+    for one in found:
+        if waiting is not None:
+            beside = waiting.first + waiting.width * apart == one.first
+            if one.step == waiting.step > 1 and one.least == waiting.least and beside:
+                last = max(waiting.last, one.last)
+                waiting = replace(waiting, last=last, width=waiting.width + 1)
+                continue
+            yield waiting
+        waiting = one
+    if waiting is not None:
+        yield waiting
 
 
 def crossover(

@@ -10,7 +10,7 @@ from typing import Any
 
 from costmodel.backwards.crossover import Crossover, Stretch
 from costmodel.program.chosen_sizes import Given
-from costmodel.report.backwards.sizes import ordinal, words
+from costmodel.report.backwards.sizes import words
 from costmodel.report.document import (
     Column,
     Document,
@@ -112,7 +112,8 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
     if others:
         table = _map(found)
     else:
-        table = _both_sides(one) if few and len(one.ranges) > 1 else _ranges(one)
+        ends = few and len(one.ranges) > 1 and all(x.step == 1 for x in one.ranges)
+        table = _both_sides(one) if ends else _ranges(one)
     notes = dict.fromkeys(note for each in found for note in _notes(each))
     yield replace(table, notes=(*table.notes, *map(Note, notes)))
 
@@ -142,22 +143,21 @@ def _and(where: Sequence[Line]) -> Line:
 
 def _place(one: Crossover, stretch: Stretch) -> Line:
     """A range as a phrase: for t = 1 to 65, from t = 66 on."""
-    first, last = number(stretch.first), number(stretch.last)
-    if stretch.step > 1:
-        every = f"every {ordinal(stretch.step)} "
-        on = " on" if one.goes_on(stretch) else f" to {last}"
-        return (every, letter(one.over), f" from {first}{on}")
-    if stretch.first == stretch.last:
-        return ("for ", letter(one.over), f" = {first}")
-    if one.goes_on(stretch):
-        return ("from ", letter(one.over), f" = {first} on")
-    return ("for ", letter(one.over), f" = {first} to {last}")
+    if stretch.step == 1 and stretch.last > stretch.first and one.goes_on(stretch):
+        return ("from ", letter(one.over), f" = {number(stretch.first)} on")
+    return ("for ", letter(one.over), f" = {_range(one, stretch)}")
 
 
 def _range(one: Crossover, stretch: Stretch) -> str:
-    """A range as a cell: 1 to 65, 66 on."""
-    part = Range(stretch.first, stretch.last, stretch.step)
-    return words(part, on=one.goes_on(stretch))
+    """A range as a cell: 1 to 65; 66 on; 17 to 24, and so every 16 on."""
+    on = one.goes_on(stretch)
+    if stretch.width == 1:
+        return words(Range(stretch.first, stretch.last, stretch.step), on=on)
+    assert isinstance(one.domain, range)
+    end = stretch.first + (stretch.width - 1) * one.domain.step
+    every = stretch.step * one.domain.step
+    until = "on" if on else f"to {number(stretch.last)}"
+    return f"{number(stretch.first)} to {number(end)}, and so every {every:,} {until}"
 
 
 def _title(one: Crossover) -> Line:
@@ -253,7 +253,8 @@ def _record(one: Crossover) -> Mapping[str, Any]:
         ],
         "fitting": {"multiples_of": domain.step} if isinstance(domain, range) else list(domain),
         "ranges": [
-            {"first": each.first, "last": each.last, "step": each.step, "least": list(each.least),
+            {"first": each.first, "last": each.last, "step": each.step, "width": each.width,
+             "least": list(each.least),
              "at_first": _values(one, each.first), "at_last": _values(one, each.last)}
             for each in one.ranges
         ],
@@ -268,7 +269,18 @@ def _rows(found: Sequence[Crossover]) -> Rows:
     """The header and the rows of CSV."""
     one = found[0]
     letters = [*one.given]
-    header = ["by", "phase", "convention", *letters, "over", "first", "last", "step", "least"]
+    header = [
+        "by",
+        "phase",
+        "convention",
+        *letters,
+        "over",
+        "first",
+        "last",
+        "step",
+        "width",
+        "least",
+    ]
     header += [f"{name} at {end}" for end in ("first", "last") for name in one.names]
     rows = []
     for each in found:
@@ -276,6 +288,6 @@ def _rows(found: Sequence[Crossover]) -> Rows:
         lead = [each.figure.name, each.phase, convention, *(each.given[x] for x in letters)]
         for x in each.ranges:
             ends = [v for end in (x.first, x.last) for v in _values(each, end).values()]
-            own = [each.over, x.first, x.last, x.step, " = ".join(x.least)]
+            own = [each.over, x.first, x.last, x.step, x.width, " = ".join(x.least)]
             rows.append([*lead, *own, *ends])
     return header, rows

@@ -25,7 +25,7 @@ from costmodel.symbolic.sizes import LARGEST
 TRIED = 256
 """A range of at most this many sizes is tried size by size."""
 
-CLASSES = 1024
+CLASSES = 4096
 """More residue classes are not taken."""
 
 L = TypeVar("L")
@@ -185,10 +185,11 @@ def _by_class(
     """`_solved` for each residue class of the size modulo `period`; Unsupported for a period of 1
     or above `CLASSES`."""
     if not 1 < period <= CLASSES:
+        if period == 1:
+            raise Unsupported(f"no ranges of {letter} are derived from {first:,} to {last:,}")
         raise Unsupported(
-            f"the order changes with the remainder of {letter} by {period}"
-            if period > 1
-            else f"the order in {letter} is not solved"
+            f"the order changes with the remainder of {letter} by {period:,}, and at most "
+            f"{CLASSES:,} remainders are tried"
         )
     found: list[tuple[Range, L]] = []
     for offset in range(first - period, first):  # the sizes period*k + offset, with k from 1 on
