@@ -211,7 +211,7 @@ class Crossover:
         return Quantity((sum(uncovered_, Exact()),))
 
     def least(self, size: int) -> tuple[str, ...]:
-        """The candidates with the least of the figure at one size; none at a size at which a
+        """The candidates with the least of the figure at one size; () at a size at which a
         candidate has no value, a position beyond its weights."""
         at = {self.over: size}
         if self._beyond.at(at) > 0:
@@ -324,6 +324,7 @@ class Crossover:
         return tuple(self._stretches())
 
     def _stretches(self) -> Iterator[Stretch]:
+        """`_all`, one by one. A list of sizes is joined to ranges with equal candidates."""
         line = Along(self.over, (self.over,), {}, self.domain)
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
         found = line.solved([*self.quantities, *beyond], self.least)

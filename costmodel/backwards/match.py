@@ -111,23 +111,27 @@ class _Curve:
         return self._where(lambda cost: cost == number, number)
 
     def nearest(self, target: Number, way: int) -> Number | None:
-        """The value of the figure that is nearest below a target (way -1), or above it (1); None if
-        there is none."""
+        """The value of the figure that is nearest to a target from below (`way` -1) or from above
+        (1); None if there is none."""
         best: Number | None = None
 
         def nearer(cost: Number) -> bool:
             return (cost - target) * way > 0 and (best is None or (best - cost) * way > 0)
 
         parts = self._where(nearer, target)
-        while parts:  # each turn looks where the figure is nearer still
+        while parts:  # each round solves for the sizes at which the figure is nearer than `best`
             tried = [*self._tried(parts)]
             best = max(tried) if way < 0 else min(tried)
             parts = self._where(nearer, target, best)
         return best
 
     def _where(self, holds: Callable[[Number], bool], *numbers: Number) -> list[Range]:
-        """The values of the size at which a property of the order of the figure and some numbers
-        holds."""
+        """The values of the size at which `holds` is true of the figure.
+
+        Args:
+            holds: a property of the figure that changes only where the figure crosses one of
+                `numbers`.
+        """
 
         def inside(value: int) -> bool:
             sizes = self.line.sizes(value)

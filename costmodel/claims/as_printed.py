@@ -56,7 +56,8 @@ def same_words(some: Sequence[str], others: Sequence[str]) -> bool:
 
 
 def words(text: str) -> str:
-    """The name in claims of a quantity, from a column's heading or a plural; else the text itself.
+    """The name in claims of a quantity, for its name, its heading in tables, or the heading with
+    other endings; any other text in lower case, with _ for spaces.
 
     >>> words("Multiplications"), words("exponentials"), words("largest live set"), words("mul")
     ('mul', 'exp', 'peak', 'mul')

@@ -62,7 +62,11 @@ def _claim(
     names: Sequence[str],
     symbols: Symbols,
 ) -> Claim:
-    """The claim of one line; `name` is its number. PublishedError if the line cannot be read."""
+    """The claim of one line; `name` is its number.
+
+    Raises:
+        PublishedError: the line cannot be read; the message says what was expected.
+    """
     left, *parts = (part.strip() for part in text.split("="))
     growing = {}
     try:

@@ -270,7 +270,8 @@ def _built_in(words: str) -> str:
 def _verdict_conventions(
     claim: Claim, name: str, finding: Finding, interpretations: Sequence[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """The names of the convention, and of other changes, that the verdict is about."""
+    """The names of the convention, and of other changes, that the verdict is about; () for a claim
+    that is not checkable."""
     if name == "not-checkable":
         return ()
     if name == "agrees-under" and interpretations:

@@ -307,7 +307,7 @@ def _activations(network: Network, interpretation: Interpretation) -> Exact:
 
 def _memory(network: Network, interpretation: Interpretation) -> Exact:
     """Bytes in fp32 (4 per element) of parameters, their gradients, AdamW's two numbers for each
-    parameter, and the activations kept for the backward pass."""
+    parameter, and the activations kept for the backward pass; Unanswered if one is not derived."""
     from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
     from costmodel.networks.part_costs import counting
 

@@ -101,7 +101,8 @@ def memory(
 
 
 def _number(option: str, text: str) -> int:
-    """A number of tokens or sequences as typed: 4096, 128k (of 1024), 1M."""
+    """A number of tokens or sequences as typed: 4096, 128k (of 1024), 1M; UsageError for another
+    text and for a number outside of 1..2**40."""
     found = _TOKENS.fullmatch(text)
     number = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
     if not 1 <= number <= 2**40:

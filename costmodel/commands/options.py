@@ -425,7 +425,8 @@ def told(problems: Sequence[str]) -> None:
 
 
 def typed_beside(context: typer.Context, *known: str) -> list[str]:
-    """The parameters on the command line other than `known`: `--name`, or `the name`."""
+    """The parameters that the user typed, other than `known`: options as `--name`, arguments as
+    `the name`."""
     found = []
     for parameter in context.command.params:
         origin = context.get_parameter_source(parameter.name or "")

@@ -279,8 +279,13 @@ class Form:
     def index(
         self, name: str, lower: Any, upper: Any = None, *, beside: Index | None = None
     ) -> Index:
-        """Declare an index over lower..upper, both included, or over a `union`. With `beside`, it
-        is in its k-th range if and only if the index `beside` is in its k-th range."""
+        """Declare an index over lower..upper, both included, or over a `union`. With `beside`, the
+        index is in its k-th range if and only if the index `beside` is in its k-th range.
+
+        Raises:
+            EquationError: a declaration outside of the form's block, a bad name or bound, a
+                different number of ranges than `beside` has, or an index with another range.
+        """
         self._require_open(f"index {name}")
         _check_name(name, self.mixer)
         if isinstance(lower, Ranges) == (upper is not None):
@@ -307,7 +312,8 @@ class Form:
         return index
 
     def _range(self, name: str, lower: Any, upper: Any) -> Index:
-        """An index over one range, whose bounds name sizes and declared indices only."""
+        """An index over one range; EquationError if a bound names a size or an index that is not
+        declared."""
         found = _range(name, lower, upper)
         for end in found.ends:
             self.mixer.declared(end, f"index {name}")
@@ -356,6 +362,9 @@ class Form:
         Args:
             below: the entries are positions in 1..below, computed by argmax, top_k or sort; as
                 for a buffer, `below` may be a function of the entry's positions.
+
+        Raises:
+            EquationError: a declaration outside of the form's block, or a bad name or shape.
         """
         self._require_open(f"array {name}")
         _check_name(name, self.mixer)
@@ -533,7 +542,11 @@ class Mixer:
         return self.own.get(letter) or LETTERS[letter]
 
     def power_of_two(self, extent: Poly) -> None:
-        """Declare that a size, such as h, must be a power of two; questions refuse other sizes."""
+        """Declare that a size, such as h, must be a power of two; questions refuse other sizes.
+
+        Raises:
+            WrongKind, EquationError: the argument is no size of the mixer.
+        """
         said = "power_of_two takes a size of the mixer, such as m.power_of_two(l)"
         if not isinstance(extent, Poly):
             raise WrongKind(f"{said}: got {described(extent)}")
@@ -552,7 +565,11 @@ class Mixer:
             )
 
     def extents(self, name: str, shape: Sequence[Any]) -> tuple[Poly, ...]:
-        """The extents of an array as polynomials: sizes, or integers of 1 or more."""
+        """The extents of an array as polynomials: sizes, or integers of 1 or more.
+
+        Raises:
+            WrongKind, EquationError: an extent is neither, or names a size that is not declared.
+        """
         found = []
         for part in shape:
             try:
@@ -605,6 +622,9 @@ class Mixer:
 
         Args:
             below: the entries are integers in 1..below, positions for gathers from another array.
+
+        Raises:
+            EquationError: a bad name or shape, or another number of rows than the first input has.
         """
         array = self._declare(name, "input", shape, below=below)
         first = self.inputs[0]
@@ -621,6 +641,9 @@ class Mixer:
         """Declare an input that is complete before the first token, such as an encoder's output.
 
         Work that depends on a context and on no token is done once per sequence, and held.
+
+        Raises:
+            EquationError: a bad name or shape, or l rows, as an input has.
         """
         array = self._declare(name, "context", shape)
         if array.shape[0] == size("l"):
@@ -668,7 +691,8 @@ class Mixer:
 
     @checked
     def form(self, name: str) -> OpenForm:
-        """Begin a form, whose equations are written inside a `with` block."""
+        """Begin a form, whose equations are written inside a `with` block; EquationError if the
+        name is no single word or is taken."""
         if name in self.forms:
             raise EquationError(f"form '{name}' of {self.name} is written twice")
         if not name or any(sign in name for sign in ":,=") or name.split() != [name]:
@@ -680,7 +704,8 @@ class Mixer:
 
     @contextmanager
     def _written(self, name: str) -> Iterator[Form]:
-        """A block that writes a form, and at its end adds the form to `forms`."""
+        """A block that writes a form, and at its end adds the form to `forms`; EquationError inside
+        another form's block, and for a form that does not define the output."""
         if self.writing is not None:
             raise EquationError(
                 f"form '{name}' of {self.name} begins inside form '{self.writing.name}': end that "
@@ -966,7 +991,12 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
 
 
 def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
-    """The largest position that the entries of an array may hold, in its axes; None without one."""
+    """The largest position that the entries of an array may hold, in its axes; None for an array of
+    numbers, without `below`.
+
+    Raises:
+        WrongKind: `below` is no size, number or function of the entry's positions.
+    """
     if callable(below) and not isinstance(below, Written):
         axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
         said = f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
@@ -1001,7 +1031,13 @@ def chunk_of(atom: str) -> tuple[str, Poly] | None:
 
 
 def _range(name: str, lower: Any, upper: Any) -> Index:
-    """An index over one range; refuses bounds of a wrong kind, and bounds that round an index."""
+    """An index over one range.
+
+    Raises:
+        WrongKind: a bound that is no expression in sizes and indices.
+        EquationError: a `min_` as lower bound or a `max_` as upper bound, or a bound that rounds an
+            index other than as the chunk of a row.
+    """
     try:
         low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
     except WrongKind as error:

@@ -175,7 +175,7 @@ class _Reader:
 
     `names` maps the paper's symbols to our letters, and is None for the plain dialect; `growing`
     allows logarithms and roots. A node of the parser is a token (a text with a type), or a branch
-    with a rule (`data`) and children.
+    with a rule (`data`) and children. All methods raise FormulaError with the place in the text.
     """
 
     def __init__(self, text: str, growing: bool, names: Symbols | None = None) -> None:

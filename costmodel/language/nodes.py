@@ -657,7 +657,8 @@ class Array(Written):
         )
 
     def _positions(self, key: Any) -> tuple[Position, ...]:
-        """The positions for an index expression in square brackets."""
+        """The positions for the index expressions in square brackets; EquationError if there are
+        more or fewer than axes."""
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != len(self.shape):
             raise EquationError(

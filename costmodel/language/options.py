@@ -63,6 +63,7 @@ def braces(name: str) -> dict[str, int]:
 
     Raises:
         UnknownMixer: braces that are not closed at the end, no size, or a letter given twice.
+        SizeError: a number with more digits than the largest size.
     """
     before, opened, rest = name.partition("{")
     if not opened and "}" not in before:
@@ -121,7 +122,8 @@ class Family:
     _made: dict[tuple[tuple[str, ...], Sizes], Mixer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the names of the options: letters, digits and hyphens."""
+        """Check the names of options, letters, digits and hyphens, and that `apart` and `variants`
+        name options; else EquationError."""
         for option in self.offers:
             if not isinstance(option, str) or not all(p.isalnum() for p in option.split("-")):
                 got = f"'{option}'" if isinstance(option, str) else described(option)
@@ -218,6 +220,9 @@ def offering(
         offers: option -> its meaning, in the order in which names print options.
         apart: two options that exclude each other -> the reason.
         variants: a variant's own name -> its options, with sizes in braces.
+
+    Raises:
+        WrongKind: `offers` is no table, or the decorated object is no function.
     """
     if not isinstance(offers, Mapping):
         raise WrongKind(f"@offering takes a table of options, got {described(offers)}")

@@ -13,7 +13,11 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def indices_in(over: Any) -> tuple[Index, ...]:
-    """The argument `over`, one index or a tuple or list of distinct indices, as a tuple."""
+    """The argument `over`, one index or a tuple or list of distinct indices, as a tuple.
+
+    Raises:
+        WrongKind: an element is no index; EquationError: an index occurs twice.
+    """
     found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
     for index in found:
         if not isinstance(index, Index):
@@ -50,7 +54,8 @@ def minimum(one: Any, other: Any) -> Node:
 
 @checked
 def function(name: str, body: Any) -> Node:
-    """A named scalar function (`exp`, `tanh`, `sigmoid`, ...) of an expression."""
+    """A scalar function of `functions.TABLE` (`exp`, `tanh`, `sigmoid`, ...) of an expression;
+    EquationError for another name."""
     if name not in TABLE:
         raise EquationError(
             f"unknown function '{shortened(name)}': expected one of {', '.join(TABLE)}"

@@ -192,7 +192,7 @@ class Layer:
         m.parameter("W_out", number * self.sizes.value, d)
 
     def write(self) -> Mixer:
-        """Write all forms."""
+        """Write all forms: the rows that the rule reads, the rule, and the map to y."""
         (d,) = self.m.sizes("d")
         for form, rule in FORMS.items():
             with self.m.form(form) as f:

@@ -129,6 +129,7 @@ class Rotated:
     tables."""
 
     def __init__(self, m: Mixer, chosen: Chosen, width: Poly) -> None:
+        """Declare the tables cos and sin (l, channels that turn), for heads of a width."""
         (l,) = m.sizes("l")
         self.width, self.turned = width, width
         self.layout = "interleaved" if "rotary-pairs" in chosen else "halves"

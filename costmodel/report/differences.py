@@ -202,6 +202,7 @@ class Differences:
         return found
 
     def _about(self, name: str, side: Explanation) -> Line:
+        """The sentence about one mixer: title, form, and its sizes."""
         line: list[Cell] = [f"{name}: {side.mixer.title}, form {side.form}"]
         for size, value in self._at(side).items():
             line += [", ", Equal((letter(size), str(value)))]
@@ -303,6 +304,7 @@ class Differences:
         )
 
     def _notes(self, columns: Sequence[str]) -> Iterator[str]:
+        """The notes below a table: what the columns hold, and how equations are paired."""
         first, second = self.names
         yield f"{first}, {second}: all operations of the equation"
         yield f"{', '.join(columns)}: operations of {first} minus operations of {second}"

@@ -197,6 +197,8 @@ class Table:
 
 
 def _footnotes(cell: Text) -> Iterator[str]:
+    """The footnotes of a cell: reasons of missing values and notes of marked cells, parts of a line
+    one after the other."""
     if isinstance(cell, tuple):
         for part in cell:
             yield from _footnotes(part)

@@ -161,6 +161,7 @@ class Explanation:
             yield Paragraph((f"{question.title}: not derived: {error}.",))
 
     def _listing(self, said: Listing, phase: str) -> Table:
+        """A table that a question adds, with the phase in its title."""
         title = PHASE_TITLES[phase]
         columns = tuple(
             Column(name, header, numeric=number) for name, header, number in said.columns

@@ -210,7 +210,8 @@ def _rows(found: Sequence[Entry]) -> Rows:
 
 
 def _options(found: Sequence[Entry]) -> list[Note]:
-    """Notes that explain the options of the mixers; mixers with equal options share a note."""
+    """Notes that explain the options of the mixers, [] if none has options; mixers with equal
+    options share a note."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for mixer in (entry.mixer for entry in found):
         if mixer.offers:

@@ -147,7 +147,8 @@ def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
 
 
 def cell(value: Value, of: str = "") -> doc.Cell:
-    """A value as a cell of a document; `of` is a function around a formula, such as "O"."""
+    """A value as a cell of a document, "" for None; `of` is a function around a formula, such as
+    "O"."""
     if value is None:
         return ""
     if isinstance(value, (int, str, Fraction, Missing)):

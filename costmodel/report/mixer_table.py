@@ -174,7 +174,11 @@ def column_names(text: str) -> tuple[str, ...]:
 
 
 def _column(name: str) -> str:
-    """The column that a word means, or a size letter; h is a word, since it is d/n and no size."""
+    """The column that a word means, or a size letter; h is a word, since it is d/n and no size.
+
+    Raises:
+        TableError: an unknown word, or one that may mean several columns.
+    """
     if is_letter(name) and name != "h":
         return name
     if (found := meant(name, COLUMNS)) is not None:
@@ -247,8 +251,8 @@ def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
 
 
 def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[str, ...]:
-    """`forms_of`; a mixer without the form is added to `left_out`, or is an EquationError if the
-    user named it."""
+    """`forms_of`. For a mixer without the form: () and a sentence in `left_out`, or EquationError
+    if the user named the mixer."""
     if found := forms_of(mixer, request):
         return found
     if request.named:

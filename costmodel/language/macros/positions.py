@@ -153,7 +153,7 @@ def _side(channel: Index) -> Index:
 
 
 def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Swap channels p and p + m/2."""
+    """Swap channels p and p + m/2, of m channels: (u, v) becomes (-v, u)."""
     half, first = length_of("rotary", pair), channel.lower[0] - 1 + pair
     u, v = first, first + half
     parts.add(moved(swapped, channel, u), -moved(x, channel, v))
@@ -161,7 +161,8 @@ def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> 
 
 
 def _interleaved(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Swap channels 2p-1 and 2p, by a view of the channel axis as pairs of two."""
+    """Swap channels 2p-1 and 2p: `pairs` is a view of the row with an axis of pairs p and one of
+    the two sides, `turned` has (-v, u) for each pair (u, v), and `swapped` is its view as a row."""
     side, two = _side(channel), ONE * 2
     flat = Flat(pair.as_poly(), side.as_poly(), two)
     axes = [

@@ -47,6 +47,9 @@ def softmax(body: Ref, over: Any, *, sink: Ref | None = None) -> Node:
 
     With a `sink`, an array entry, the sum has the exponential of this entry as one more term, which
     takes 1 add and 1 exp for each row.
+
+    Raises:
+        EquationError: the scores or the sink are no array entry.
     """
     if not isinstance(body, Ref):
         raise EquationError("softmax takes an array entry: define the scores first")
@@ -68,7 +71,11 @@ def write_softmax(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
     """Expand a softmax: exponentials, their sum over the composite's indices, and quotients. Under
-    `safe-softmax` the row's maximum, the sink's among it, is subtracted first."""
+    `safe-softmax` the maximum of the row, and of the sink if there is one, is subtracted first.
+
+    Raises:
+        EquationError: the softmax runs over an index that the left side lacks.
+    """
     parts, over, (scores, sink) = Parts(equation), composite.over, scores_and_sink(composite)
     for index in over:
         if index not in equation.indices:

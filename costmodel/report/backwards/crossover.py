@@ -222,7 +222,7 @@ def _both_sides(one: Crossover) -> Table:
 
 def _notes(one: Crossover) -> Iterator[Line]:
     """The notes: the element types of bytes, the values of the size at which the mixers exist, and
-    the size from which on one has no answer."""
+    up to `LISTED` ranges of the size at which a mixer has no answer."""
     yield from _notes_on_bytes(one)
     lead = ("values of ", letter(one.over), " that fit: ")
     if not isinstance(one.domain, range):

@@ -81,6 +81,7 @@ def _turns(mixers: tuple[str, ...]) -> str:
 
 
 def _head(c: Choices) -> str:
+    """The head and the loss in words, or that there is none."""
     if c.head == "none":
         return "a pooler and no head" if c.pooler else "no head"
     words = {"vocabulary": "head over the vocabulary", "classes": "classifier"}[c.head]

@@ -51,6 +51,8 @@ class Report:
         return Document(lambda: [self._table()], tuple(lead), self._data, self._rows)
 
     def _table(self) -> Table:
+        """A row for the weights, for each part that holds something, for the sums by role, and for
+        everything together; bytes for a sequence of `shown` tokens and for the batch."""
         batch, context = self.batch, self.shown
         columns = (
             Column("held", "held", numeric=False, names=True),
@@ -95,6 +97,7 @@ class Report:
             yield f"largest batch at {self.context:,} tokens: {fitting.batch:,} sequences"
 
     def _data(self) -> dict[str, Any]:
+        """The object of JSON, without `fit` if no memory is given."""
         held, context, net = self.held, self.shown, self.held.network
         found: dict[str, Any] = {
             "model": net.name,
@@ -120,6 +123,7 @@ class Report:
         return {"models": [found]}
 
     def _part(self, part: Held) -> dict[str, Any]:
+        """What one part holds for one sequence."""
         return {
             "part": part.use.name,
             "role": part.role,
@@ -130,6 +134,7 @@ class Report:
         }
 
     def _rows(self) -> Rows:
+        """The rows of CSV for one sequence: the weights, then each part."""
         names = ("part", "role", "layers", "elements", "bytes", "bytes_per_further_token")
         parts = [self._part(part) for part in self.held.parts]
         head = ["model", "context", "batch", *names]
