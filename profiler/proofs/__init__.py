@@ -1,2 +1,2 @@
-"""Does a module compute its equations, do the work that its description says, and hold the state
-derived?"""
+"""Does a module compute its equations, dispatch the operations that its description names, and hold
+the state that the equations need?"""

@@ -1,4 +1,8 @@
-"""Which entry of a module's result differs first, and which equation does the module miss?"""
+"""Which entry of a module's result differs first, and which equation does the module miss?
+
+Example: a module leaves out the softmax of y = softmax(q k) v. A recorder sees every number that
+the call computes. The scores q k are among them, the weights are not: the softmax is blamed.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +31,24 @@ if TYPE_CHECKING:
 Numbers = np.ndarray[Any, Any]
 
 TELLING = 2
-"""How many tokens behind the first wrong one are looked at to tell arrays of equal values apart."""
+"""How many tokens after the first wrong one are examined to tell arrays of equal values apart."""
 
 
 @dataclass(frozen=True)
 class Blame:
-    """The array in which a call differs from the equations first, and the sentence that says so."""
+    """The first array that a call computes otherwise than the equations, and a sentence on it."""
 
     array: str
-    """"" where the call computes every array."""
+    """"" if no array is named: the call computes every array, or the arrays were not compared."""
     words: str
 
 
 def first_difference(
     found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
 ) -> str:
-    """The first entry of y that differs beyond rounding, in words, or "". `before` is prepended to
-    the entry's position; `who` introduces the expected value, as "the equations give" does."""
+    """The first entry of y that differs beyond rounding, in words; "" if none does. A different
+    shape is said instead. `who` introduces the expected value ("the equations give"). `before` is
+    the index of the row, from 0, if `found` is a row of y; printed indices count from 1."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
@@ -98,8 +103,10 @@ class Recorder(DispatchMode):
         return within(wanted, self.values)
 
     def of_size(self, wanted: Numbers) -> Iterator[Numbers]:
-        """What the recorded tensors with as many entries as `wanted` hold for the sequence: tensors
-        of all sequences, the batch first, or of the parameters alone."""
+        """The recorded tensors with as many entries per sequence as `wanted`, each as a row of
+        numbers: the part of the sequence `sample` if the tensor holds all sequences, batch axis
+        first, else the tensor itself, as made from parameters alone. Floats are compared with
+        floats, positions with integers."""
         seen = self.seen if wanted.dtype.kind == "f" else self.positions
         for tensor in seen:
             if len(tensor) == wanted.size * self.batch:
@@ -108,8 +115,9 @@ class Recorder(DispatchMode):
                 yield tensor.double().numpy()
 
     def reorders(self, wanted: Numbers, others: Mapping[str, Numbers]) -> bool:
-        """Whether the call moves entries as no array does: a tensor of the size of `wanted` holds
-        entries of `others` alone, and no tensor holds `wanted` with its axes in any order."""
+        """Whether the call orders the entries of `wanted` wrongly, an array that only moves entries
+        of the arrays `others`: no tensor holds `wanted`, with its axes in any order, and some
+        tensor of its size holds only entries of `others` without being one of them."""
         found = [*self.of_size(wanted)]
         if not found or any(in_some_order(own, wanted) for own in found):
             return False
@@ -139,7 +147,8 @@ def ascending(arrays: Iterable[Numbers]) -> Numbers:
 
 
 def in_some_order(own: Numbers, wanted: Numbers) -> bool:
-    """Whether `own`, one row of numbers, holds an array whose axes stand in any order."""
+    """Whether the row of numbers `own` is the array `wanted`, flattened with its axes in some
+    order, up to rounding."""
     return any(
         np.allclose(own, wanted.transpose(order).ravel(), rtol=0, atol=TOLERANCE)
         for order in permutations(range(wanted.ndim))
@@ -151,8 +160,8 @@ class Multisets(Recorder):
 
     exact = False
     NEAR = 0.1
-    """How far sorted values may lie apart, as a share of the largest: several roundings to eight
-    bits stay below this share, and another array of as many entries exceeds it."""
+    """The largest difference of sorted values, as a share of the largest value: several roundings
+    to eight bits stay below this share, and a different array of as many entries exceeds it."""
 
     def has(self, wanted: Numbers) -> bool:
         """Whether one recorded tensor holds these values of the first sequence, in any order."""
@@ -170,15 +179,20 @@ class Multisets(Recorder):
 
 
 def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) -> Blame:
-    """Name the first equation, in the order of evaluation, whose values the call never computed.
+    """Name the first equation, in the order of evaluation, whose values the call never computed; a
+    Blame without array if there is none.
 
-    A kernel may fuse an equation away: the equation is passed over where a later equation that
-    reads it was computed. An array that holds entries of other arrays, as a gather does, is named
-    where the call moves these entries as no equation does.
+    A kernel may fuse an equation away: an equation is passed over if a later equation that reads it
+    was computed. An array that only holds entries of other arrays, as a gather does, has its values
+    in the call in any case; it is named if the call orders these entries otherwise.
+
+    Args:
+        expected: every array of the equations, for the recorder's sequence.
+        recorder: the recorded call.
     """
     equations = {e.name: e for e in mixer.forms[form].equations}
     expected = {k: v for k, v in expected.items() if k in equations or k in mixer.arrays}
-    parts: list[tuple[str, Any, bool]] = []
+    parts: list[tuple[str, Any, bool]] = []  # array, evaluated entries, whether the call has them
     for name, where in evaluated(mixer.forms[form], expected):
         wanted = expected[name][where]
         if wanted.dtype.kind == "f" and wanted.any():
@@ -201,11 +215,12 @@ def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) 
     def others(name: str) -> Numbers:
         return ascending(v for other, v in expected.items() if other != name)
 
-    alike = {
+    alike = {  # arrays without a value of their own
         name
         for name, where, _ in parts
         if within(np.asarray(expected[name][where], float).ravel(), others(name))
     }
+    # arrays that are right, and right only if the arrays that they read are
     telling = {name for name, _, right in parts if right} - {mixer.role("output").name, *alike}
     moved = [
         name
@@ -243,9 +258,13 @@ def _folded(
     recorder: Recorder,
     reads: Mapping[str, set[str]],
 ) -> str:
-    """That one operation computes `first` together with later arrays, in words; "" where the call
-    holds, for `first` and each later array of its size that is missing, another tensor of this size
-    that is no right array, and in low precision."""
+    """A clause that one operation computes `first` together with later arrays, so that the fault
+    may lie in any of these; "" if `first` is computed alone, or in low precision.
+
+    The missing arrays are `first` and those that depend on it. A missing array is computed by
+    itself if the call holds, for it and each later missing array of its size, a tensor of this size
+    that is no right array.
+    """
     if not recorder.exact:
         return ""
     right = [_box(expected[name][where]) for name, where, found in parts if found]
@@ -270,14 +289,14 @@ def _folded(
 
 
 def _box(values: Numbers) -> Numbers:
-    """The smallest box of an array that holds all its nonzero entries: the entries of one token
-    where other tokens have zeros."""
+    """The smallest box of an array that holds all its nonzero entries, as the row of one token in
+    an array with zeros for all other tokens."""
     spans = [slice(at.min(), at.max() + 1) for at in values.nonzero() if len(at)]
     return values[tuple(spans)]
 
 
 def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
-    """The arrays from which each array is computed, directly or indirectly."""
+    """Array -> all arrays from which it is computed, directly or indirectly."""
     reads: dict[str, set[str]] = {}
     for equation in equations:
         reads.setdefault(equation.name, set()).update(a.name for a in equation.value.arrays)
@@ -293,7 +312,8 @@ def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
 def values_of_token(
     mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int], t: int
 ) -> Values:
-    """Equation -> its array, with 0 for every entry that belongs to another token than t."""
+    """Name of each equation's array -> the array, with 0 for every entry whose token is not t
+    (counted from 1)."""
     run = execute(mixer.forms[form], sizes, arrays=arrays)
     own = {e.array for e in mixer.forms[form].equations}
     found = {array.name: np.zeros(run.trace.shape(array)) for array in own}
@@ -308,13 +328,15 @@ def blame_in_words(
     smallest: Mapping[str, int],
     blame_at: Callable[[Mapping[str, int]], Blame | None],
 ) -> str:
-    """The array that a failing module has wrong, in words; "" where `blame_at` names none.
+    """The array that a failing module computes wrongly, in words; "" if `blame_at` names none.
 
     At the `smallest` sizes many arrays hold the same numbers, as attention to one row and the row's
-    value do. The largest small sizes at which the module fails tell arrays apart, so that these
-    sizes decide; the words name them where the smallest ones would blame another array.
+    value do. The largest small sizes at which the module fails tell arrays apart, so the blame at
+    these sizes is taken; the words name the sizes if the blame at the smallest ones differs.
 
-    blame_at: the blame at some sizes, None where the module is right.
+    Args:
+        smallest: the smallest sizes at which the module fails.
+        blame_at: the blame at some sizes; None if the module is right there.
     """
 
     def tried(sizes: Mapping[str, int]) -> Blame | None:
@@ -336,16 +358,19 @@ def blame_in_words(
 
 
 def wide_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """The small sizes at which no size is 1, with the most entries first."""
+    """The small sizes with l above 1, in the order of trial: those with l above 2 first, then by
+    the product of all sizes, the largest first."""
     sizes = [found for found in small_sizes(mixer) if found["l"] > 1]
     return sorted(sizes, key=lambda found: (found["l"] > 2, prod(found.values())), reverse=True)
 
 
 def blamed_step(case: ModuleCase, form: str, token: int, sample: int = 0) -> Blame:
-    """The first equation that steps miss at `token`, counted from 0, which is the first token whose
-    row differs. Where arrays hold the same values at this token, as attention to one row and the
-    row's value do, the next tokens tell these arrays apart: an array that a next token misses is
-    blamed if it does not depend on the array blamed before, whose error a state may carry on."""
+    """The first equation that `step` misses at `token` (from 0), the first token whose row differs.
+
+    Arrays may hold the same values at this token, as attention to one row and the row's value do;
+    the next `TELLING` tokens tell them apart. An array that a next token misses is blamed instead,
+    unless it depends on the array blamed before, whose error the state may carry on.
+    """
     found = _of_token(case, form, token, sample)
     reads = sources(case.mixer.forms[form].equations)
     for after in range(token + 1, min(token + 1 + TELLING, case.x.shape[1])):

@@ -45,7 +45,7 @@ class ModuleCase:
     beside: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The further inputs, then the contexts, by name: (batch, ...)."""
     asks: bool = True
-    """Whether gradients of inputs and contexts are taken, beside the gradients of parameters."""
+    """Whether gradients of inputs and contexts are taken, in addition to those of parameters."""
 
     @cached_property
     def registered(self) -> Values:
@@ -60,13 +60,15 @@ class ModuleCase:
 
     def arrays(self, sample: int = 0) -> Values:
         """The inputs of sequence `sample`, the parameters and the buffers, by the equations' names.
-        A buffer takes its values from the equations where they give some, else from the module."""
+        A buffer takes its values from the equations if they define it, else from the module; it is
+        left out if the module has none of its name."""
         named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
         own = {
             a.name: buffer_values(a, self.sizes) for a in self.mixer.buffers if a.value is not None
         }
         named |= {**self.registered, **own}
         given = {array.name: tensor[sample].numpy() for array, tensor in self.given().items()}
+        # torch counts positions from 0, the equations from 1
         counted = {a.name: given[a.name] + (a.below is not None) for a in self.given()}
         return named | counted
 
@@ -103,8 +105,8 @@ def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int])
 def inputs(
     mixer: Mixer, sizes: Mapping[str, int], batch: int
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The input (batch, l, ...) and the further inputs and contexts by name: normal numbers, or
-    random positions, counted from 0 as torch does."""
+    """The input (batch, l, ...), and by name the further inputs and contexts (batch, ...): normal
+    numbers in float64 or, for an array of positions, random ones, counted from 0 as torch does."""
     generator = torch.Generator().manual_seed(2)
 
     def random(array: Array) -> torch.Tensor:
@@ -128,9 +130,10 @@ def prove_cases(
 ) -> Proof:
     """Compare the module with its equations at each set of small sizes.
 
-    The proof fails at the smallest sizes at which `compare` returns a sentence, which becomes its
-    detail, with what `blamed` appends at these sizes. It holds where every sentence is empty;
-    `done` then says what was compared. It stays open where the equations cannot be evaluated.
+    The proof fails at the smallest sizes at which `compare` returns a sentence. Its detail is this
+    sentence, followed by the words of `blamed` at these sizes. An error of the module is a failure
+    too. The proof holds if every sentence is empty; `done` then says what was compared. It stays
+    open (passed None) if the equations cannot be evaluated.
     """
     proven = []
 
@@ -157,8 +160,8 @@ def prove_cases(
 
 
 def reason_with_kind(error: Exception) -> str:
-    """An error's reason, with the error's type in front unless the reason is a whole sentence, as
-    those of ValueError and RuntimeError are."""
+    """An error's reason, preceded by the error's type: `KeyError: 'w'`. The type is left out for
+    ValueError and RuntimeError, whose reasons are whole sentences."""
     reason = reason_of(error)
     plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
     return reason if plain else f"{type(error).__name__}: {reason}"

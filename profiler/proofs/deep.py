@@ -1,8 +1,9 @@
 """The proofs of `check --deep`: is a module right at large sizes, in train mode, in low precision,
 after many calls and in its gradients, and does it leave its caller's tensors alone?
 
-Ways to call the module are drawn at random from a seed. A draw that fails is reduced: every
-condition that the failure does not need is dropped, then the sizes are lowered.
+Ways to call the module (*draws*) are drawn at random from a seed: sizes, mode, layout and values of
+the input, an event before the call. A draw that fails is reduced: every condition that the failure
+does not need is dropped, then the sizes are lowered.
 """
 
 from __future__ import annotations
@@ -71,15 +72,15 @@ LONG = range(24, 131)
 a state of fixed size."""
 
 SIMPLER = 80
-"""How many simpler draws are tried to reduce a failure."""
+"""The largest number of simpler draws that are tried to reduce a failure."""
 FEW = 5
-"""Each value of a size below this one is tried; above, the size is found by bisection."""
+"""To reduce a failure, each value of a size below this one is tried, then bisection above it."""
 
 IN_FEW_DIGITS = 24
 """How many draws are compared in each precision."""
 FEW_POINTS = 200_000
-"""Draws compared in low precision evaluate the equations at most at so many points, rows of loops
-not counted."""
+"""The largest number of points at which the equations of a draw in low precision are evaluated,
+without the extra cost of rows of loops."""
 LONGEST = 300
 """Draws compared in low precision have sequences of at most this length."""
 
@@ -104,14 +105,14 @@ BUDGET_S = 120.0
 """Processor time for the draws of one module, in seconds; a common module takes a third of it."""
 SHARES = {"draws": 0.25, "calls": 0.15, "states": 0.1, "precisions": 0.4}
 """The share of `BUDGET_S` that each part may take, in the order in which parts are tried: the
-cheapest draws find most faults, and the precisions run a module dozens of times. What a part leaves
-goes to the next, at last to the larger draws."""
+cheapest draws find most faults, and the precisions run a module dozens of times. Unused time of a
+part goes to the next, at last to the larger draws."""
 CHEAP = 3
-"""One draw of this number, the cheapest, is tried before the other proofs."""
+"""The cheapest draws, one out of this number, are tried before the other proofs."""
 
 
 Progress = Callable[[int, int, str], None]
-"""Called with the number of trials done, the number of all trials, and what is tried now."""
+"""Called with the number of trials done, the number of all trials, and the name of this part."""
 
 
 def deep_proofs(
@@ -123,8 +124,9 @@ def deep_proofs(
 ) -> Iterator[Proof]:
     """The proofs of one module by calls that `seed` draws, each as soon as it is found.
 
-    Every `thin`-th draw is tried: the cheapest, then each other proof, then the remaining draws,
-    within `BUDGET_S` of processor time. A proof says what was left out.
+    Every `thin`-th draw is tried: first the cheapest draws, then the proofs by many calls, by
+    memory and by precision, then the remaining draws, within `BUDGET_S` of processor time. A proof
+    says how many draws were left out. If the equations cannot be evaluated there is one open proof.
     """
     subject = Subject(mixer, implementation)
     try:
@@ -138,6 +140,7 @@ def deep_proofs(
         return
     drawn, few = every[::thin], max(1, IN_FEW_DIGITS // thin)
     cheap = max(1, len(drawn) // CHEAP)
+    # part -> number of trials; `ends`: part -> share of the budget at which it must end
     parts = {"draws": cheap, "calls": SEVERAL, "states": SEVERAL}
     parts |= {precision.name: few for precision in PRECISIONS}
     shares = [SHARES.get(part, SHARES["precisions"] / len(PRECISIONS)) for part in parts]
@@ -169,7 +172,8 @@ def names(implementation: Implementation) -> list[str]:
 
 @dataclass
 class Budget:
-    """A span of processor time, in seconds, that begins now. What begins within it is finished."""
+    """A span of processor time, in seconds, that begins now; a trial that began within it is
+    finished."""
 
     seconds: float
     begun: float = field(default_factory=time.process_time)
@@ -184,12 +188,13 @@ class Budget:
         return time.process_time() - self.begun > self.seconds
 
     def left_out(self, number: int) -> str:
-        """How many calls the end of the time left out, in words; "" for 0."""
+        """A clause that `number` calls were left out when the time was over; "" for 0."""
         said = f"; {number} more left out after {self.seconds:.0f} s of processor time"
         return said * (number > 0)
 
 
 def _tell(progress: Progress, at: int, of: int, what: str, done: int) -> None:
+    """Report `done` trials of the part `what`, which begins after `at` of all `of` trials."""
     progress(at + done, of, what)
 
 
@@ -205,8 +210,8 @@ def drawn_words(seed: int) -> str:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """Let torch use so many threads: on a busy machine the threads of thousands of small operations
-    would wait for one another."""
+    """A context in which torch uses `number` threads: on a busy machine the threads of thousands of
+    small operations would wait for one another."""
     threads = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -217,7 +222,12 @@ def _threads(number: int) -> Iterator[None]:
 
 class Drawn:
     """The proofs of `KINDS`: each draw is tried once for all kinds, and the first failure of each
-    kind is reduced."""
+    kind is reduced.
+
+    `number` is the number of draws tried so far, `failed` the kinds with a failure, `refused` maps
+    the reason of a refused draw to the number of such draws, `unable` says why no equations can be
+    evaluated ("" if they can), `left_out` how many draws the budget left out.
+    """
 
     def __init__(self, subject: Subject, draws: Sequence[Draw]) -> None:
         self.subject, self.draws = subject, draws
@@ -234,8 +244,9 @@ class Drawn:
     def proofs(
         self, since: int, until: int, tell: Callable[[int], None], budget: Budget
     ) -> Iterator[Proof]:
-        """Try the draws before number `until` within the budget; a proof that fails is yielded as
-        soon as it is known. `tell` counts from number `since` on."""
+        """Try the next draws up to number `until`, excluded, within the budget, and yield each
+        proof that fails as soon as it is reduced; stops when every kind has failed. `tell` receives
+        the number of draws tried since number `since`."""
         self.left_out = ""
         possible = KINDS.keys() - ({"step"} if not self.steps else set())
         while self.number < until and not self.unable and self.failed < possible:
@@ -267,6 +278,7 @@ class Drawn:
                 yield Proof(self._named(kind), False, plainest)
 
     def _findings(self, draw: Draw) -> list[Finding]:
+        """The findings of a draw, called as a whole and, if the module has a step, decoded."""
         made = (Trial, *[Decoding] * self.steps)
         return [found for one in made for found in findings(one, self.subject, draw)]
 
@@ -274,7 +286,9 @@ class Drawn:
         return f"{self.subject.implementation.name}: {KINDS[kind]}"
 
     def held(self) -> Iterator[Proof]:
-        """The proofs of the kinds that no draw refutes."""
+        """The proofs of the kinds without a failure. A proof stays open (passed None) if the
+        equations cannot be evaluated, every draw was refused, the module has no step (kind step),
+        or no draw compared gradients (kind gradients)."""
         subject, unable = self.subject, self.unable
         if not self.tried and not unable:
             unable = f"{REFUSES}: {next(iter(self.refused))}"
@@ -294,7 +308,7 @@ class Drawn:
                 yield Proof(self._named(kind), None, NO_GRADIENTS)
             elif kind == "gradients":
                 how = "compared with difference quotients, as no gradients are derived; "
-                how *= subject.trained[1] is None
+                how *= subject.trained[1] is None  # "" if they are derived
                 yield Proof(self._named(kind), True, f"{how}{_ranges(self.of_gradients)}{more}")
             else:
                 yield Proof(self._named(kind), True, said)
@@ -306,8 +320,8 @@ def _ranges(tried: Sequence[Draw]) -> str:
 
 
 def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
-    """The findings of one draw, in a thread of its own where the draw asks for several threads. A
-    call that raises an error is a finding too."""
+    """The findings of one draw by `Trial` or `Decoding`, run in another thread if the draw asks for
+    several threads. A call that raises an error is a finding too."""
     if draw.threads == 1:
         return _findings(made, subject, draw)
     with _threads(draw.threads), ThreadPoolExecutor(1) as another:
@@ -315,6 +329,11 @@ def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
 
 def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
+    """`findings` in this thread; findings from before an error are kept.
+
+    Raises:
+        Unsupported, Refused: as `_said_by`.
+    """
     said: list[Finding] = []
 
     def run() -> str:
@@ -327,10 +346,12 @@ def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
 
 def _said_by(call: Callable[[], str]) -> str:
-    """The sentence that `call`, which runs a module, returns; an error it raises becomes one.
+    """The sentence that `call`, which runs a module, returns; an error of the module becomes a
+    sentence.
 
     Raises:
-        Refused: torch refuses the sizes.
+        Unsupported: the equations cannot be evaluated.
+        Refused: the module or torch refuses the sizes.
     """
     try:
         with as_exception():
@@ -353,8 +374,9 @@ def _of_several(
     refused: str,
     done: Callable[[Sequence[Draw]], str],
 ) -> Proof:
-    """The proof that `said_of` returns no sentence at up to `SEVERAL` draws. `done` says what the
-    draws that ran show; the proof stays open because of `refused` where none ran."""
+    """The proof that `said_of` returns "" at `SEVERAL` of the draws `candidates`, chosen by `seed`.
+    It fails at the first draw with a sentence. `done` says what was tried; the proof stays open,
+    with the reason `refused`, if no draw ran."""
     ran: list[Draw] = []
     for draw in random.Random(seed).sample(candidates, len(candidates)):
         if len(ran) == SEVERAL or (ran and budget.spent):
@@ -374,7 +396,8 @@ def _of_several(
 
 
 def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
-    """The first finding of one kind at one draw, "" if there is none."""
+    """The first finding of one kind at one draw; "" if there is none, or the draw is refused. Only
+    the calls that can show the kind are made."""
     made = [Trial] * (kind != "step")
     if subject.implementation.step_form and kind in ("step", "writes"):
         made.append(Decoding)
@@ -386,11 +409,14 @@ def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
 
 
 def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
-    """Reduce a draw that fails as `said`, and say how the reduced draw fails: drop conditions one
-    by one, then lower each size to a small value or by bisection, as long as the failure stays."""
+    """Reduce a draw that fails with the sentence `said`, and return the reduced draw and its
+    sentence in words: conditions are dropped one by one, then each size is lowered to a value below
+    `FEW` or by bisection, as long as `said_of` the draw is not "". At most `SIMPLER` draws are
+    tried."""
     left = SIMPLER
 
     def fails(one: Draw) -> bool:
+        """Whether a draw fails; if so, reduction goes on from it."""
         nonlocal draw, said, left
         left -= 1
         if left < 0 or not fits(mixer, one.sizes) or not (still := said_of(one)):
@@ -398,7 +424,7 @@ def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixe
         draw, said = one, still
         return True
 
-    for _ in range(2):
+    for _ in range(2):  # smaller sizes may make further conditions needless
         while any(fails(one) for one in draw.plainer()):
             pass
         for letter in ("b", *draw.sizes):
@@ -420,8 +446,9 @@ def _of_calls(
     tell: Callable[[int], None],
     budget: Budget,
 ) -> Proof:
-    """The proof that every one of `CALLS` calls gives the first call's answers: result, gradients
-    and decoded rows."""
+    """The proof that each of `CALLS` calls of one module gives the first call's answers: result,
+    gradients and, if it has a step, decoded rows. Tried at `SEVERAL` of the cheapest draws, without
+    a factor of the input or an event before the call."""
     name = f"{subject.implementation.name}: {CALLED}"
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
     small = several[: max(SEVERAL, len(several) // 4)]  # the cheapest stand first
@@ -437,6 +464,8 @@ def _of_calls(
 
 
 def _called_often(subject: Subject, draw: Draw) -> str:
+    """The first of `CALLS` calls whose answers differ from the first call's, in words; "" if none
+    does. Every third call runs in the other mode (train or eval)."""
     tokens = 0 if subject.stepless else min(3, draw.sizes["l"])
     trial = Trial(subject, draw, MOST_POINTS)
     first = answers(trial.case, trial.gradient, tokens)
@@ -447,6 +476,7 @@ def _called_often(subject: Subject, draw: Draw) -> str:
         for answer, known in first.items():
             if said := trial.apart(found[answer], known.numpy(), answer, answer):
                 said = said.replace("the equations give", "the first call gave")
+                # of the result, append the blame that follows "; " in the comparison with equations
                 mode = "train" if trial.case.module.training else "eval"
                 wrong = trial.result_apart(found[answer]) if answer == trial.output else ""
                 return f"call {call}, in {mode} mode: {said}{''.join(wrong.partition('; ')[1:])}"
@@ -463,7 +493,8 @@ def _of_room(
     """The proof that decoding holds no more memory than allowed.
 
     For one sequence, the state and the module together may hold twice the entries that later tokens
-    need, since an old state may live beside a new one, and one row of the input.
+    need, since an old state may live beside a new one, and one row of the input. The proof stays
+    open if the module has no step, the state is not derived, or no draw of this length runs.
     """
     name = f"{subject.implementation.name}: {ROOM}"
     if subject.stepless:
@@ -487,11 +518,13 @@ def _of_room(
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
-    """After which token one sequence holds too many entries, in words; "" if never. Batches of one
-    and of two are decoded: their difference leaves out tensors that parameters alone determine."""
+    """The first token after which one sequence holds too many entries, in words; "" if there is
+    none. Batches of one and of two are decoded: the difference of their memory is that of one
+    sequence, without tensors that do not depend on the batch."""
     one, two = (decoded_room(subject.built(replace(draw, b=b))) for b in (1, 2))
     tokens = range(1, draw.sizes["l"] + 1)
-    windows = (draw.sizes[x] for x in bounding_letters(subject.mixer))  # held from the start
+    # a window may be allocated whole from the start, so the state of any token is allowed
+    windows = (draw.sizes[x] for x in bounding_letters(subject.mixer))
     longest = max([draw.sizes["l"], *windows])
     at = [{**draw.sizes, "l": longest, "t": t} for t in range(1, longest + 1)]
     most = max(derived.at(**sizes) for sizes in at)
@@ -508,7 +541,7 @@ def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
 
 @dataclass(frozen=True)
 class Precision:
-    """A type in which a module is called, or to which autocast converts."""
+    """A floating-point type in which a module is called, or to which autocast converts."""
 
     name: str
     dtype: torch.dtype
@@ -552,7 +585,9 @@ def _of_precision(
     budget: Budget,
 ) -> Proof:
     """The proof that a module in low precision gives its float64 answers, up to the rounding of its
-    own operations. Draws at which that rounding hides the answers compare nothing."""
+    own operations, at up to `most` cheap draws. A draw compares nothing if rounding is as large as
+    the answers, the module refuses the type, or torch's own kernel is wrong; the proof stays open
+    if no draw is compared, with the reasons."""
     name = f"{subject.implementation.name}: {_in_digits(precision)}"
     chance = random.Random(precision.name)
     plain = [Draw(draw.sizes, draw.b, draw.train, draw.layout) for draw in drawn]
@@ -562,6 +597,7 @@ def _of_precision(
 
     @cache
     def said_of(draw: Draw) -> str:
+        """How the answers of a draw differ, in words; "" if they do not, or are not compared."""
         try:
             low, found = _in_few_digits(subject, draw, precision)
             said, clear = _rounded_apart(subject, draw, precision, low, found)
@@ -605,7 +641,8 @@ def _cheap(subject: Subject, draw: Draw) -> bool:
 def _in_few_digits(
     subject: Subject, draw: Draw, precision: Precision
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
-    """The module of a draw in low precision, and its answers."""
+    """The module of a draw in low precision, and its answers by name: the result, the gradients,
+    and the rows of decoded tokens."""
     low = subject.built(draw, precision.held)
     if precision.autocast:  # torch rounds weights and inputs where they enter a product
         with torch.no_grad():
@@ -618,7 +655,8 @@ def _in_few_digits(
 
 
 def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision) -> str:
-    """The operations that torch itself computes wrongly in low precision, in words, or ""."""
+    """The operations of a draw that torch itself computes wrongly in low precision, in words; "" if
+    there are none."""
     with WrongKernels(precision.dtype) as seen:
         _in_few_digits(subject, draw, precision)
     told = [f"{name} is {said}" for name, said in seen.found.items()]
@@ -637,8 +675,13 @@ def _rounded_apart(
     low: ModuleCase,
     found: Mapping[str, Tensor],
 ) -> tuple[str, bool]:
-    """Where the answers `found` in low precision differ from float64 by more than rounding, in
-    words, and whether rounding left any answer sharp enough to compare."""
+    """The first answer in low precision that differs from float64 by more than rounding, in words
+    ("" if none does), and whether any answer could be compared: the error that rounding explains
+    must be well below its entries (`sharp`).
+
+    Args:
+        low, found: the module in low precision and its answers, from `_in_few_digits`.
+    """
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()
     exact = _in_float64(subject, draw, low)

@@ -20,7 +20,7 @@ from costmodel.program.recurrences import blocks
 from costmodel.proofs.tried_sizes import bounding_letters, fits, words
 
 LAYOUTS = ("contiguous", "transposed", "every second channel", "part of a longer tensor")
-"""The memory layouts of an input."""
+"""The memory layouts of an input; `trial.laid` makes them."""
 
 SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0, 1000.0)
 """The factors by which an input is multiplied; 1 is drawn half of the time."""
@@ -29,7 +29,8 @@ VALUES = (
     "normal", "negative", "positive", "rectified", "with a row of zeros", "zeros", "of equal rows",
     "zeros from the middle on", "of equal channels", "with one large entry",
 )  # fmt: skip
-"""The kinds of numbers that an input holds; a row is the numbers of one token."""
+"""The kinds of numbers that an input holds, made by `trial.valued`; a row is the numbers of one
+token."""
 
 BATCHES = (*range(1, 10), 16, 17, 31, 32, 33, 64)
 LENGTHS = (
@@ -43,18 +44,18 @@ WIDTHS = (
 OTHERS = (*range(1, 13), 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96, 100, 128, 129)
 RANGES: Mapping[str, Sequence[int]] = {"b": BATCHES, "l": LENGTHS, "d": WIDTHS}
 """The values that a size takes while the others are small: every small value, then powers of two
-and their neighbours, multiples of eight, round numbers. A size that is not named takes `OTHERS`."""
+and their neighbours, multiples of eight, round numbers. A size that is not a key takes `OTHERS`."""
 
 TOGETHER = 50
-"""How many sets of sizes are drawn all at once."""
+"""The number of draws in which every size is drawn from its whole range."""
 
 MOST_POINTS = 2_000_000
 """The most points at which the equations of one draw are evaluated: some tenths of a second."""
 
 LONGER = 8
-"""A few draws, loops of hundreds of rows among them, may take up to `LONGER` times the most points,
-and all of these together up to `LONGER_SHARE` times."""
+"""A few draws, such as loops of hundreds of rows, may take so many times the most points."""
 LONGER_SHARE = 16
+"""The points of all these draws together, as a multiple of the most points of one draw."""
 
 ROW_POINTS = 1500
 """One equation at one row of a loop takes as long to evaluate as this many points."""
@@ -106,7 +107,8 @@ class Draw:
 
     @property
     def smooth(self) -> bool:
-        """Whether difference quotients tell gradients: at large inputs and at kinks they fail."""
+        """Whether gradients can be compared with difference quotients, which fail at large inputs
+        and at kinks."""
         return self.scale <= 1 and self.values == VALUES[0]
 
     def value(self, letter: str) -> int:
@@ -125,7 +127,10 @@ def draws(
 ) -> list[Draw]:
     """Draw ways to call a module of one form: the cheapest first, the same for the same seed.
 
-    `system` holds the equations that bound the cost, `before` what may happen before a call.
+    Args:
+        system: the equations whose evaluation is the cost of a draw.
+        before: the events that may happen before a call, in words.
+        most: the most points of a draw; sizes that cost more are drawn again, up to 20 times.
     """
     chance = random.Random(f"{mixer.name} {seed}")
     letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
@@ -150,7 +155,8 @@ def draws(
 
 
 def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random.Random) -> Draw:
-    """A draw of these sizes, with each condition at its default about half of the time."""
+    """A draw of these sizes with random conditions, each at its default about half of the time;
+    two threads are drawn once in eight times."""
     made = Draw(sizes, b)
     return replace(
         made,
@@ -173,11 +179,14 @@ class _Sizes(dict[str, int]):
 def _drawn(
     mixer: Mixer, letters: Sequence[str], fixed: Mapping[str, int], chance: random.Random
 ) -> tuple[int, dict[str, int]]:
-    """A batch and sizes: small values beside the `fixed` ones, or values of the whole range where
-    none is fixed. A size that another one divides is made a multiple of that divisor."""
+    """A batch and sizes: random small values beside the `fixed` ones or, if none is fixed, values
+    of the whole range, small ones more often. A size with a divisor, as d with n in d/n, is made a
+    multiple of the divisor; a fixed size gets a divisor that divides it. The result may still not
+    fit the mixer, which the caller tests."""
     bounds = bounding_letters(mixer)
 
     def any_of(letter: str) -> int:
+        """A number from 1 to the largest value of a size, uniform in its logarithm."""
         values = RANGES.get(letter, OTHERS)
         return round(math.exp(chance.uniform(0, math.log(values[-1]))))
 
@@ -204,8 +213,9 @@ def _drawn(
 
 
 def evaluated_points(system: System, sizes: Mapping[str, int], row_points: int = ROW_POINTS) -> int:
-    """At how many points the equations are evaluated. Each equation at each row of a loop counts as
-    `row_points` more, the points that take as long."""
+    """The number of points at which the equations are evaluated: the points of the indices of each
+    equation and of its sums. Each equation adds `row_points` per row of a loop, since a row takes
+    as long to evaluate as so many points."""
     at = tuple(sizes.items())
     total = 0
     for equation in system.equations:
@@ -223,6 +233,7 @@ _blocks = cache(blocks)
 
 @cache
 def _reductions(value: object) -> tuple[tuple, ...]:  # type: ignore[type-arg]
+    """The distinct tuples of reduced indices in an expression, () for parts without a sum."""
     return tuple({tuple(over) for _, over in walk(value)})  # type: ignore[arg-type]
 
 

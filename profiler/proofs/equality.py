@@ -64,9 +64,10 @@ def prove_mixer(
 def each_proof(
     mixer: Mixer, seed: int | None = None, progress: Progress = lambda done, of, what: None
 ) -> Iterator[Proof]:
-    """The proofs of a mixer's equations, then of each of its modules, each as soon as it is found.
-    With a seed, each module is also tried by calls that the seed draws, and `progress` is told how
-    many are done."""
+    """The proofs of a mixer's equations, then of each of its modules, each as soon as it is found;
+    none of modules if a proof of the equations fails. With a seed, each module that equals its
+    equations is also tried by calls that the seed draws; `progress` is called as `deep_proofs`
+    says."""
     proofs = prove(mixer)
     yield from proofs
     if any(proof.passed is False for proof in proofs):
@@ -84,8 +85,8 @@ def each_proof(
 
 
 def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
-    """The names of the proofs of `check --deep` that are not among those found, after an
-    interrupt. Drawn proofs are named of modules whose equality is proved or not reached."""
+    """The names of the proofs of `check --deep` that are missing in `found` after an interrupt. The
+    drawn proofs of a module are included unless the module differs from its equations."""
     done = {proof.name: proof.passed for proof in found}
     names: list[str] = []
     try:
@@ -99,7 +100,8 @@ def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
 
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
     """The proofs of one module. A module that differs from its equations gets no proofs of its
-    counts, and one whose step fails none of its state: they would repeat the failure."""
+    counts and state, and a module whose step fails or is missing none of its state: these would
+    repeat the failure."""
     equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
     if not equal.passed:
         return [equal, step]
@@ -110,7 +112,8 @@ def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """The proof that `forward` gives the equations' result, that parameters have the same names and
-    shapes, and that buffers which both name hold the same values."""
+    shapes, and that each buffer of the equations has values, equal to the module's if it registers
+    a buffer of this name."""
 
     def apart(found: ModuleCase) -> str:
         apart = _parameters_apart(found) or _buffers_apart(found)
@@ -128,6 +131,7 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
 
 def _parameters_apart(case: ModuleCase) -> str:
+    """The parameters whose names or shapes differ from the equations', in words; "" if none."""
     declared = {a.name: tuple(e.at(case.sizes) for e in a.shape) for a in case.mixer.parameters}
     held = {name: tuple(p.shape) for name, p in case.module.named_parameters()}
     parts = [
@@ -147,6 +151,8 @@ def _parameters_apart(case: ModuleCase) -> str:
 
 
 def _buffers_apart(case: ModuleCase) -> str:
+    """The first buffer without values, or whose shape or entry differs from the equations', in
+    words; "" if there is none. Entries are named by indices from 1."""
     arrays = case.arrays()
     for buffer in case.mixer.buffers:
         name = buffer.name
@@ -165,8 +171,9 @@ def _buffers_apart(case: ModuleCase) -> str:
 
 
 def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
-    """The first entry of the result of `forward` that differs from the equations, in words, ""
-    where all entries agree; and, if it `blames`, the equation that the module misses."""
+    """The first entry of the result of `forward` that differs from the equations, in words ("" if
+    all agree), and with `blames` the equation that the module misses. The blame is None if entries
+    agree, `blames` is False, or the result has a wrong type or shape."""
     with torch.no_grad(), DispatchMode():
         y = case.forward()
     if not isinstance(y, torch.Tensor):
@@ -191,7 +198,9 @@ def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple
 
 
 def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """The proof that `step`, called token by token, gives the rows of `forward`."""
+    """The proof that `step`, called token by token, gives the rows of `forward`. It stays open if
+    the module has no step, or the equations cannot compute one token after another; it fails if the
+    mixer lacks the form of the step."""
     name = f"{implementation.name}: step equals forward"
     form = implementation.step_form
     if form is None:
@@ -214,8 +223,9 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
 
 def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
-    """The first row of `step` that differs from the row of `forward`, in words, "" where all agree;
-    and, if it `blames`, whether `forward` is wrong, or which equation `step` misses."""
+    """The first row of `step` that differs from the row of `forward`, in words ("" if all agree),
+    and with `blames` the equation that `step` misses, or that `forward` is wrong. The blame is None
+    as in `forward_apart`."""
     with torch.no_grad():
         whole = case.forward()
         state = case.initial_state()
@@ -237,7 +247,9 @@ def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[s
 def _step_or_forward(
     case: ModuleCase, form: str, token: int, sample: int, row: torch.Tensor
 ) -> Blame:
-    """Whether `step` or `forward` differs from the equations, and which equation `step` misses."""
+    """The equation that `step` misses at a token (from 0), where its `row` differs from the row of
+    `forward`; a Blame without array if the row agrees with the equations, so that `forward` is
+    wrong."""
     expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
     if not first_difference(row, known, "the equations give"):
@@ -256,8 +268,9 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
 
 
 def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> str:
-    """The option with which the description agrees, in words: one rewrite less or one more, a
-    padding together with "dense"; "" if none does."""
+    """The option of @implementation with which the description would agree, in words; "" if there
+    is none. Tried are the rewrites less one or with one more (`_one_apart`), first of `forward`
+    (and of `step` with it, if both go together), then of `step` alone."""
     forward, own = implementation.rewrites, implementation.step_rewrites
     follows = own == _of_step(forward)
     for names in _one_apart(forward):
@@ -273,11 +286,13 @@ def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> 
 
 
 def _of_step(rewrites: tuple[str, ...]) -> tuple[str, ...]:
+    """The rewrites of `forward` that `step` has too: without those of whole sequences."""
     return tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
 
 
 def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The rewrites less one, and with one more; a padding replaces another and brings "dense"."""
+    """The rewrites less one, for each; then with one more, for each. A padding is added together
+    with "dense", in place of other rewrites of whole sequences."""
     for rewrite in rewrites:
         yield tuple(other for other in rewrites if other != rewrite)
     for rewrite in REWRITES:
@@ -288,6 +303,8 @@ def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
+    """`dispatched_equals` without advice on the description. The proof stays open, with the
+    reasons, if an operation has no counting rule or the equations cannot be counted."""
     name = f"{implementation.name}: dispatched equals executed"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
@@ -323,7 +340,8 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
 
 
 def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
-    """The token, 0 for all of `forward`, and the operations that its call dispatches."""
+    """Token and dispatched operations of each call of a phase: one call of `forward` (token 0) for
+    "training", else a call of `step` per token, from 1."""
     with torch.no_grad():
         if phase == "training":
             yield 0, count_dispatch(case.forward)
@@ -334,7 +352,8 @@ def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCou
 
 
 def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
-    """By how much a call differs from its description, and how to correct the description."""
+    """The sentence that a call dispatches `gap` (signed operations by class) beyond its
+    description, and how to correct the description; `t` is the token of a step."""
     call, prefix = (f"step at token {t}", "step_") if phase == "inference" else ("forward", "")
     rewrites = ", ".join(does.rewrites) or "none"
     return (
@@ -352,22 +371,24 @@ SAY_ELEMENTS = (
 
 
 def _elements(state: Any) -> int:
-    """How many entries a state holds for one sequence: the entries in use of a `State`, or the
-    attribute `elements` of another class."""
+    """The number of entries that a state holds for one sequence: the entries in use of a `State`
+    by the batch, or the attribute `elements` of another class, which counts one sequence."""
     if isinstance(state, State):
         return sum(tensor.numel() for tensor in state.in_use.values()) // BATCH
     return int(state.elements)
 
 
 MOST_FEWER = 3
-"""The most rows too many of which `_state_remedy` tells."""
+"""The largest number of superfluous rows that `_state_remedy` recognises."""
 
 Mend = Callable[[State], State]
+"""Makes the state as it would be after a remedy."""
 
 
 def _state_remedy(mixer: Mixer, implementation: Implementation, derived: Amount) -> str:
-    """How a `State` holds what later tokens need at all sizes tried, in words: with fewer rows,
-    with arrays named in `carried`, or with the axis of tokens moved; "" if none of these does."""
+    """The first remedy of `_remedies`, in words, with which a `State` would hold as many entries as
+    later tokens need, after every token at all sizes tried: fewer rows, arrays named in `carried`,
+    or the axis of tokens moved. "" if there is none, or the state is no `State`."""
     left: Mapping[str, Mend] | None = None
     rows: list[tuple[Sizes, dict[str, int]]] = []
     for sizes in module_sizes(mixer):
@@ -390,7 +411,12 @@ def _state_remedy(mixer: Mixer, implementation: Implementation, derived: Amount)
 
 
 def _rows_words(rows: Sequence[tuple[Sizes, Mapping[str, int]]], name: str, fewer: int) -> str:
-    """The number of rows of an array less `fewer`, as `w - 1` where it follows from one size."""
+    """The number of rows of an array less `fewer`, in words: "w - 1", "w" or "w + 1" if the same
+    holds at all tried sizes for a size w; else "2 fewer", or "some" for `fewer` 0.
+
+    Args:
+        rows: the tried sizes, each with the number of rows of every array.
+    """
     for letter in rows[0][0]:
         apart = {held[name] - sizes[letter] - fewer for sizes, held in rows}
         if len(apart) == 1 and (by := apart.pop()):
@@ -401,8 +427,8 @@ def _rows_words(rows: Sequence[tuple[Sizes, Mapping[str, int]]], name: str, fewe
 
 
 def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
-    """Each remedy in words, where `<x 1>` stands for the number of rows of x less one, and the
-    state as it makes it."""
+    """Each remedy for a state with the wrong number of entries: in words, where `<x 1>` stands for
+    the number of rows of x less one, and as a function that applies it to a state."""
     rows = [name for name in state.arrays if name not in state.carried]
     several = [(name,) for name in rows] + [tuple(rows)] * (len(rows) > 1)
     for fewer in range(1, MOST_FEWER + 1):
@@ -433,6 +459,7 @@ def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
 
 
 def _fewer(names: Sequence[str], fewer: int, state: State) -> State:
+    """The state without the last `fewer` rows (axis -2) of the arrays `names`."""
     shown = {
         name: state.arrays[name].narrow(-2, 0, max(0, state.arrays[name].shape[-2] - fewer))
         for name in names
@@ -441,10 +468,12 @@ def _fewer(names: Sequence[str], fewer: int, state: State) -> State:
 
 
 def _carried(names: Sequence[str], state: State) -> State:
+    """The state with the arrays `names` in use as a whole."""
     return _like(state, {}, names)
 
 
 def _moved(axis: int, state: State) -> State:
+    """The state with `axis` of its arrays moved to the last but one, the axis of tokens."""
     rows = [name for name in state.arrays if name not in state.carried]
     moved = {name: state.arrays[name].movedim(axis, -2) for name in rows}
     return _like(state, moved)
@@ -458,7 +487,9 @@ def _like(state: State, arrays: Mapping[str, torch.Tensor], carried: Sequence[st
 
 
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """The proof that after every token the state holds as many entries as the equations need."""
+    """The proof that after every token the state holds as many entries as later tokens need. It
+    stays open if that number is not derived, or if a state that is no `State` and has no attribute
+    `elements` holds another number: some of its entries may be unused."""
     name = f"{implementation.name}: state held equals derived state"
     try:
         derived = state(mixer, implementation.step_form)

@@ -1,4 +1,4 @@
-"""What may happen to a module before a call without a change of the call's result?"""
+"""Events before a call that must not change the call's result, such as an earlier call."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from profiler.modules.registry import Implementation, build, draw_parameters
 from profiler.proofs.cases import ModuleCase
 
 Happening = Callable[[Implementation, ModuleCase], ModuleCase]
+"""An event before a call: lets it happen to the module of a case, and returns the case to call."""
 
 
 def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
@@ -38,8 +39,8 @@ def _called(described: Implementation, case: ModuleCase) -> None:
 
 
 def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called with shorter and longer sequences, which it may refuse. Further inputs
-    have the rows of the same tokens; contexts stay."""
+    """The module is called with sequences of length 1, l/2 and l + 3, which it may refuse. Inputs
+    are cut, or repeated from the start; contexts stay."""
     length = case.x.shape[1]
     own = {array.name: rows for array, rows in case.given().items() if array.role == "input"}
     for other in dict.fromkeys((1, max(1, length // 2), length + 3)):
@@ -69,12 +70,13 @@ def _training_step(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _decoded(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The module is called once, and decodes the first tokens."""
     _called(described, case)
     return case
 
 
 def _another_module(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """Another module of the class is built with other weights, in another type, and called."""
+    """Another module of the class is built with other weights, in float32, and called."""
     sizes = {**case.sizes, "b": len(case.x)}
     other = build(described, sizes, device="cpu", dtype=torch.float32, seed=78)
     call = [t.float() if t.is_floating_point() else t for t in case.call]
@@ -84,7 +86,7 @@ def _another_module(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _reloaded(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The weights are loaded into a module that was built with others."""
+    """The module's weights are loaded into a new module, which replaces it."""
     sizes = {**case.sizes, "b": len(case.x)}
     other = build(described, sizes, device="cpu", dtype=torch.float64, seed=79)
     other.load_state_dict(case.module.state_dict())
@@ -92,14 +94,15 @@ def _reloaded(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called and copied, and the copy is called."""
+    """The module is called, and a deep copy replaces it."""
     _called(described, case)
     return replace(case, module=copy.deepcopy(case.module))
 
 
 def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is converted to float32, called, which it may refuse, and converted back. A module
-    with complex tensors stays: torch would drop their imaginary parts."""
+    """The module is converted to float32, called, which it may refuse, and converted back, with its
+    exact weights restored. A module with complex tensors is left alone: torch would drop their
+    imaginary parts."""
     tensors = {**dict(case.module.named_parameters()), **dict(case.module.named_buffers())}
     if any(tensor.is_complex() for tensor in tensors.values()):
         return case
@@ -118,13 +121,14 @@ def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _half_frozen(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """Every second parameter asks for no gradient."""
+    """Every second parameter requires no gradient."""
     for parameter in [*case.module.parameters()][::2]:
         parameter.requires_grad_(False)
     return case
 
 
 def _unasked(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The case without gradients of inputs and contexts."""
     return replace(case, asks=False)
 
 
@@ -140,4 +144,4 @@ BEFORE: Mapping[str, Happening] = {
     "with every second parameter frozen": _half_frozen,
     "with inputs that require no gradient": _unasked,
 }
-"""What happens, in words -> the function that does it and returns the case to call next."""
+"""The event in words -> the function that lets it happen and returns the case to call next."""

@@ -28,7 +28,7 @@ NOT_TRIED = (
 
 
 NAMES, SAID = 52, max(map(len, VERDICTS.values()))
-"""The width of names and of verdicts in rows that are printed one by one."""
+"""The widths, in characters, of names and of verdicts in rows that are printed one by one."""
 
 
 def heading(name: str) -> str:
@@ -37,7 +37,7 @@ def heading(name: str) -> str:
 
 
 def row(proof: Proof, width: int | None) -> str:
-    """One proof as a line, broken at a terminal's width."""
+    """One proof as a line, broken at `width` characters but not below 40; None: not broken."""
     said = _line(proof.name, VERDICTS[proof.passed], proof.detail)
     if width is None:
         return f"{said}\n"
@@ -58,10 +58,15 @@ def document(
     *,
     rows_shown: bool = False,
 ) -> Document:
-    """A row for each proof unless `rows_shown` says that the rows are printed, and notes on the
-    sizes `tried`, which `sizes_tried` lists. With a seed the last notes name the drawn conditions,
-    the number of verdicts and the seconds; without one the last note lists what `--deep` tries in
-    addition."""
+    """A table with a row for each proof, and notes; only the notes with `rows_shown`, if the rows
+    were printed one by one before.
+
+    Args:
+        name: the mixer.
+        tried: what is tried -> the sizes, a note for each.
+        seed: the seed of random calls; the last notes then name the drawn conditions, the number of
+            verdicts and the `seconds`. None: the last note lists what `--deep` tries in addition.
+    """
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
         Note((f"{what} are tried at {all_words(sizes)}",))
@@ -86,7 +91,7 @@ def document(
 
 
 def _found_words(found: Sequence[Proof], seconds: float) -> str:
-    """How many proofs hold, fail and are not checked, and how long they took."""
+    """The number of proofs by verdict, and the seconds that they took, in words."""
     counted = Counter(VERDICTS[proof.passed] for proof in found)
     said = ", ".join(f"{number} {verdict}" for verdict, number in counted.items())
     return f"{len(found)} proofs in {seconds:.0f} s: {said}"

@@ -13,7 +13,8 @@ from profiler.proofs.cases import ModuleCase
 
 
 def room(*holders: Any) -> int:
-    """Bytes of all storages whose tensors these objects hold, through containers and attributes."""
+    """Bytes of all storages of the tensors that these objects hold (`tensors_held`), each storage
+    once and whole."""
     storages = {}
     for tensor in tensors_held(*holders):
         if tensor.layout == torch.strided:
@@ -23,7 +24,9 @@ def room(*holders: Any) -> int:
 
 
 def tensors_held(*holders: Any) -> Iterator[Tensor]:
-    """Every tensor that these objects hold, through containers and attributes."""
+    """Every tensor that these objects hold, each once: in mappings, lists, tuples, sets, deques,
+    attributes and slots, and in the objects of bound methods. Functions, classes and Python modules
+    are not searched."""
     left, seen = [*holders], dict[int, Any]()
     while left:
         one = left.pop()
@@ -45,7 +48,8 @@ def tensors_held(*holders: Any) -> Iterator[Tensor]:
 
 
 def decoded_room(case: ModuleCase) -> list[int]:
-    """Bytes that the state and the module hold after each token of these sequences."""
+    """Bytes that the state and the module hold after each token of the case's sequences, one number
+    per token."""
     with torch.no_grad():
         state = case.initial_state()
         found = []

@@ -24,8 +24,8 @@ from profiler.counting.mode import DispatchMode, OperationKind
 SUMS = ("mm", "mv", "dot", "sum", "mean", "conv", "attention", "softmax", "norm", "fft")
 """Operations with one of these parts in their names add up terms."""
 IN_STEPS = ("norm", "softmax_backward")
-"""Kernels with one of these parts in their names subtract numbers of similar size inside: each step
-of torch's decomposition is rounded."""
+"""Kernels with one of these parts in their names subtract numbers of similar size inside: they run
+by torch's decomposition, each of whose steps is rounded."""
 ACCUMULATED = 4
 """Standard deviation of the random error of each term of a sum, in roundings: a few roundings of
 each term amount to those of some hundred partial sums."""
@@ -42,11 +42,13 @@ SHARP = 0.25
 that an error as large as the entry is found."""
 
 Answers = Mapping[str, Tensor]
+"""Name of an answer (the result, a gradient, the decoded rows) -> its values."""
 
 
 @dataclass(frozen=True)
 class Digits:
-    """A floating-point type: 1 + `eps` follows 1, and `least` is the smallest subnormal number."""
+    """A floating-point type: the number after 1 is 1 + `eps`, `least` is the smallest subnormal
+    number, `largest` the largest finite one."""
 
     eps: float
     least: float
@@ -98,7 +100,8 @@ class _Rounded(DispatchMode):
     def _in_steps(
         self, kind: OperationKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Run a kernel of `IN_STEPS` by torch's decomposition, rounded; or NotImplemented."""
+        """The result of a kernel of `IN_STEPS` by torch's decomposition, with each step rounded;
+        NotImplemented for any other operation, or without a decomposition."""
         if kind.writes or not any(part in kind.func.__name__ for part in IN_STEPS):
             return NotImplemented
         from torch._decomp import decomposition_table  # takes 0.7 s
@@ -109,6 +112,8 @@ class _Rounded(DispatchMode):
             return steps(*args, **kwargs)
 
     def _accumulated(self, term: Any) -> Any:
+        """An operand of a sum with a random relative error per entry, for the rounding of partial
+        sums; other arguments are unchanged."""
         if not isinstance(term, Tensor) or term.dtype not in (torch.float64, torch.complex128):
             return term
         off = torch.randn(term.shape, generator=self.chance, dtype=torch.float64)
@@ -118,7 +123,7 @@ class _Rounded(DispatchMode):
         """Round every entry in place; entries beyond the largest number become infinite."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
-        _, exponent = torch.frexp(tensor)
+        _, exponent = torch.frexp(tensor)  # 2**(exponent - 1) <= |entry| < 2**exponent
         eps = torch.full_like(tensor, self.digits.eps)
         unit = torch.ldexp(eps, exponent - 1).clamp(min=self.digits.least)
         steps = tensor / unit
@@ -136,8 +141,14 @@ class _Rounded(DispatchMode):
 def allowances(
     call: Callable[[], Answers], exact: Answers, digits: Digits, runs: int = FEW_RUNS
 ) -> dict[str, float]:
-    """Answer -> the error that rounding to these digits explains; infinite where a rounded run
-    overflows. `call` computes the answers in float64, from inputs that the digits represent."""
+    """Answer -> the absolute error that rounding to `digits` explains: `ALLOWED` times the largest
+    error of a rounded run, at least as in `least_allowances`; infinite if a rounded run overflows.
+
+    Args:
+        call: computes the answers in float64, from inputs that the digits represent.
+        exact: the answers without rounding.
+        runs: the number of runs with random rounding, after one to the nearest number.
+    """
     found = dict.fromkeys(exact, 0.0)
     for run in range(1 + runs):
         chance = torch.Generator().manual_seed(run) if run else None
@@ -152,16 +163,18 @@ def allowances(
 
 
 class WrongKernels(DispatchMode):
-    """Names the operations that torch itself computes wrongly in a type: their results are off from
-    float64 at the same operands by more than rounding explains, as of bf16 convolutions by oneDNN
-    on some processors (pytorch issues 163347, 169688). `found`: operation -> error in words."""
+    """Names the operations that torch itself computes wrongly in the type `dtype`: results that
+    differ from float64 at the same operands by more than rounding explains, as those of bf16
+    convolutions by oneDNN on some processors (pytorch issues 163347, 169688). `found` maps an
+    operation to its error in words."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype, self.found = dtype, dict[str, str]()
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and compare the result with that of float64."""
+        """Run an operation, and compare its result with float64, if it is one tensor of the type
+        from one of torch's own operations that draws no random numbers."""
         result = super().see(kind, args, kwargs)
         one_answer = isinstance(result, Tensor) and result.dtype == self.dtype
         own = kind.name.startswith("aten::") and not (kind.writes or kind.free)
@@ -182,12 +195,14 @@ class WrongKernels(DispatchMode):
         return result
 
     def _exact(self, operand: Any) -> Any:
+        """A tensor of the type in float64; any other operand unchanged."""
         held = isinstance(operand, Tensor) and operand.dtype == self.dtype
         return operand.double() if held else operand
 
 
 def errors(found: Tensor, exact: Tensor) -> Tensor:
-    """The absolute error of each entry, infinite for NaN; 0 where float64 gives no finite value."""
+    """The absolute error of each entry: infinite for NaN, and 0 if float64 gives no finite value
+    for the entry."""
     off = (found.double() - exact).abs().nan_to_num(torch.inf, torch.inf)
     return torch.where(exact.isfinite(), off, 0.0)
 
@@ -195,11 +210,12 @@ def errors(found: Tensor, exact: Tensor) -> Tensor:
 def least_allowances(exact: Answers, digits: Digits) -> dict[str, float]:
     """Answer -> the error that is always allowed: `ALLOWED` times half the rounding error of its
     largest finite entry."""
-    unit = digits.eps / 4
+    unit = digits.eps / 4  # rounding to the nearest is off by at most eps / 2
     return {name: ALLOWED * unit * _largest(values) for name, values in exact.items()}
 
 
 def _largest(values: Tensor) -> float:
+    """The largest absolute finite entry; 0.0 if there is none."""
     finite = values[values.isfinite()]
     return float(finite.abs().max()) if finite.numel() else 0.0
 

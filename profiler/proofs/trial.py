@@ -37,11 +37,15 @@ from profiler.proofs.rounding import ALLOWED, NEARLY_DOUBLE, SPARE, allowances
 
 Kind = Literal["result", "gradients", "writes", "step"]
 Finding = tuple[Kind, str]
+"""A fault: its kind, and a sentence."""
 Grown = Mapping[str, np.ndarray[Any, Any]]
+"""Name of an array -> its values, for one sequence."""
 Mode = Callable[[], AbstractContextManager[Any]]
+"""Makes the context of a call: torch.no_grad, torch.enable_grad or torch.inference_mode."""
 
 STEP = 1e-6
-"""The step of a difference quotient: half of the digits of float64."""
+"""The step of a difference quotient. The quotient of 10 * `STEP` is taken too, and the difference
+of both estimates their rounding."""
 QUOTIENT = 1e-4
 """The allowed error of a difference quotient: curvature contributes about STEP, and rounding about
 TOLERANCE/STEP."""
@@ -51,10 +55,10 @@ LARGE = 1e150
 """About the square root of the largest number of float64."""
 
 NEARBY, JUMPS = 1e-11, 3
-"""By how much inputs are perturbed to find a jump of the equations, and how often."""
+"""The size of the perturbations of inputs that find a jump of the equations, and their number."""
 
 NUMBER_BY_NUMBER = 5000
-"""The oracle, which evaluates one point at a time, blames a step up to this number of points."""
+"""A step is blamed up to this number of points, since the oracle evaluates one after another."""
 
 
 TORCH_SETTINGS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
@@ -97,9 +101,9 @@ class Subject:
 
     @cached_property
     def trained(self) -> tuple[tuple[str, ...], System | None]:
-        """The convention and the equations of forward and backward pass; None in place of the
-        equations where gradients cannot be derived. The gradient of the maximum in a safe softmax
-        may be the obstacle, so that the plain softmax is tried next."""
+        """The convention, and the equations of forward and backward pass; None in place of the
+        equations if gradients cannot be derived. The obstacle may be the gradient of the maximum in
+        a safe softmax, so the plain softmax is tried next."""
         form = self.implementation.form
         for convention in dict.fromkeys((self.convention, ("strict",))):
             try:
@@ -109,8 +113,8 @@ class Subject:
         return self.convention, None
 
     def training(self, draw: Draw, most: int) -> System | None:
-        """The equations of the gradients; None where no gradients are derived, or where these have
-        more than `most` points at a draw."""
+        """The equations of forward and backward pass; None if no gradients are derived, or a draw
+        evaluates these equations at more than `most` points."""
         system = self.trained[1]
         costs = evaluated_points(system, draw.sizes) * draw.b if system else 0
         return system if costs <= most else None
@@ -122,20 +126,24 @@ class Subject:
 
     @cached_property
     def leaves_of(self) -> dict[str, frozenset[str]]:
-        """Array -> the inputs, contexts and parameters that it depends on."""
+        """Array -> the inputs, contexts and parameters on which it depends."""
         given = {a.name for a in self.mixer.arrays.values() if a.role not in ("output", "buffer")}
         reads = sources(self.mixer.forms[self.implementation.form].equations)
         return {name: frozenset(found & given) for name, found in reads.items()}
 
     @cached_property
     def blames(self) -> dict[tuple[Draw, Any], Blame | None]:
-        """The blames of draws at sizes that tell arrays apart, by draw and way of calling: a
-        failure that is reduced asks for them at every step."""
+        """Cache of `Trial.blamed`, by draw and way of calling: the reduction of a failure asks for
+        the same blames at every step. None for a call that is right."""
         return {}
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
-        """The module and its inputs, after the event that the draw puts before the call. Sizes that
-        the class refuses raise Refused."""
+        """The module and its inputs in the type `dtype`, after the event that the draw puts before
+        the call.
+
+        Raises:
+            Refused: the class refuses the sizes.
+        """
         sizes = dict(draw.sizes) | {"b": draw.b}
         try:
             module = build(self.implementation, sizes, device="cpu", dtype=dtype, seed=1)
@@ -146,6 +154,7 @@ class Subject:
         x = valued(x, draw.values)
         if x.is_floating_point():
             x = x * draw.scale
+        # the input is named "" among the further inputs and contexts
         given = {"": x} | {name: valued(value, draw.values) for name, value in beside.items()}
         beside = {name: laid(_cast(value, dtype), draw.layout) for name, value in given.items()}
         case = ModuleCase(self.mixer, draw.sizes, module, beside.pop(""), beside)
@@ -157,7 +166,9 @@ def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def valued(values: Tensor, kind: str) -> Tensor:
-    """Numbers (b, rows, ...) of one kind of `VALUES`, made from normal numbers or positions."""
+    """Numbers (b, rows, ...) of one kind of `VALUES`, made from normal numbers or positions. A kind
+    that would make positions invalid ("negative", "with one large entry") leaves them as they
+    are."""
     middle = values.shape[1] // 2
     made = values.clone()
     if kind == "negative" and values.is_floating_point():
@@ -182,7 +193,8 @@ def valued(values: Tensor, kind: str) -> Tensor:
 
 
 def laid(values: Tensor, layout: str) -> Tensor:
-    """The same values in a layout of `LAYOUTS`."""
+    """The same values (b, rows, ...) in a layout of `LAYOUTS`: axes reversed in memory, every
+    second entry of the last axis, or part of a tensor with three rows more."""
     if layout == LAYOUTS[1]:
         room = values.new_empty(*reversed(values.shape))
         view = room.permute(*reversed(range(room.ndim)))
@@ -208,7 +220,7 @@ class Trial:
         chance = torch.Generator().manual_seed(5)
         shape = (draw.b, *(e.at(draw.sizes) for e in subject.mixer.role("output").shape))
         gradient = torch.randn(shape, generator=chance, dtype=torch.float64)
-        if draw.values == "of equal rows":  # as the gradient of a sum, one number in memory
+        if draw.values == "of equal rows":  # one number in memory, as in the gradient of a sum
             self.gradient = gradient.flatten()[0].expand(shape)
         else:
             self.gradient = laid(gradient, draw.layout)
@@ -217,8 +229,8 @@ class Trial:
         self.expected = cache(self._expected)
 
     def _held(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """The tensors that a call must not write into, by name, each with a copy: inputs,
-        parameters, and buffers that the equations name."""
+        """The tensors into which a call must not write, by name, each with a copy: inputs, the
+        gradient of the result, parameters, and buffers that the equations name."""
         module, mixer = self.case.module, self.subject.mixer
         named = {f"its caller's {a.name}": t for a, t in self.case.given().items()}
         named["its caller's gradient"] = self.gradient
@@ -243,6 +255,8 @@ class Trial:
         return self._evaluated(self.arrays[sample], sample)
 
     def _evaluated(self, arrays: Grown, sample: int) -> Grown:
+        """Every array that the equations compute from `arrays`; with the gradients of sequence
+        `sample` from `gradient`, if these are compared with equations."""
         form, sizes = self.subject.implementation.form, self.draw.sizes
         if self.training is None:
             return evaluate_all(self.subject.mixer, arrays, sizes, form, self.subject.convention)
@@ -256,8 +270,9 @@ class Trial:
         return self.subject.mixer.role("output").name
 
     def findings(self) -> Iterator[Finding]:
-        """Call the module without and with gradients and in inference mode, and report what
-        differs from the equations and what was written."""
+        """Call the module without gradients, with gradients and in inference mode, and yield what
+        differs from the equations and which tensors or settings were changed; the first wrong
+        result ends the trial."""
         with torch.no_grad(), DispatchMode():
             first = self.case.forward()
         yield from self.written("forward")
@@ -281,8 +296,9 @@ class Trial:
         yield from self.written("the backward pass")
 
     def written(self, who: str) -> Iterator[Finding]:
-        """The first setting that changed, else the first tensor of the caller; the tensor, or a
-        setting of torch, is restored."""
+        """The first setting that a call changed or, if none, the first tensor of the caller that it
+        changed; nothing if neither. The tensor, or a setting of torch, is restored. `who` is the
+        subject of the sentence: "forward"."""
         for name, value in self._settings().items():
             if (before := self.settings.get(name, value)) != value:
                 yield "writes", f"{who} changes {name} from {before} to {value}"
@@ -319,7 +335,8 @@ class Trial:
         return ""
 
     def wrong(self, mode: Mode) -> Blame | None:
-        """The blame of the first sequence whose result differs in a call in this mode."""
+        """The blame of the first sequence whose result differs in a call in this mode; None if no
+        result differs."""
         with mode():
             y = (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
         for sample in range(self.draw.b):
@@ -337,8 +354,14 @@ class Trial:
         return first_unseen(self.subject.mixer, form, self.expected(sample), recorder)
 
     def blamed(self, way: Any, own: Blame, wrong: Callable[[Any], Blame | None]) -> str:
-        """The blame `own` of this draw in words, or the blame at sizes that tell more arrays apart:
-        `wrong` gives the blame of another trial, None where its call is right."""
+        """The blame of a failure in words, at sizes that tell more arrays apart if there are any
+        (`blame_in_words`).
+
+        Args:
+            way: the key of the way of calling in the cache `Subject.blames`.
+            own: the blame at this draw's sizes.
+            wrong: the blame of a trial at other sizes; None if its call is right.
+        """
         known, sizes = self.subject.blames, self.draw.sizes
 
         def blame_at(wide: Mapping[str, int]) -> Blame | None:
@@ -353,8 +376,9 @@ class Trial:
         return blame_in_words(self.subject.mixer, sizes, blame_at)
 
     def apart(self, found: Tensor, expected: np.ndarray[Any, Any], name: str, answer: str) -> str:
-        """The first entry that differs beyond rounding, in words. Entries to which the equations
-        give no finite value are not compared."""
+        """The first entry of `found` that differs from `expected` beyond rounding, in words; "" if
+        none does. A different shape is said instead. Entries for which the equations give no finite
+        value are not compared. `name` is printed, `answer` selects the estimate of rounding."""
         if found.shape != expected.shape:
             return f"{name} is {tuple(found.shape)}, the equations' is {expected.shape}"
         known = torch.from_numpy(np.asarray(expected, np.float64))
@@ -374,13 +398,14 @@ class Trial:
         )
 
     def allowed(self, answer: str, off: Tensor) -> float:
-        """The error of an answer that rounding, or a tie broken in another way, explains; 0 where
-        the module gives a value that is not finite."""
+        """The error of an answer that rounding, or a tie broken in another way, explains; 0 if an
+        entry of `off`, the errors to explain, is not finite."""
         return self.slack(answer) + self.jump(answer) if off.isfinite().all() else 0.0
 
     def jump(self, answer: str) -> float:
-        """By how much the equations' answer changes when the inputs are perturbed slightly: inputs
-        that are equal or 0 may lie at a discontinuity, such as a tie between maxima."""
+        """The error that a discontinuity allows, such as a tie between maxima, at which equal or
+        zero inputs may lie: `ALLOWED` times the largest change of the equations' answer under small
+        perturbations of the inputs, for all sequences. 0.0 for normal inputs."""
         if self.draw.values == VALUES[0]:
             return 0.0
         given = {array.name for array in self.case.given() if array.below is None}
@@ -402,7 +427,8 @@ class Trial:
         return ALLOWED * jump * self.draw.b
 
     def array_of(self, answer: str) -> str:
-        """The name of the equations' array that holds an answer; "" where none does."""
+        """The name of the equations' array that holds an answer, the output for the result and the
+        decoded rows; "" for a gradient without an array."""
         if not answer.startswith(GRADIENT):
             return self.output
         return self.gradients.get(answer.removeprefix(GRADIENT), "")
@@ -424,7 +450,8 @@ class Trial:
 
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
         """The first entry of a gradient that differs from the equations, then the arrays whose
-        gradients differ and those whose gradients agree; "" if none differs."""
+        gradients differ and those whose gradients agree; "" if none differs. Without equations of
+        gradients, as `quotients_apart`."""
         if self.training is None:
             return self.quotients_apart(found)
         names = self.gradients
@@ -436,6 +463,8 @@ class Trial:
             if name == answer:
                 continue
             each = [self.expected(sample).get(names.get(name, "")) for sample in range(self.draw.b)]
+            # an input's gradient has a batch axis, which the equations' arrays lack; a gradient
+            # without an array is 0
             known = [np.zeros(tensor.shape[name in given :]) if e is None else e for e in each]
             with np.errstate(invalid="ignore"):  # inf - inf may occur
                 total = np.stack(known) if name in given else np.sum(known, axis=0)
@@ -455,8 +484,14 @@ class Trial:
         return any(((v > LARGE) | ((v > 0) & (v < 1 / LARGE))).any() for v in numbers)
 
     def _through(self, said: Mapping[str, str], right: list[str]) -> str:
-        """The gradients that differ and that agree, in words, and the arrays that depend on exactly
-        those whose gradients differ: there the gradient may be passed on wrongly."""
+        """The first wrong gradient, then which gradients differ and agree, in words, and the arrays
+        that depend on exactly the inputs and parameters whose gradients differ: such an array may
+        pass its gradient on wrongly. "" if no gradient differs.
+
+        Args:
+            said: array -> the entry of its gradient that differs, in words.
+            right: the arrays whose gradients agree.
+        """
         if not said:
             return ""
         wrong = frozenset(said)
@@ -465,6 +500,7 @@ class Trial:
             for name, leaves in self.subject.leaves_of.items()
             if leaves == wrong and len(leaves) > 1 and name != self.output
         ]
+        # a parameter's gradient before that of an input
         parts = [said[min(said, key=lambda name: name in {a.name for a in self.case.given()})]]
         parts += [f"the gradients of {', '.join(said)} differ"] * (len(said) > 1)
         parts += [f"the gradients of {', '.join(right)} agree"] * bool(right)
@@ -473,8 +509,9 @@ class Trial:
         return "; ".join(parts)
 
     def quotients_apart(self, found: Mapping[str, Tensor]) -> str:
-        """The gradient whose slope along a random direction differs from the difference quotient
-        of the module's own result, in words; "" if none does."""
+        """The first gradient whose slope along a random direction differs from the difference
+        quotient of the module's own result, in words; "" if none does, or quotients do not show
+        gradients at this draw. All gradients are tested together first."""
         if not self.draw.smooth:
             return ""
         tensors = {answer: t for answer, t in leaves(self.case).items() if t.is_floating_point()}
@@ -487,7 +524,8 @@ class Trial:
 
     def _slopes_differ(self, along: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
         """The slope and the difference quotient, in words, if they differ along each of three
-        random directions: one direction may cross a kink."""
+        random directions, since one may cross a kink; "" if they agree along one. A direction moves
+        all tensors of `along`; `found` holds their gradients."""
         said = ""
         for seed in range(3):
             chance = torch.Generator().manual_seed(seed)
@@ -507,7 +545,8 @@ class Trial:
     def _quotient(
         self, along: Mapping[str, Tensor], ways: Mapping[str, Tensor], step: float
     ) -> float:
-        """The difference quotient of sum(result * gradient) along the directions `ways`."""
+        """The central difference quotient, with this step, of sum(result * gradient) along the
+        directions `ways` of the tensors `along`, which are restored."""
         own = {answer: along[answer].detach().clone() for answer in ways}
         ends = []
         with torch.no_grad():
@@ -524,8 +563,8 @@ GRADIENT = "the gradient of "
 
 
 def leaves(case: ModuleCase) -> dict[str, Tensor]:
-    """The tensors whose gradients are taken, by the names of the answers: inputs and contexts where
-    the case asks for these, and parameters that require gradients."""
+    """The tensors whose gradients are taken, by the names of the answers ("the gradient of x"):
+    inputs and contexts if the case asks for them, and parameters that require gradients."""
     given = {f"{GRADIENT}{a.name}": t for a, t in case.given().items() if t.is_floating_point()}
     given = given if case.asks else {}
     named = case.module.named_parameters()
@@ -535,14 +574,16 @@ def leaves(case: ModuleCase) -> dict[str, Tensor]:
 
 
 def recorded(case: ModuleCase) -> ModuleCase:
-    """The same case with inputs that require gradients where the case asks for them."""
+    """The same case with detached inputs, which require gradients if the case asks for them."""
     given = [t.detach() for t in case.call]
     given = [t.requires_grad_() if case.asks and t.is_floating_point() else t for t in given]
     return replace(case, x=given[0], beside=dict(zip(case.beside, given[1:], strict=True)))
 
 
 def answers(case: ModuleCase, gradient: Tensor, tokens: int = 0) -> dict[str, Tensor]:
-    """The result, the gradients, and the rows of the first `tokens` tokens as "step", by name."""
+    """The answers of a module by name: the result (b, l, ...), the gradients of sum(result *
+    gradient), and as "step" the decoded rows of the first `tokens` tokens, if any. A tensor on
+    which the result does not depend has the gradient 0."""
     asked = recorded(case)
     wanted = leaves(asked)
     with torch.enable_grad():
@@ -584,10 +625,13 @@ OF_A_COPY = ", in a step of a copied state"
 
 
 class Decoding(Trial):
-    """Decodes a sequence, with steps of another sequence and of a copied state in between."""
+    """Decodes a sequence, with steps of another sequence and of a copied state in between, which
+    must not influence each other."""
 
     def findings(self) -> Iterator[Finding]:
-        """The first row that differs from the equations, and what the steps wrote."""
+        """The tensors or settings that steps changed, and the first row that differs: rows of this
+        sequence and of the copied state from the equations, rows of the other sequence from its
+        `forward` and from the equations. A row of a wrong shape ends the trial."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
@@ -649,14 +693,15 @@ class Decoding(Trial):
         return found[self.output]
 
     def _step_blamed(self, token: int, sample: int, of: str) -> str:
-        """The first equation whose entries of this token a step never computes, in words."""
+        """The first equation whose entries of this token a step never computes, in words; "" for a
+        step of another sequence or of a copied state."""
         if of:
             return ""
         own = self._step_blame(token, sample)
         return self.blamed("step", own, lambda trial: trial.wrong_step())
 
     def wrong_step(self) -> Blame | None:
-        """The blame of the first token whose row differs."""
+        """The blame of the first token whose row differs from the equations; None if none does."""
         rows = decoded(self.case, self.draw.sizes["l"])
         for token in range(rows.shape[1]):
             for sample in range(self.draw.b):
@@ -677,7 +722,7 @@ class Decoding(Trial):
 
 
 def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
-    """The complaint that a step returned no row of the shape `wanted`; "" if the step did."""
+    """A sentence that a step returned no tensor of the shape `wanted`; "" if the step did."""
     if not isinstance(row, Tensor):
         return (
             f"step returns a {type(row).__name__} at token {token}, expected a tensor "
@@ -689,7 +734,7 @@ def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
 
 
 def copied_state(state: Any) -> Any:
-    """A deep copy of a state; None where the state refuses to be copied."""
+    """A deep copy of a state; None if copying raises an error."""
     try:
         return copy.deepcopy(state)
     except Exception:  # a user's state may hold objects that refuse: no copy is compared then
