@@ -118,7 +118,7 @@ def limits(asked: Mapping[str, object]) -> tuple[Limit, ...]:
         most = amount(quantity.name, text, in_bytes=quantity.unit == "bytes")
         found[quantity.name] = Limit(quantity, most, str(text))
     if not found:
-        raise SizeError("no limit is given: state='40GB', for example")
+        raise SizeError("no limit is given: expected at least one, such as state='40GB'")
     return tuple(found.values())
 
 

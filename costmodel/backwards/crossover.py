@@ -110,8 +110,8 @@ class Crossover:
             raise SizeError(f"expected the letter of one size to solve for, got '{self.over}'")
         if self.over in self.given:
             raise SizeError(
-                f"size {self.over} is the one that is solved for: leave out its value, or solve "
-                "for another size"
+                f"size {self.over} is solved for and has a value too: leave out its value, or "
+                "solve for another size"
             )
         if self.over == "h":
             raise SizeError("size h is d/n: solve for d or n")
@@ -240,7 +240,10 @@ class Crossover:
         """
         found = [one for one in self._all if one.least]
         if not found:
-            raise Unanswered(f"no {self.over} lies within the weights of {', '.join(self.names)}")
+            raise Unanswered(
+                f"at every {self.over} a position is beyond the weights of one of "
+                f"{', '.join(self.names)}"
+            )
         if all(len(one.least) == len(self.names) for one in found):
             names = " and ".join(self.names)
             same = f"the same {self.figure.name} at every {self.over}"
@@ -444,7 +447,7 @@ def figure_named(word: str) -> Figure:
         raise TableError("an optimiser holds a multiple of the parameters: compare parameters")
     if FIGURES[name].kind in NO_NUMBERS:
         raise TableError(
-            f"{name} ({FIGURES[name].meaning}) is no number, so that none is the least"
+            f"{name} ({FIGURES[name].meaning}) is no number: mixers are compared by numbers"
         )
     return FIGURES[name]
 

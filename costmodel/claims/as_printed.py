@@ -29,12 +29,12 @@ def symbols(text: str) -> dict[str, str]:
         name, _, letter = (side.strip() for side in part.partition("="))
         if not is_letter(letter) or not _SYMBOL.fullmatch(symbol_name(name)):
             raise SizeError(
-                f"--symbols takes the paper's symbol=our letter, such as N=l,d_model=d, got "
-                f"'{part}': a symbol is letters, as in d or d_model, and our letters are "
-                f"{', '.join(LETTERS)}, and those that a mixer brings"
+                f"--symbols takes SYMBOL=LETTER, a symbol of the paper and the letter of its size "
+                f"here, such as N=l,d_model=d, got '{part}'; the letters are "
+                f"{', '.join(LETTERS)}, and any letter that a mixer declares"
             )
         if found.setdefault(symbol_name(name), letter) != letter:
-            raise SizeError(f"--symbols gives {name} two letters: give one")
+            raise SizeError(f"--symbols gives the symbol {name} two letters: give it one")
     return found
 
 

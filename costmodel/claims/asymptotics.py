@@ -75,7 +75,9 @@ class OrderClaim(Related):
     def validate(self) -> None:
         super().validate()
         if self.relation not in ("", "<"):
-            raise ValueError(f"relation '{self.relation}': an O(...) takes < (slower) or none")
+            raise ValueError(
+                f"relation '{self.relation}' of an O(...): expected <, for slower growth, or none"
+            )
         for letter, text in self.growing.items():
             known_size(letter, [*filter(is_letter, self.growing)])
             if not isinstance(text, str):

@@ -139,7 +139,7 @@ def path_steps(text: str) -> tuple[str, ...]:
     text = text.replace("[", "(").replace("]", ")")
     if _STEP.sub("", text).strip():
         raise ValueError(
-            f"'{text}': expected names of steps, or (l - 1)*(mul sum) for repeated ones"
+            f"'{text}': expected names of steps, or (l - 1)*(mul sum) for steps that repeat"
         )
     for match in _STEP.finditer(text):
         times, repeated, step = match.groups()

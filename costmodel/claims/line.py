@@ -116,7 +116,7 @@ def stated(
             read.
     """
     if growing and not _ORDER.fullmatch(parts[0]):
-        raise ValueError("'growing as' stands behind O(...) only")
+        raise ValueError("'growing as' may follow an O(...) only")
     if asked.name == "critical_path":
         return partial(PathClaim, steps=" ".join(parts))
     if order := _ORDER.fullmatch(parts[0]):

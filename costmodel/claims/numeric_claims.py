@@ -347,7 +347,10 @@ class IntersectionClaim(Claim):
             parts[name], _ = other.values(other.interpretation)
             named.add(other.letter)
         if len(named) > 1:
-            raise ValueError(f"intervals of different sizes: {', '.join(sorted(named))}")
+            raise ValueError(
+                "an intersection names intervals of one size, and these are intervals of "
+                f"{' and '.join(sorted(named))}"
+            )
         (letter,) = named
         last = max(parts, key=lambda name: parts[name].low)
         first = min(parts, key=lambda name: parts[name].high)

@@ -223,7 +223,10 @@ def outer_first(indices: Sequence[Index]) -> list[Index]:
             if not ({a for b in i.ends for a in b.letters} & pending - known - {i.atom})
         ]
         if not ready:
-            raise EquationError(f"indices {', '.join(i.name for i in waiting)} bound each other")
+            raise EquationError(
+                f"the bounds of indices {', '.join(i.name for i in waiting)} name each other: "
+                "bound one of these indices by sizes alone"
+            )
         ordered.append(ready[0])
         waiting.remove(ready[0])
     return ordered

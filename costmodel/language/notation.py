@@ -347,7 +347,7 @@ COMPOSITES: Mapping[str, Callable[[Notation, Composite], Piece]] = {
 
 def _composite(notation: Notation, node: Composite) -> Piece:
     if node.name not in COMPOSITES:
-        raise Unsupported(f"composite '{node.name}' has no rule in latex")
+        raise Unsupported(f"the composite '{node.name}' has no rule by which equations print it")
     return COMPOSITES[node.name](notation, node)
 
 

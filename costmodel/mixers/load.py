@@ -132,7 +132,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
         raise UnknownMixer(
             f"{path}:{base} is a class, not a mixer: `costmodel trace {path}:{base} --over l,d` "
             f"counts a module without equations, `costmodel profile {path}:{base}` measures one, "
-            f"and --impl {path}:{base} measures one of a mixer"
+            f"and --impl {path}:{base} measures a module of a mixer that has equations"
         )
     names = sorted({value.name for value in found.values()})
     if not names:

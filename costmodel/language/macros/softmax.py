@@ -80,7 +80,8 @@ def write_softmax(
     for index in over:
         if index not in equation.indices:
             raise EquationError(
-                f"{equation.name}: softmax runs over {index.name}, an index of its row"
+                f"{equation.name}: softmax runs over {index.name}, an index of its row: put "
+                f"{index.name} on the left side"
             )
 
     def power(score: Ref) -> Node:
