@@ -1,5 +1,5 @@
-"""The mixers of the catalogue as PyTorch modules; the names below are for files of a user's own
-modules."""
+"""The base classes and the registry of mixers as PyTorch modules; a user's file of modules imports
+the names below."""
 
 from profiler.modules.registry import (
     Implementation,

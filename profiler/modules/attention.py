@@ -1,8 +1,9 @@
 """Softmax attention in PyTorch, step by step or in one fused call, shared by several mixers.
 
-Shapes: queries (b, n, s, w), keys (b, g, t, w), values (b, g, t, u), result (b, n, s, u). With
-g < n (grouped-query attention), each of the g key and value heads serves n/g consecutive query
-heads, without a copy.
+Shapes: queries q (b, n, s, w), keys k (b, g, t, w), values v (b, g, t, u), result (b, n, s, u),
+for n heads, s queries and t keys. With g < n (grouped-query attention), each of the g key and value
+heads serves n/g consecutive query heads, without a copy. Source: Vaswani et al. 2017, arXiv
+1706.03762, equation (1).
 """
 
 from __future__ import annotations
@@ -50,13 +51,20 @@ def dense_attention(
     sink: Tensor | None = None,
     scaled: bool = True,
 ) -> Tensor:
-    """Compute all scores, divide them, then mask the scores of later tokens.
+    """Attention from all scores: they are computed, divided, and masked by -inf.
 
     Args:
-        window: scores of all but the last so many tokens are masked too.
-        cap: scores s are bounded to cap * tanh(s / cap).
-        sink: scores (n, 1, 1) that are in the softmax's denominator alone.
+        q, k, v: as in the module's docstring; s = t if `causal`.
+        by: scores are divided by sqrt(`by`).
+        causal: whether the scores of later tokens are masked.
+        window: if `causal`, the scores of all but the last `window` tokens are masked too, the
+            query's own token included; None for no window.
+        cap: scores s become cap * tanh(s / cap); None for no bound.
+        sink: a further score per head (n, 1, 1), in the softmax's denominator alone.
         scaled: whether scores are divided.
+
+    Returns:
+        The rows of all heads, (b, n, s, u).
     """
     scores = products(q, k) / math.sqrt(by) if scaled else products(q, k)
     if cap is not None:
@@ -72,8 +80,8 @@ def dense_attention(
 
 
 def sink_softmax(scores: Tensor, sink: Tensor) -> Tensor:
-    """The softmax of rows (b, n, s, t) with a score more in the denominator, (n, 1, 1). The maximum
-    is subtracted, which has no gradient: the maximum cancels."""
+    """The softmax of scores (b, n, s, t) along t, with one more score per head (n, 1, 1) in the
+    denominator. The maximum is subtracted without a gradient, since it cancels in the quotient."""
     largest = torch.maximum(scores.detach().amax(-1, keepdim=True), sink.detach())
     powers = torch.exp(scores - largest)
     return powers / (powers.sum(-1, keepdim=True) + torch.exp(sink - largest))
@@ -94,11 +102,14 @@ def by_groups(rows: Tensor, shared: Tensor) -> Tensor:
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-    """One call of PyTorch's scaled_dot_product_attention, which skips masked pairs.
+    """One call of PyTorch's scaled_dot_product_attention, which skips masked pairs: (b, n, s, u).
 
     The count follows the reference arithmetic in that function's documentation, which multiplies
-    each score by the scale. Raises Unsupported if the device has no fused kernel for the operands,
-    since PyTorch would silently take a dense path with other counts.
+    each score by the scale.
+
+    Raises:
+        Unsupported: the device has no fused kernel for the operands; PyTorch would silently take a
+            dense path with other counts.
     """
     if not _has_fused_kernel(q, k, v, causal):
         values = "" if v.shape[-1] == q.shape[-1] else f" and values of width {v.shape[-1]}"

@@ -18,7 +18,7 @@ class Unsupported(ValueError):
 
 
 def require_sizes(**sizes: int) -> None:
-    """Raise a ValueError unless every size is a positive integer."""
+    """Raise a ValueError unless every size, given by its letter, is a positive integer."""
     for letter, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"size {letter} must be a positive integer and is {size!r}")
@@ -52,9 +52,11 @@ class State:
     width), one row per token. The held rows are one view: they fill from the front, oldest token
     first, or with `newest_first` from the end, newest token first. An array with fewer rows than
     tokens holds the latest rows, as in a sliding window. The first array must have room for all
-    tokens unless `sliding`. Examples: a KV cache has l rows, the state of a recurrence has one row,
-    which each token replaces. An array named in `carried` has any shape (b, ...) without an axis of
+    tokens unless `sliding`. An array named in `carried` has any shape (b, ...) without an axis of
     tokens, and each token replaces the whole array.
+
+    Examples: a KV cache has K and V with l rows each; a sliding window of w tokens has w rows and
+    `sliding`; a recurrence has one row, which each token replaces, and `sliding`.
     """
 
     arrays: dict[str, Tensor]
@@ -70,13 +72,15 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """Number of rows of the first array that has rows of tokens."""
+        """Number of rows of the first array outside `carried`, or of the first array if all are
+        carried."""
         rows = [array for name, array in self.arrays.items() if name not in self.carried]
         return rows[0].shape[-2] if rows else self._shape[-2]
 
     @property
     def _shape(self) -> torch.Size:
-        """The shape of the first array; all arrays have the same batch."""
+        """The shape of the first array; all arrays have the same batch. ValueError without an
+        array."""
         for array in self.arrays.values():
             return array.shape
         raise ValueError(
@@ -108,7 +112,12 @@ class State:
 
     def append(self, **rows: Tensor) -> None:
         """Write one token's row (b, ..., width) into each array, in place; an array in `carried`
-        is written whole."""
+        is written whole.
+
+        Raises:
+            ValueError: a row for another set of arrays, a row with as many axes as its array, or a
+                full state.
+        """
         if rows.keys() != self.arrays.keys():
             raise ValueError(f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}")
         self.require_room()
@@ -131,7 +140,8 @@ class State:
             )
 
     def _write(self, array: Tensor, row: Tensor) -> None:
-        """Write a row; in a full array, first shift the rows by one over the oldest row."""
+        """Write a row (b, ..., width) into an array (b, ..., capacity, width); in a full array the
+        rows are first shifted by one, over the oldest row. Nothing if the capacity is 0."""
         last = array.shape[-2] - 1
         if 0 < last < self.position:
             to, since = (1, 0) if self.newest_first else (0, 1)
@@ -142,7 +152,7 @@ class State:
 
     @property
     def _bounded(self) -> bool:
-        """Whether rows are held that are never replaced."""
+        """Whether the number of tokens is limited: some array holds a row for every token."""
         return not self.sliding and any(name not in self.carried for name in self.arrays)
 
     def require_room(self) -> None:
@@ -237,6 +247,8 @@ class SequenceMixer(nn.Module, ABC):
         """Mix whole sequences of checked shape: (b, s, d) to (b, s, d)."""
 
     def _require_sequence(self, x: Tensor) -> None:
+        """Raise a ValueError unless x is (b, s, d) with s >= 1, at most l if `bounded`, in the
+        dtype of the module."""
         shape = tuple(int(size) for size in x.shape)
         if len(shape) != 3 or shape[2] != self.d or shape[1] < 1:
             raise ValueError(f"x must be (batch, length, {self.d}) and is {shape}")
@@ -248,6 +260,7 @@ class SequenceMixer(nn.Module, ABC):
         self._require_dtype(x)
 
     def _require_dtype(self, x: Tensor) -> None:
+        """Raise a ValueError unless x has the dtype of the module."""
         if x.dtype != self.like.dtype:
             raise ValueError(
                 f"x is {x.dtype} and the parameters are {self.like.dtype}: convert one of them"
@@ -317,7 +330,8 @@ class Mixer(SequenceMixer):
         return self.like.new_zeros((batch, *inner[:-1], length, inner[-1]))
 
     def _tokens(self, batch: int, length: int | None) -> int:
-        """The number of tokens that a state is asked to hold; a ValueError if there is no room."""
+        """The number of tokens that a state is to hold, l if `length` is None; a ValueError unless
+        it is positive and, if `bounded`, at most l."""
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         if self.bounded and length > self.l:
@@ -325,6 +339,8 @@ class Mixer(SequenceMixer):
         return length
 
     def _require_token(self, x_t: Tensor, state: State) -> None:
+        """Raise a ValueError unless x_t is (b, d) with the state's batch and the module's dtype,
+        and the state has room."""
         if x_t.shape != (state.batch, self.d):
             raise ValueError(
                 f"x_t must be ({state.batch}, {self.d}), one token for each sample of the state, "

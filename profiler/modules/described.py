@@ -1,5 +1,8 @@
-"""Which equations does an implementation execute, by its description, and with how many
-operations?"""
+"""Which equations does an implementation execute, by its description, and with how many operations?
+
+The rungs of a reconciliation (`profiler/reconcile`) are counts of one call: rung 2 the count of the
+described equations, rung 3 the operations that torch dispatches.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ class Described:
 
 
 OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")
-"""The rewrites of gradients that autograd's formulas for single operations (derivatives.yaml)
-amount to. They hold in every module, in addition to the rewrites of `OF_KERNELS`."""
+"""The rewrites of gradients that every module executes, by autograd's formulas for single
+operations (derivatives.yaml)."""
 
 
 OF_KERNELS: Mapping[str, tuple[str, ...]] = {
@@ -39,8 +42,8 @@ OF_KERNELS: Mapping[str, tuple[str, ...]] = {
         "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     ),
 }  # fmt: skip
-"""Kernel class -> the rewrites of gradients that its own backward kernel executes. For fused
-attention they are Algorithm 2 of Dao 2023, arXiv 2307.08691."""
+"""Kernel class -> the rewrites of gradients that its backward kernel executes. For fused attention
+they are Algorithm 2 of Dao 2023, arXiv 2307.08691."""
 
 
 OF_OPERATIONS: Mapping[str, str] = {
@@ -56,12 +59,13 @@ OF_OPERATIONS: Mapping[str, str] = {
     "clamp_min": "comparison-gradient",
     "threshold_backward": "comparison-gradient",
 }
-"""Operation of torch -> the rewrite that the operation, or the formula of its gradient
-(derivatives.yaml), amounts to. Of a forward pass all are asked, of a backward pass its kernels."""
+"""Operation of torch, dispatched in a forward or backward pass -> the rewrite that the operation,
+or the formula of its gradient (derivatives.yaml), executes."""
 
 
 def kernel_of(operation: str) -> str:
-    """The kernel class of a dispatched operation that is a backward kernel; "" for others."""
+    """The kernel class of a dispatched operation that is a backward kernel of a softmax or of fused
+    attention; "" for any other operation."""
     if operation == "aten::_softmax_backward_data":
         return "softmax"
     fused = operation.endswith("_backward") and nominal(operation) == "fused attention"
@@ -69,7 +73,8 @@ def kernel_of(operation: str) -> str:
 
 
 def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
-    """The rewrites that dispatched operations amount to, by their names in torch."""
+    """The rewrites that dispatched operations execute (`OF_OPERATIONS`), from torch's names, such
+    as `aten::mean`; operations without a rewrite are skipped."""
     for name in dispatched:
         operation = name.removeprefix("aten::").removesuffix("_")
         if operation in OF_OPERATIONS:
@@ -77,9 +82,10 @@ def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
 
 
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
-    """The rewrites of gradients for the kernel classes `used`, given the forward pass's rewrites. A
-    "dense" forward pass stores zeros, so that its gradients are "padded" too unless
-    another padding is named."""
+    """The rewrites of gradients for the kernel classes `used`, given the rewrites of the forward
+    pass: those of `OF_AUTOGRAD`, those of the classes and, after a "dense" forward pass, which
+    stores zeros, a padding: "padded-rows" with a convolution, else "padded", none if `rewrites`
+    name one."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"]
     if "dense" not in rewrites or any(name in PADDINGS for name in rewrites):
@@ -91,9 +97,15 @@ def description_of(
     mixer: Mixer, implementation: Implementation, phase: str, dispatched: Collection[str] = ()
 ) -> Described:
     """The equations that an implementation executes in a phase: of `step` for inference, else of
-    `forward`, with its backward pass in training. The rewrites of gradients follow from the kernel
-    classes and, if known, from the names of `dispatched` operations: those of the forward pass and,
-    in training, the kernels of the backward pass."""
+    `forward`, with its backward pass in the phases of a training step. Further rewrites follow from
+    the kernel classes, and from the operations that the phase dispatched.
+
+    Args:
+        dispatched: torch's names of these operations, such as `aten::mean`; () if unknown.
+
+    Raises:
+        ValueError: inference, and the implementation has no `step`.
+    """
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
         kernels = implementation.step_kernels
@@ -140,15 +152,15 @@ def executed_counts(mixer: Mixer, does: Described, phase: str) -> Counts:
 def executed_classes(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> Classes:
-    """Level 2 of a reconciliation: the operations of a description, by class, at sizes."""
+    """Rung 2 of a reconciliation: the operations of a description, by class, at sizes."""
     return classes_at(executed_counts(mixer, does, phase).at(**sizes))
 
 
 def switches_to(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """The switches that lead from the default form to a description, one after another: (name,
-    meaning, form, rewrites up to this switch)."""
+    """The switches that lead from the default form without rewrites to a description, one after
+    another: the name of the switch, its meaning, the form, and the rewrites up to this switch."""
     if form != mixer.default_form:
         meaning = f"form '{form}' computes the same function by other equations"
         yield f"form={form}", meaning, form, ()
@@ -157,13 +169,14 @@ def switches_to(
 
 
 def held_rewrites(does: Described) -> tuple[str, ...]:
-    """The rewrites that change which bytes are live, without `PADDINGS`, whose bytes are
-    measured."""
+    """The rewrites of a description except `PADDINGS`, for the derived number of live bytes: the
+    bytes of paddings are measured instead."""
     return tuple(name for name in does.rewrites if name not in PADDINGS)
 
 
 def dispatched_classes(operations: Mapping[str, Any]) -> Classes:
-    """Level 3 of a reconciliation: dispatched operations by class, from a record."""
+    """Rung 3 of a reconciliation: dispatched operations by class. `operations` is the JSON form of
+    `Operations`, with the other classes under "other"."""
     return {k: operations[k] for k in CLASSES} | dict(operations["other"])
 
 

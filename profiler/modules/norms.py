@@ -1,4 +1,4 @@
-"""Which norms of rows do several mixers share?"""
+"""Norms of rows that several mixers share."""
 
 from __future__ import annotations
 

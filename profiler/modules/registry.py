@@ -1,9 +1,10 @@
 """Which PyTorch modules implement a mixer, and which equations does each of them execute?
 
-A description gives the form that `forward` computes, the rewrites of the form's equations, and the
-kernel class of each equation; and form, rewrites and kernel classes of `step`.
+The *description* of a module class names the form that `forward` computes, the rewrites of the
+form's equations, and the kernel class of each equation ("contraction", "softmax", ...); and form,
+rewrites and kernel classes of `step`.
 
-A user describes a module class in the same way, beside the user's equations:
+A user describes a module class in the same way, in the file of the user's equations:
 
     from profiler.modules import implementation
 
@@ -89,9 +90,11 @@ class Implementation:
                     )
 
     def built_with(self, mixer: Equations) -> Implementation:
-        """The implementation of a variant, with kernel classes for arrays of its options."""
+        """The implementation of a variant (the mixer with options), with kernel classes for the
+        arrays that the options bring."""
 
         def every(known: Mapping[str, str] | None, form: str | None) -> Mapping[str, str] | None:
+            """The classes of a form; `known` unchanged if None, or without such a form."""
             if known is None or form not in mixer.forms:
                 return known
             made = {equation.name for equation in mixer.forms[form].equations}
@@ -143,7 +146,8 @@ def implementation(
     `option_kernels` are the classes of the arrays that only these options bring.
 
     Raises:
-        ValueError: an unknown kernel class or rewrite, or a second class with the same name."""
+        ValueError: a text in place of a tuple, an unknown kernel class or rewrite, or a second
+            class with the same name."""
     for option, given in (
         ("rewrites", rewrites), ("step_rewrites", step_rewrites), ("options", options),
     ):  # fmt: skip
@@ -184,8 +188,12 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     """Name -> implementation of a mixer, the default implementation first.
 
     A built-in mixer (or its name) has the implementations of all files, a user's mixer those of the
-    user's file. With options, only classes that accept the options are included. Raises ValueError
-    for a mixer without implementations.
+    user's file. With options, as in "self-attention+grouped", only classes that accept the options
+    are included.
+
+    Raises:
+        ValueError: the mixer has no implementation, or one of a user's mixer names a kernel class
+            for an array that no equation computes.
     """
     if isinstance(mixer, str) and (split(mixer)[1] or file_of(split(mixer)[0])):
         mixer = builtin(mixer)
@@ -210,7 +218,8 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
 
 
 def _require_arrays(mixer: Equations, described: Implementation) -> None:
-    """Refuse a kernel class for an array that no form of a user's mixer computes."""
+    """Raise a ValueError for a kernel class of an array that no form of a user's mixer computes. Of
+    a name with a dot, which a macro made from an array's name, the part before the dot counts."""
     known = {array: None for form in mixer.forms.values() for array in form.arrays}
     known |= {array.name: None for array in mixer.arrays.values() if array.role == "output"}
     for given in (described.kernels or {}, described.step_kernels or {}):
@@ -222,8 +231,9 @@ def _require_arrays(mixer: Equations, described: Implementation) -> None:
 
 
 def _registered_names(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
-    """Pairs (registered name of the mixer, options that the class must accept as well), names with
-    fewer options first. For `m+a`: ("m", {"a"}), then ("m+a", {}) if it is registered."""
+    """Registered names of a mixer with some of the options, those with fewer options first, each
+    with the other options, which a class must accept. For `m+a`: ("m", {"a"}), and then ("m+a", {})
+    if `m+a` has classes of its own."""
     named = {entry: split(entry) for entry in _registry}
     for entry in sorted(named, key=lambda entry: len(named[entry][1])):
         if named[entry][0] == base and {*named[entry][1]} <= {*options}:
@@ -237,8 +247,9 @@ STEPLESS = "it has no `step`"
 def without_token(mixer: Equations, implementation: Implementation) -> str:
     """Why an implementation cannot mix one new token; "" if it can.
 
-    The form's own reason, if the equations have one, comes before `STEPLESS`. A form whose tokens
-    cannot be derived gives no reason, since its `step` may still be right.
+    The reason is that of the form's equations, if they cannot be computed token by token, else
+    `STEPLESS` without a `step`. A form whose tokens cannot be derived gives no reason, since its
+    `step` may still be right.
     """
     form = mixer.forms.get(implementation.step_form or implementation.form)
     if form is not None and not underivable(lower(form)) and (why := inference_reason(lower(form))):
@@ -247,7 +258,8 @@ def without_token(mixer: Equations, implementation: Implementation) -> str:
 
 
 def _missing(name: str, home: str) -> str:
-    """The sentence that a mixer has no module, and how to describe one."""
+    """The sentence that a mixer has no module, and how to describe one; `home` is the user's file
+    of the mixer, "" for a built-in mixer."""
     said = f"no module implements the mixer {name!r}"
     base, options = split(name)
     if not home and not options:
@@ -280,7 +292,10 @@ def build(
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
     the order of the parameters' names, then cast and moved; on the meta device, parameters have
     only shapes. Random numbers of the constructor follow the seed too. Sizes that the class does
-    not take are ignored. Raises ValueError for a missing or refused size.
+    not take are ignored.
+
+    Raises:
+        ValueError: a size is missing or refused.
     """
     module = _construct(implementation, sizes, device, dtype, seed)
     if torch.device(device).type == "meta":
@@ -304,7 +319,12 @@ def _construct(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """Construct the module, leaving torch's random state as it was; ValueError for bad sizes."""
+    """The module as its class constructs it; torch's random state stays as it was.
+
+    Raises:
+        ValueError: a size is missing, not positive or refused by the class, or h is given to a
+            class whose heads have the width d/n.
+    """
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
     if implementation.options:
         given["options"] = implementation.options
@@ -337,7 +357,8 @@ def _construct(
 
 
 def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
-    """Draw one parameter; with three axes or more, slice by slice to save memory."""
+    """Draw one parameter in place, normal with standard deviation 1/sqrt(fan-in); with three axes
+    or more, slice by slice to save memory."""
     scale = fan_in(parameter.shape) ** -0.5
     with torch.no_grad():
         for slab in parameter if parameter.dim() > 2 else [parameter]:
@@ -351,7 +372,11 @@ def _import_file(mixer: str) -> None:
 
 
 def _register(new: Implementation) -> None:
-    """Register an implementation; a file that is imported again replaces its own classes."""
+    """Register an implementation; a file that is imported again replaces its classes.
+
+    Raises:
+        ValueError: another class of the same file has this name.
+    """
     _import_file(new.mixer)
     named = _registry.setdefault(new.mixer, {})
     old = named.get((new.home, new.name))
@@ -364,4 +389,5 @@ def _register(new: Implementation) -> None:
 
 
 def _origin(module: type[nn.Module]) -> tuple[str, str]:
+    """The Python module and the qualified name of a class."""
     return module.__module__, module.__qualname__

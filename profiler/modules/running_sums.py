@@ -1,8 +1,9 @@
 """Linear attention in PyTorch, over earlier tokens or all: recurrence, running sum, scores, chunks.
 
-Shapes: queries and keys (b, n, s, m), with m features or m = h; values and reads (b, n, s, h). The
-read of token i is the sum over k <= i of (q_i . k_k) v_k. A weight, (b, n, s), is the sum of
-q_i . k_k, by which some mixers divide.
+Shapes: queries q and keys k (b, n, s, m), with m features or m = h; values v and reads
+(b, n, s, h). The read of token i is the sum over j <= i of (q_i . k_j) v_j, and its weight, in an
+array (b, n, s), is the sum of q_i . k_j, by which some mixers divide. Source: Katharopoulos et al.
+2020, arXiv 2006.16236, sections 3.2 to 3.4; Hua et al. 2022, arXiv 2202.10447, for chunks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from profiler.modules.base import Headed, Mixer, PreparedState, State, require_s
 from profiler.modules.registry import implementation
 
 Read = tuple[Tensor, Tensor]
-"""(reads, weights) of queries; a mixer without weights has an empty tensor (0,)."""
+"""The reads (b, n, s, h) and the weights (b, n, s) of queries; a mixer without weights has an empty
+tensor (0,) in their place."""
 
 
 WEIGHTS = ("Z", "D")
@@ -55,7 +57,8 @@ class AllTokens(Sums):
 class RunningSums(Sums):
     """A causal algorithm: the form of the equations that it computes, and its state between tokens.
 
-    With weights, there are the arrays Z (sum of keys) or D (sum of scores) beside S or A.
+    S is the sum of k v^T, A the scores. With weights there is also Z, the sum of keys, for S, and
+    D, the sum of scores, for A.
     """
 
     name: ClassVar[str]
@@ -78,12 +81,13 @@ class RunningSums(Sums):
         return self.kernels
 
     def _named(self, computes: Mapping[str, str]) -> dict[str, str]:
+        """`computes`, without the arrays of `WEIGHTS` unless `weighted`."""
         return {k: v for k, v in computes.items() if self.weighted or k not in WEIGHTS}
 
     @abstractmethod
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """The read (b, n, h) and weight of the newest token, whose query and key are (b, n, m) and
-        value is (b, n, h); the state is updated."""
+        """The read (b, n, h) and the weight (b, n) of the newest token, with query and key
+        (b, n, m) and value (b, n, h); the token is written into the state."""
 
     @abstractmethod
     def widths(self, m: int, h: int) -> dict[str, int]:
@@ -113,8 +117,8 @@ class RecurrentSums(RunningSums):
     def latest(
         self, q: Tensor, k: Tensor, v: Tensor, state: State, kept: Tensor | None = None
     ) -> Read:
-        """Add k v^T to S and k to Z, which are first scaled by the decay `kept` (b, n) if given;
-        the first token sets S and Z. Then read them with q."""
+        """Scale S and Z by the decay `kept` (b, n), if given, add k v^T and k, and read them with
+        q; the first token sets S and Z. Shapes as in `RunningSums.latest`."""
         S, Z = k.unsqueeze(-1) * v.unsqueeze(-2), k
         if state.position:
             S = part(state.held("S").view(S.shape), kept) + S
@@ -130,7 +134,7 @@ class RecurrentSums(RunningSums):
 
 
 class RowByRow(RecurrentSums):
-    """The recurrence as a loop over rows, with one S in memory."""
+    """The recurrence as a loop over rows, with S (b, n, m, h) of one row in memory."""
 
     name = "recurrent"
 
@@ -152,7 +156,7 @@ class RowByRow(RecurrentSums):
 
 
 class AllRows(RecurrentSums):
-    """The sums of all rows by `cumsum` (a prefix sum), with b*n*s*m*h numbers in memory."""
+    """The sums of all rows by `cumsum` (a prefix sum), with S (b, n, s, m, h) in memory."""
 
     name = "cumsum"
     computes: ClassVar[Mapping[str, str]] = {
@@ -167,7 +171,7 @@ class AllRows(RecurrentSums):
         return self._named(RecurrentSums.computes)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """A running sum for S and one for Z, then one product with all queries."""
+        """S (b, n, s, m, h) and Z (b, n, s, m) by running sums, then read by all queries."""
         S = (k.unsqueeze(-1) * v.unsqueeze(-2)).cumsum(2)
         return self._read(q, S, k.cumsum(2) if self.weighted else k)
 
@@ -199,6 +203,7 @@ class ScoredPairs(RunningSums):
         return reads.squeeze(2), weights.squeeze(-1)
 
     def _read(self, scores: Tensor, v: Tensor) -> Read:
+        """Reads and weights, from scores (b, n, s, t) and values (b, n, t, h)."""
         return scores @ v, scores.sum(-1) if self.weighted else v.new_empty(0)
 
 
@@ -212,8 +217,8 @@ class ChunkState(PreparedState):
     state.
 
     The arrays in `chunked`, such as K (b, ..., C, m) and V (b, ..., C, h), fill from the front and
-    are cleared at the end of their chunk; S (b, n, 1, m*h) and Z (b, n, 1, m) count as held once a
-    chunk is complete. None of these arrays runs full.
+    are emptied at the end of each chunk; S (b, n, 1, m*h) and Z (b, n, 1, m) are held from the end
+    of the first chunk on. None of these arrays limits the number of tokens.
     """
 
     chunked: tuple[str, ...] = ("K", "V")
@@ -253,12 +258,13 @@ class ChunkState(PreparedState):
         self.position += 1
 
     def chunk(self, name: str) -> Tensor:
-        """The rows of the newest token's chunk, up to the newest token: (b, ..., rows, width)."""
+        """The rows of the newest token's chunk up to this token, (b, ..., rows, width), between
+        `append` and `complete`."""
         return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.C + 1)
 
     def complete(self, **sums: Tensor) -> None:
         """End a chunk: store the new sums (b, n, width), and fill the rows of the chunk with NaN,
-        so that an erroneous read of an old row shows."""
+        so that a wrong read of an old row changes the result."""
         for name, sum_ in sums.items():
             self.arrays[name].select(-2, 0).copy_(sum_)
         for name in self.chunked:
@@ -270,9 +276,10 @@ CARRIED = ("S", "Z")
 
 
 class ChunkedSums(RunningSums):
-    """Chunks of C tokens: scores within the chunk, and the sums over the complete chunks.
+    """Chunks of C tokens: a query reads earlier tokens of its chunk by scores, and complete chunks
+    by their sums S and Z.
 
-    Scores are computed row by row, for k <= i alone. A complete chunk is added to the sums.
+    Scores are computed query by query, for keys up to its own token alone.
     """
 
     name = "chunked"
@@ -312,7 +319,8 @@ class ChunkedSums(RunningSums):
         return _concatenated(found)
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """The newest token: scores within its chunk, plus the sums over the complete chunks."""
+        """The read and the weight of the newest token: scores within its chunk, plus the sums over
+        the complete chunks; the last token of a chunk adds the chunk to the sums."""
         assert isinstance(state, ChunkState)
         before = self._sums(state)
         state.append(K=k, V=v)
@@ -345,8 +353,8 @@ def _read_chunk(q: Tensor, k: Tensor, v: Tensor) -> Read:
 
 
 def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
-    """Add the reads and weights of the sums `before` to those of queries (b, n, s, m) within their
-    chunk."""
+    """The reads and weights of queries (b, n, s, m) within their chunk, plus those by the sums
+    `before` over earlier chunks; unchanged if there are none (None)."""
     if before is None:
         return reads, weights
     S, Z = before
@@ -363,7 +371,8 @@ def _sums_after(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
 
 
 class Summing(Headed, Mixer):
-    """A mixer with n heads that reads running sums by the algorithm `sums`."""
+    """A mixer with n heads that reads running sums by the algorithm `sums`. A subclass names its
+    mixer in `MIXER`, and receives `sums` from the decorator `summing`."""
 
     MIXER: ClassVar[str]
     sums: RunningSums
@@ -379,7 +388,8 @@ class Summing(Headed, Mixer):
         """Array -> kernel class, for the arrays outside of `sums`."""
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The empty state: arrays (batch, n, rows, width) with one row if `sums` is `sliding`."""
+        """The empty state: arrays (batch, n, rows, width) with one row if `sums` is `sliding`, else
+        with `length` rows (default: l)."""
         require_sizes(length=self.l if length is None else length)
         rows = 1 if self.sums.sliding else length
         widths = self.sums.widths(self.features, self.h)
