@@ -11,7 +11,7 @@ scale is a division, and each bound of scores the constant of Gemma 2, 50. Anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ TORCH = "torch.nn.MultiheadAttention"
 OPTIONS = {
     "bias": "b_Q, b_K, b_V and b_out, a bias on each linear map",
     "output-bias": "b_out, a bias on the output alone",
+    "qkv-bias": "b_Q, b_K and b_V, biases on all linear maps but the output",
     "bidirectional": "a token attends to all l tokens",
     "wide": "keys of width K and values of width V in each head, in place of d/n",
     "cross": "keys and values of a second sequence z of e tokens",
@@ -54,6 +55,7 @@ OPTIONS = {
 SOURCES = {
     "bias": f"biases as {TORCH} has them",
     "output-bias": f"the output's bias as {TORCH} has it",
+    "qkv-bias": "biases of queries, keys and values: Qwen2, arXiv 2407.10671, section 2.2.1",
     "bidirectional": f"{VASWANI}, section 3.2.3: the encoder's self-attention",
     "wide": f"{VASWANI}, section 3.2.2: d_k and d_v are K and V",
     "cross": f"{VASWANI}, section 3.2.3: encoder-decoder attention",
@@ -78,6 +80,8 @@ OF_TORCH = {"bias", "output-bias", "bidirectional", "cross"}
 ROTARY = ("rotary", "rotary-pairs", "partial-rotary")
 APART = {
     ("bias", "output-bias"): "'bias' has b_out among its biases",
+    ("bias", "qkv-bias"): "'bias' has b_Q, b_K and b_V among its biases",
+    ("output-bias", "qkv-bias"): "'bias' has both",
     ("bidirectional", "cross"): "with 'cross' a token attends to all e tokens of z as it is",
     ("window", "chunked-window"): "each says which earlier tokens a token attends to",
     **{
@@ -229,7 +233,9 @@ def self_attention(chosen: Chosen) -> Mixer:
     if "keys-as-values" in chosen:
         del maps["V"]
     maps |= {"G": (d, *gates)} if gate else {}
-    biased = maps if "bias" in chosen else {"out"} if "output-bias" in chosen else {}
+    biased: Collection[str] = maps if "bias" in chosen else ()
+    if "output-bias" in chosen or "qkv-bias" in chosen:
+        biased = ("out",) if "output-bias" in chosen else "QKV"
     W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
     b_ = {
         name: m.parameter(f"b_{name}", *(shape[1:] if name != "out" else (d,)))

@@ -24,8 +24,8 @@ class _Placing:
 
     described: Description
     uses: list[Use] = field(default_factory=list)
-    of: dict[tuple[str, Use], Use] = field(default_factory=dict)
-    """Section and part of a block -> the part of the network that stands for all equal ones."""
+    of: dict[tuple[str, object], Use] = field(default_factory=dict)
+    """Section and `Use.equal` of a part -> the part of the network that stands for all such."""
 
     def add(self, stack: Stack | None, found: Templates) -> None:
         """Add parts of a stack, equal ones as one, or parts after the layers."""
@@ -42,8 +42,7 @@ class _Placing:
                 first, runs=number * towers, copies=number, sizes={**formulas, **own}
             )  # fmt: skip
             self.uses.append(placed)
-            for use, _ in same:
-                self.of["" if stack is None else stack.section, use] = placed
+            self.of["" if stack is None else stack.section, same[0][0].equal] = placed
 
     def layers(self, stack: Stack, layers: Poly) -> None:
         """Add the parts of a stack's layers: norms before, mixers and other sublayers by their
@@ -187,7 +186,7 @@ class Assembly:
 
     def use(self, section: str, part: Use) -> Use:
         """The part of the network that stands for a part of a block, or of another place."""
-        return self._placing.of[section, part]
+        return self._placing.of[section, part.equal]
 
     @cached_property
     def sizes(self) -> dict[str, int]:

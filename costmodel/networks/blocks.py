@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import lcm
 
 from costmodel.language.equations import Mixer
@@ -76,7 +77,7 @@ class Use:
         asked = [self.forms_under[r] for r in rewrites if r in self.forms_under]
         return asked[0] if asked else self.form or self.mixer.default_form
 
-    @property
+    @cached_property
     def equal(self) -> object:
         """A key that is equal for parts that differ in nothing but their place."""
         at = {x: str(poly) for x, poly in self.sizes.items()}
@@ -111,7 +112,7 @@ class Block:
     name: str
     sublayers: tuple[Sublayer, ...]
 
-    @property
+    @cached_property
     def equal(self) -> object:
         """A key that is equal for blocks with equal parts."""
         return tuple(sublayer.equal for sublayer in self.sublayers)

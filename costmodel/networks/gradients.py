@@ -31,11 +31,14 @@ class PartGradients:
     """The equations of a part and of its gradients.
 
     `scattered` holds, by parameter array, how many entries one sequence adds to rows that tokens
-    name. These additions are not among the equations.
+    name. These additions are not among the equations. `handed` holds the arrays whose entries are
+    added to the rows of computed numbers, as those of chosen experts: each entry goes to its row
+    once it is computed, and no array of all of them is held.
     """
 
     system: System
     scattered: Mapping[str, Exact]
+    handed: frozenset[Array] = frozenset()
 
     @property
     def summed(self) -> dict[str, Exact]:
@@ -68,14 +71,14 @@ def gradients(
     reader = _LookUps(system)
     found = adjoint(reader.without_numbers())
     found = _without_unwanted(found, unwanted)
-    handed = {
-        table: _number_of_points([e for e in found.backward if e.array.gradient_of is rows])
-        for rows, table in reader.rows.items()
-    }
     scattered: dict[str, Exact] = {}
-    for table, number in handed.items():
-        scattered[table.name] = scattered.get(table.name, Exact()) + number
-    return PartGradients(found, scattered)
+    handed: set[Array] = set()
+    for rows, table in reader.rows.items():
+        equations = [e for e in found.backward if e.array.gradient_of is rows]
+        scattered[table.name] = scattered.get(table.name, Exact()) + _number_of_points(equations)
+        if rows in reader.chosen:
+            handed |= {e.array for e in equations}
+    return PartGradients(found, scattered, frozenset(handed))
 
 
 def _number_of_points(equations: list[Equation]) -> Exact:
@@ -109,6 +112,8 @@ class _LookUps:
     def __init__(self, system: System) -> None:
         self.system = system
         self.rows: dict[Array, Array] = {}
+        self.chosen: set[Array] = set()
+        """The arrays of rows whose numbers are computed."""
         self.mixer: Mixer = copy.copy(system.mixer)
         self.mixer.arrays = dict(system.mixer.arrays)
 
@@ -129,6 +134,8 @@ class _LookUps:
             ref.array, "rows", step, role="context", shape=place.shape, owner=self.mixer, cite=""
         )
         self.rows[array] = ref.array
+        if any(isinstance(p, Gather) and p.at.array.role == "intermediate" for p in ref.positions):
+            self.chosen.add(array)
         self.mixer.arrays[array.name] = array
         return Ref(array, place.positions), []
 

@@ -9,13 +9,15 @@ from functools import cached_property
 from costmodel.errors import SizeError, Unanswered
 from costmodel.networks.assembly import beyond_table
 from costmodel.networks.blocks import Use
+from costmodel.networks.experts import active
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, part_answers
 from costmodel.program.chosen_sizes import default
+from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Dtypes, Missing
 from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, sum_of
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,16 @@ class Holding:
     def parameters(self) -> int:
         """The number of parameters."""
         return self.network.parameters().at(**self.sizes)
+
+    @cached_property
+    def active(self) -> int:
+        """The parameters without those of experts that a token does not go through."""
+        idle = 0
+        for use in self.network.uses:
+            every = sum_of(parameters(use.mixer).arrays.values())
+            left_out = (every - active(use.mixer)).substitute(use.parameter_sizes)
+            idle += (left_out * use.copies).at(self.sizes)
+        return self.parameters - idle
 
     @property
     def weights(self) -> int:

@@ -12,7 +12,17 @@ from typing import Any
 
 from costmodel.data import read_data
 from costmodel.errors import ModelError
-from costmodel.networks.architectures import bert, gpt2, llama
+from costmodel.networks.architectures import (
+    bert,
+    gpt2,
+    gpt_oss,
+    llama,
+    mistral,
+    mixtral,
+    qwen2,
+    qwen3_moe,
+    qwen3_next,
+)
 from costmodel.networks.blocks import Description
 from costmodel.networks.choices import Choices
 from costmodel.networks.configuration import Configuration
@@ -20,15 +30,22 @@ from costmodel.networks.configuration import Configuration
 READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "bert": bert.read,
     "gpt2": gpt2.read,
+    "gpt_oss": gpt_oss.read,
     "llama": llama.read,
+    "mistral": mistral.read,
+    "mixtral": mixtral.read,
+    "qwen2": qwen2.read,
+    "qwen3": qwen2.read_3,
+    "qwen3_5_moe_text": qwen3_next.read_3_5_moe,
+    "qwen3_5_text": qwen3_next.read_3_5,
+    "qwen3_moe": qwen3_moe.read,
+    "qwen3_next": qwen3_next.read,
 }
 """model_type -> the reader of its configuration."""
 
 FOREIGN: Mapping[str, str] = {
     "relative_attention_num_buckets": "relative positions",
-    "num_local_experts": "a mixture of experts",
-    "num_experts": "a mixture of experts",
-    "n_routed_experts": "a mixture of experts",
+    "n_group": "a router of groups of experts",
     "alibi": "positions as biases of the scores",
 }
 """A field of architectures with a part that does not exist here -> that part."""
@@ -48,8 +65,9 @@ def configuration(path: Path) -> Configuration:
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
     text = fields.get("text_config")
     if fields["model_type"] not in READERS and isinstance(text, dict):
-        name = {"_name_or_path": fields.get("_name_or_path"), "dtype": fields.get("dtype")}
-        return Configuration(path, {**name, **text})
+        outer = ("_name_or_path", "dtype", "torch_dtype", "tie_word_embeddings")
+        named = {name: fields[name] for name in outer if name in fields}
+        return Configuration(path, {**named, **text})
     return Configuration(path, fields)
 
 

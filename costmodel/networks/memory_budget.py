@@ -175,6 +175,7 @@ class _Simulation:
         apart = {
             a for a in system.mixer.arrays.values() if a.role in ("input", "context", "output")
         }
+        apart |= own.handed
         held = [h for h in held_arrays(system, STEP, steps) if h.array not in apart]
         numbers = [h.number.at(sizes) * (1 if h.once else self.batch) for h in held]
 

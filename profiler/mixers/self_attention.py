@@ -27,7 +27,7 @@ STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fro
 )
 """Array -> kernel class, of the arrays that options bring."""
 
-BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",)}
+BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V")}
 """Option -> the linear maps that get a bias."""
 
 AROUND = ("gate", "head-gate", "keys-as-values", "qk-norm", "v-norm")

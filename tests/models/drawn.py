@@ -25,12 +25,63 @@ HEADS: Mapping[str, Sequence[Any]] = {
     "head_dim": (2, 4, 14),
 }
 TIED = {"tie_word_embeddings": (True, False)}
-ALWAYS = (*WIDTHS, "num_attention_heads", "num_key_value_heads")
-"""Fields that are always drawn: the class's defaults would not fit the others."""
+EXPERTS = {
+    "num_experts": (3, 5),
+    "num_experts_per_tok": (1, 2),
+    "moe_intermediate_size": (1, 10),
+}
+SHARED = {"shared_expert_intermediate_size": (1, 9)}
+DELTA = {
+    "linear_num_key_heads": (1, 2),
+    "linear_num_value_heads": (2, 6),
+    "linear_key_head_dim": (3, 5),
+    "linear_value_head_dim": (2, 7),
+    "linear_conv_kernel_dim": (2, 4),
+    "full_attention_interval": (2, 4),
+    "head_dim": (8, 16, 40),
+    "attention_bias": (True, False),
+}
+WINDOWS = {"use_sliding_window": (True, False), "max_window_layers": (0, 1, 2)}
 USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
+
+ALWAYS = (
+    *WIDTHS, "num_attention_heads", "num_key_value_heads", "num_experts", "num_experts_per_tok",
+    "linear_num_key_heads", "linear_num_value_heads",
+)  # fmt: skip
+"""Fields that are always drawn: the class's defaults would not fit the others."""
 
 FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "llama": {**USUAL, "attention_bias": (True, False), "mlp_bias": (True, False)},
+    "mistral": {**USUAL, "sliding_window": (None, 3)},
+    "qwen2": {**USUAL, **WINDOWS},
+    "qwen3": {**USUAL, **WINDOWS, "attention_bias": (True, False)},
+    "mixtral": {**USUAL, "num_local_experts": (3, 5), "num_experts_per_tok": (1, 2)},
+    "gpt_oss": {
+        **USUAL,
+        "num_local_experts": (3, 5),
+        "num_experts_per_tok": (1, 2),
+        "sliding_window": (2, 9),
+        "attention_bias": (True, False),
+    },
+    "qwen3_moe": {
+        **USUAL,
+        **EXPERTS,
+        "decoder_sparse_step": (1, 2, 3),
+        "mlp_only_layers": ([], [0], [1, 2]),
+        "attention_bias": (True, False),
+        "use_sliding_window": (True, False),
+        "norm_topk_prob": (True, False),
+    },
+    "qwen3_next": {
+        **USUAL,
+        **DELTA,
+        **EXPERTS,
+        **SHARED,
+        "decoder_sparse_step": (1, 2),
+        "mlp_only_layers": ([], [0], [1, 2]),
+    },
+    "qwen3_5_text": {**USUAL, **DELTA},
+    "qwen3_5_moe_text": {**WIDTHS, **HEADS, **TIED, **DELTA, **EXPERTS, **SHARED},
 }
 """model_type -> the fields that are drawn, each with the values that it takes."""
 

@@ -62,6 +62,50 @@ def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
         assert found == one["parameters"], one["config"]
 
 
+PUBLISHED: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
+    "Mistral-7B-v0.1": ({"model_type": "mistral"}, 7_241_732_096, 7_241_732_096, 536_739_840, 0),
+    "Mixtral-8x7B": (
+        {"model_type": "mixtral"}, 46_702_792_704, 12_879_925_248, 17_179_869_184, 0
+    ),
+    "gpt-oss-120b": (
+        {"model_type": "gpt_oss"}, 116_829_156_672, 5_711_982_912, 4_836_519_936, 0
+    ),
+    "Qwen3-Next-80B-A3B": (
+        {"model_type": "qwen3_next"}, 79_674_391_296, 3_874_929_408, 3_298_492_416, 75_497_472
+    ),
+    "Qwen3.6-27B": (
+        {"model_type": "qwen3_5", "text_config": {
+            "model_type": "qwen3_5_text", "hidden_size": 5120, "intermediate_size": 17408,
+            "num_hidden_layers": 64, "num_attention_heads": 24, "num_key_value_heads": 4,
+            "linear_num_key_heads": 16, "linear_num_value_heads": 48,
+        }}, 26_895_998_464, 26_895_998_464, 8_743_878_656, 150_994_944,
+    ),
+}  # fmt: skip
+"""Configuration -> parameters, those active for a token, and the bytes of a sequence of 131,072
+tokens, in all and of recurrent state: bf16, but float32 for the state. Mixtral's card says 12.9B
+active, that of gpt-oss-120b 5.1B without its embedding of 0.58B."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_hold_what_their_classes_hold(tmp_path: Path, name: str) -> None:
+    config, parameters, active, sequence, state = PUBLISHED[name]
+    found = printed("memory", written(tmp_path, config), "--context", "128k")
+    assert (found["parameters"], found["active_parameters"]) == (parameters, active)
+    assert (found["sequence_bytes"], found["state_bytes"]) == (sequence, state)
+    assert found["cache_bytes"] == sequence - state == sum(
+        part["bytes"] for part in found["parts"] if part["role"] == "cache"
+    )  # fmt: skip
+
+
+def test_letters_are_shared_by_no_two_blocks(tmp_path: Path) -> None:
+    """Three layers of Gated DeltaNet beside attention with other heads, 48 of 64 in all."""
+    config = PUBLISHED["Qwen3.6-27B"][0]
+    net = read(tmp_path, config)
+    state = net.state().at(t=10)
+    assert state == 48 * (48 * 128**2 + 3 * 10_240) + 16 * 2 * 4 * 256 * 10
+    assert net.described.period == 4
+
+
 def test_a_class_without_a_head_has_no_scores(tmp_path: Path) -> None:
     whole = read(tmp_path, LLAMA).parameters()
     bare = read(tmp_path, {**LLAMA, "architectures": ["LlamaModel"]}).parameters()
@@ -76,6 +120,12 @@ def test_many_equal_layers_are_one_block(tmp_path: Path) -> None:
 
 
 REFUSED = [
+    ({"model_type": "qwen3_next", "num_experts_per_tok": 600}, "600 of 512 experts cannot be"),
+    ({"model_type": "qwen3_next", "partial_rotary_factor": 0.3}, "expected 1, 1/2, 1/3"),
+    ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types has 'conv', and is"),
+    ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "the kind of each of 32 layers"),
+    ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "no sliding window"),
+    ({"model_type": "gpt_oss", "experts_per_token": 3}, "differs from num_experts_per_tok"),
     ({**LLAMA, "attn_logit_cap": 30.0}, "'attn_logit_cap' = 30.0 is not read: a count may"),
     ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
     ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),
@@ -105,6 +155,9 @@ def test_every_phase_of_a_read_model_has_its_costs(tmp_path: Path) -> None:
     net = read(tmp_path, LLAMA)
     forward, step = (net.count(phase).at(l=1024).total for phase in ("training", "training-step"))
     assert 2.99 < step / forward < 3.01
+    routed = read(tmp_path, {"model_type": "qwen3_next"}).count("training-step").at(l=1024).total
+    multiplied = 3_874_929_408 - 151_936 * 2048  # but for the rows of the embedding
+    assert 6 < routed / (1024 * multiplied) < 6.5, "6 an active parameter, and the mixers' cores"
     made = networks.generation(net)
     assert made.prompt.at(p=8, q=2).total > made.new.at(p=8, q=2).total > 2 * 7e9
 

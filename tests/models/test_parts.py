@@ -11,13 +11,17 @@ import pytest
 import costmodel as cm
 from costmodel import Mixer
 from costmodel.networks import parts
+from costmodel.networks.experts import active, experts
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.proofs.against_oracle import OracleComparison
 
-SIZES = ({"l": 5, "d": 3, "u": 7, "f": 2}, {"l": 3, "d": 2, "u": 5, "f": 7})
+SIZES = (
+    {"l": 5, "d": 3, "u": 7, "f": 2, "E": 7, "c": 3, "S": 2},
+    {"l": 3, "d": 2, "u": 5, "f": 7, "E": 3, "c": 2, "S": 5},
+)
 """Distinct small primes."""
 
-ONES = {"l": 1, "d": 1, "u": 1, "f": 1}
+ONES = {"l": 1, "d": 1, "u": 1, "f": 1, "E": 1, "c": 1, "S": 1}
 
 PARTS: dict[str, Mixer] = {
     "look-up": parts.look_up(),
@@ -41,6 +45,9 @@ PARTS: dict[str, Mixer] = {
     "ffn, gelu-tanh": parts.ffn("gelu-tanh"),
     "gated ffn": parts.gated_ffn(),
     "gated ffn, gelu-tanh, biases": parts.gated_ffn("gelu-tanh", bias=True),
+    "experts": experts("softmax"),
+    "experts, shared": experts("softmax-normalised", shared=True),
+    "experts, clamped": experts("chosen-softmax", clamped=True),
     "head": parts.head(),
     "head, tied": parts.head(tied=True, bias=True),
     "probabilities": parts.probabilities(),
@@ -72,7 +79,8 @@ def test_parts_are_counted_as_their_execution_counts_them(
     for sizes in (*SIZES, ONES):
         if name == "norm without bias and eps" and sizes["d"] == 1:
             continue  # one entry deviates by 0 from its mean, and is divided by that
-        made = OracleComparison(PARTS[name], rewrites=rewrites).at(sizes)
+        own = {x: sizes[x] for x in ("l", *PARTS[name].letters)}
+        made = OracleComparison(PARTS[name], rewrites=rewrites).at(own)
         assert made.apart == [], sizes
         assert all("traffic" in line and "values of" in line for line in made.refused)
         assert "counts" in made.compared
@@ -84,6 +92,7 @@ def test_losses_are_counted_as_their_execution_counts_them(
     name: str, sizes: dict[str, int]
 ) -> None:
     part = LOSSES[name]
+    sizes = {x: sizes[x] for x in part.letters}
     for form in part.forms:
         counts = cm.count(part, "training", form).at(**sizes)
         found = {c: v for c, v in counts.by_class().items() if v}
@@ -201,6 +210,40 @@ def test_a_gated_ffn_equals_its_definition() -> None:
     gate = given["x"] @ given["W_gate"]
     hidden = gate / (1 + np.exp(-gate)) * (given["x"] @ given["W_up"])
     assert abs(found - hidden @ given["W_down"]).max() < CLOSE
+
+
+def test_experts_equal_their_definition() -> None:
+    """Each token through its 2 best of 5 experts; a softmax of the chosen scores is the same as the
+    chosen entries of the softmax of all over their sum."""
+    part, sizes = PARTS["experts, shared"], {"l": 4, "d": 3, "f": 2, "E": 5, "c": 2, "S": 6}
+    generator = np.random.default_rng(5)
+    given = {
+        name: generator.normal(size=[extent.at(sizes) for extent in array.shape])
+        for name, array in part.arrays.items()
+        if array.role in ("input", "parameter")
+    }
+    found = cm.evaluate(part, given, sizes)
+
+    def gated(x: Any, gate: Any, up: Any, down: Any) -> Any:
+        return (x @ gate / (1 + np.exp(-x @ gate)) * (x @ up)) @ down
+
+    for x, y in zip(given["x"], found, strict=True):
+        scores = x @ given["W_R"]
+        best = np.argsort(-scores)[:2]
+        weights = np.exp(scores[best]) / np.exp(scores[best]).sum()
+        names = [[given[f"{W}_{part}"] for part in ("gate", "up", "down")] for W in "WV"]
+        routed = [gated(x, *(W[k] for W in names[0])) for k in best]
+        shared = gated(x, *names[1]) / (1 + np.exp(-x @ given["v"]))
+        assert abs(weights @ np.array(routed) + shared - y).max() < CLOSE
+
+
+def test_active_parameters_leave_out_experts_that_are_not_chosen() -> None:
+    sizes = {"l": 1, "d": 3, "f": 2, "E": 7, "c": 2, "S": 5}
+    assert active(PARTS["experts"]).at(sizes) == 3 * 7 + 2 * (3 * 3 * 2)
+    assert active(PARTS["experts, clamped"]).at(sizes) == 3 * 7 + 7 + 2 * (3 * 3 * 2 + 2 + 2 + 3)
+    assert active(PARTS["experts, shared"]).at(sizes) == 3 * 7 + 2 * 18 + 3 * 3 * 5 + 3
+    assert active(PARTS["ffn"]).at(sizes) == 2 * 3 * 2 + 2 + 3
+    assert active(PARTS["look-up"]).at({"u": 7, "d": 3}) == 7 * 3
 
 
 def test_gelu_tanh_equals_its_definition() -> None:

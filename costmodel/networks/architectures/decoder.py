@@ -5,7 +5,8 @@ A family's reader makes the blocks; `decoder` puts embedding, norm, head and los
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
@@ -20,6 +21,7 @@ from costmodel.networks.blocks import (
     in_turn,
 )
 from costmodel.networks.configuration import Configuration
+from costmodel.networks.experts import experts
 from costmodel.program.losses import FORMS_OF_SCORES
 from costmodel.symbolic.polynomial import Poly
 
@@ -46,9 +48,7 @@ def _residual() -> Use:
     return Use("residual sum", parts.residual())
 
 
-def attention(
-    c: Configuration, *options: str, name: str = "self-attention", **sizes: int | None
-) -> Use:
+def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
     """Attention of n heads, of g heads of keys and values, and of their width, by the usual
     fields."""
     n = c.size("num_attention_heads")
@@ -56,7 +56,30 @@ def attention(
     width = c.size_or_none("head_dim") or c.size("hidden_size") // n
     grouped = ("grouped",) if g != n else ()
     groups = g if grouped else None
-    return mixer(name, (*grouped, *options), n=n, g=groups, h=width, **sizes)
+    return mixer("self-attention", (*grouped, *options), n=n, g=groups, h=width, **sizes)
+
+
+def mixture(c: Configuration, routing: str, width: int, **options: bool) -> Use:
+    """Experts of a width, of which each token goes through some, by the usual fields.
+
+    Args:
+        options: of `experts`; a `shared` expert has the usual field too.
+    """
+    part_sizes = {"E": c.size("num_experts", "num_local_experts"), "f": width}
+    part_sizes["c"] = c.size("num_experts_per_tok")
+    if part_sizes["c"] > part_sizes["E"]:
+        raise c.refused(f"{part_sizes['c']} of {part_sizes['E']} experts cannot be chosen")
+    if options.get("shared"):
+        part_sizes["S"] = c.size("shared_expert_intermediate_size")
+    activation = c.activation("hidden_act")
+    return part("experts", experts(routing, activation, **options), **part_sizes)
+
+
+def sparse(c: Configuration, layers: int) -> list[bool]:
+    """Whether each layer has experts: every layer, or each `decoder_sparse_step`-th one, without
+    those listed in `mlp_only_layers`."""
+    step, dense = c.size_or_none("decoder_sparse_step") or 1, c.get("mlp_only_layers") or ()
+    return [k not in dense and (k + 1) % step == 0 for k in range(layers)]
 
 
 def decoder(
@@ -65,17 +88,21 @@ def decoder(
     blocks: Sequence[Block],
     norm: Mixer,
     sizes: Mapping[str, int] | None = None,
-    head_bias: bool = False,
+    *,
+    bare: str = "Model",
 ) -> Description:
     """A decoder of these layers, with the head that the model's class has.
+
+    Args:
+        bare: how the name of the class without a head ends.
 
     Raises:
         ModelError: a class that is not known.
     """
-    classes = (f"{class_prefix}ForCausalLM", f"{class_prefix}Model")
+    classes = (f"{class_prefix}ForCausalLM", class_prefix + bare)
     scored = c.architecture(*classes) == classes[0]
     tied = c.switch("tie_word_embeddings") and scored
-    head = parts.head(tied, head_bias)
+    head = parts.head(tied)
     ending = (
         Use("head", head, shared=frozenset({"E"}) if tied else frozenset(), last=True),
         Use("loss", parts.loss_of_scores(), when=FORWARD, forms_under=FORMS_OF_SCORES),
@@ -97,8 +124,37 @@ def decoder(
     )  # fmt: skip
 
 
-def full(c: Configuration, rotary: Mapping[str, object]) -> None:
-    """Refuse a rotary embedding of another shape than the whole head's."""
-    if rotary:
-        name, value = next(iter(rotary.items()))
+def rotary(c: Configuration, usual: float | None = None) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The option and the size of a rotary embedding of some channels of a head: one in r.
+
+    Args:
+        usual: the share of the channels that turn by default; None where all turn.
+
+    Raises:
+        ModelError: a share that is not one in r, or what else changes more than tables of angles.
+    """
+    given = dict(c.rotary())
+    share = Fraction(1)
+    if usual is not None:
+        field = c.get(FACTOR)
+        share = Fraction(str(given.pop(FACTOR, usual if field is None else field)))
+    for name in ("mrope_section", "mrope_interleaved"):
+        given.pop(name, None)  # which of three positions turns a channel: one of text
+    if given:
+        name, value = next(iter(given.items()))
         raise c.refused(f"rotary parameter '{name}' = {value!r} is not read")
+    if share.numerator != 1:
+        raise c.refused(f"{FACTOR} = {float(share)} is not read: expected 1, 1/2, 1/3, ...")
+    if share == 1:
+        return ("rotary",), {}
+    return ("partial-rotary",), {"r": share.denominator}
+
+
+FACTOR = "partial_rotary_factor"
+
+
+def layer_kinds(
+    c: Configuration, layers: int, usual: Callable[[int], str], known: Sequence[str]
+) -> list[str]:
+    """The kind of each layer, counted from 0: as listed, else by a rule of the class."""
+    return c.layer_types(layers, known) or [usual(k) for k in range(layers)]

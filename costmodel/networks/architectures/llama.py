@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from costmodel.networks import parts
-from costmodel.networks.architectures.decoder import attention, block, decoder, full, part
+from costmodel.networks.architectures.decoder import attention, block, decoder, part, rotary
 from costmodel.networks.blocks import Description
 from costmodel.networks.configuration import Configuration
 
@@ -32,12 +32,12 @@ DEFAULTS: Mapping[str, Any] = {
 def read(c: Configuration) -> Description:
     """The blocks of transformers' LlamaForCausalLM and LlamaModel."""
     c.with_defaults(DEFAULTS)
-    full(c, c.rotary())
+    turned, share = rotary(c)
     bias = ("bias",) if c.switch("attention_bias") else ()
     norm = parts.rms_norm()
     ffn = parts.gated_ffn(c.activation("hidden_act"), c.switch("mlp_bias"))
     layer = block(
-        "llama", attention(c, *bias, "rotary"), part("gated FFN", ffn), norm=norm
+        "llama", attention(c, *bias, *turned, **share), part("gated FFN", ffn), norm=norm
     )  # fmt: skip
     layers = [layer] * c.size("num_hidden_layers")
     return decoder(c, "Llama", layers, norm, {"f": c.size("intermediate_size")})

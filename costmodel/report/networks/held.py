@@ -46,7 +46,9 @@ class Report:
         """The document, with one table."""
         net = self.held.network
         lead: list[Line] = [(Strong(heading_of(net)),), (described(net.described),)]
-        lead.append((f"parameters: {self.held.parameters:,}; {self.held.dtypes.caption}",))
+        held = self.held
+        some = f", {held.active:,} active for a token" if held.active < held.parameters else ""
+        lead.append((f"parameters: {held.parameters:,}{some}; {held.dtypes.caption}",))
         lead += [(line,) for line in source_lines(net.described)]
         return Document(lambda: [self._table()], tuple(lead), self._data, self._rows)
 
@@ -103,6 +105,7 @@ class Report:
             "model": net.name,
             "source": net.described.source,
             "parameters": held.parameters,
+            "active_parameters": held.active,
             "context": context,
             "batch": self.batch,
             "dtypes": {role: held.dtypes.name_of(role) for role in ("weights", "cache", "state")},

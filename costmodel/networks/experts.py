@@ -1,0 +1,191 @@
+"""What are the equations of a mixture of experts: which experts does a token go through, and how?
+
+A router scores E experts for each token; the c best are gated FFNs for the token, weighed by their
+scores. All of E are parameters, c of E are active for a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from functools import cache
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, min_
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.nodes import Array, Constant, Gather, Node, Ref, refs
+from costmodel.language.writing import function, maximum, minimum, sum_, top_k
+from costmodel.networks.parts import ACTIVATIONS
+from costmodel.symbolic.polynomial import Poly
+
+SHAZEER = "Shazeer et al. 2017, arXiv 1701.06538, eqs. (1)-(5)"
+
+ROUTINGS: Mapping[str, str] = {
+    "softmax": "weights are entries of the softmax of all scores",
+    "softmax-normalised": "weights are entries of the softmax of all scores over their sum",
+    "chosen-softmax": "weights are the softmax of the chosen scores; the router has a bias",
+}
+"""How the scores of a router become the weights of the chosen experts, by name."""
+
+LIMIT = 7
+ALPHA = Constant(Poly.of(Fraction("1.702")))
+"""gpt-oss bounds gate and up at 7, and multiplies the gate by sigmoid(1.702 gate)."""
+
+
+@cache
+def experts(
+    routing: str, activation: str = "silu", *, clamped: bool = False, shared: bool = False
+) -> Mixer:
+    """A mixture of experts, x (l, d) to y (l, d): c of E gated FFNs, f wide.
+
+    Args:
+        routing: one of `ROUTINGS`.
+        clamped: experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
+        shared: another gated FFN, S wide, for every token, times the sigmoid of a score of its own,
+            as in Qwen3-Next.
+    """
+    m = Mixer("experts", title="Mixture of experts", source=SHAZEER, group="part of a network")
+    l, d, width = m.sizes("l d f")
+    E = m.size("E", "experts", 8)
+    c = m.size("c", "experts that a token goes through", 2)
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    biased = routing == "chosen-softmax"
+    W_R = m.parameter("W_R", d, E)
+    b_R = m.parameter("b_R", E) if biased else None
+    with m.form("direct") as f:
+        i, b, a = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
+        e, r = f.index("e", 1, E), f.index("r", 1, min_(c, E))
+        R = f.array("R", l, E)
+        score = sum_(x[i, a] * W_R[a, e], over=a)
+        R[i, e] = score if b_R is None else score + b_R[e]
+        at, w = _routed(f, routing, R, (i, e, r))
+        Y = _through(f, x, at, width, _clamped if clamped else _gated(activation))
+        routed = sum_(w[i, r] * Y[i, r, b], over=r)
+        y[i, b] = routed + _shared(f, x, activation)[i, b] if shared else routed
+    return m
+
+
+def _routed(f: Form, routing: str, R: Array, of: tuple[Index, Index, Index]) -> tuple[Array, Array]:
+    """The chosen experts (l, c) of each token, and their weights (l, c)."""
+    (l, E), (i, e, r) = R.shape, of
+    c = r.upper[0]
+    at, w = f.array("at", l, c, below=E), f.array("w", l, c)
+    if routing == "chosen-softmax":
+        at[i, r] = top_k(R[i, e], over=e)
+        chosen = f.array("chosen", l, c)
+        chosen[i, r] = R[i, at[i, r]]
+        w[i, r] = softmax(chosen[i, r], over=r)
+        return at, w
+    P = f.array("P", l, E)
+    P[i, e] = softmax(R[i, e], over=e)
+    at[i, r] = top_k(P[i, e], over=e)
+    if routing == "softmax":
+        w[i, r] = P[i, at[i, r]]
+        return at, w
+    chosen, s = f.array("chosen", l, c), f.index("s", 1, min_(c, E))
+    total = f.array("total", l)
+    chosen[i, r] = P[i, at[i, r]]
+    total[i] = sum_(chosen[i, s], over=s)
+    w[i, r] = chosen[i, r] / total[i]
+    return at, w
+
+
+Combine = Callable[[Form, Array, Array], Array]
+"""The hidden entries (l, c, f) of the entries of gate and up."""
+
+
+def _gated(activation: str) -> Combine:
+    def combined(f: Form, gate: Array, up: Array) -> Array:
+        """act(gate) * up."""
+        i, r, q = (f.indices[name] for name in "irq")
+        A, H = f.array("act", *gate.shape), f.array("hidden", *gate.shape)
+        A[i, r, q] = ACTIVATIONS[activation](gate[i, r, q])
+        H[i, r, q] = A[i, r, q] * up[i, r, q]
+        return H
+
+    return combined
+
+
+def _clamped(f: Form, gate: Array, up: Array) -> Array:
+    """(1 + up) * gate * sigmoid(alpha gate), gate at most 7, up within -7 and 7."""
+    i, r, q = (f.indices[name] for name in "irq")
+    G, U, H = (f.array(name, *gate.shape) for name in ("gate_7", "up_7", "hidden"))
+    G[i, r, q] = minimum(gate[i, r, q], LIMIT)
+    U[i, r, q] = maximum(minimum(up[i, r, q], LIMIT), -LIMIT)
+    H[i, r, q] = (1 + U[i, r, q]) * G[i, r, q] * function("sigmoid", ALPHA * G[i, r, q])
+    return H
+
+
+def _through(f: Form, x: Array, at: Array, width: Poly, combine: Combine) -> Array:
+    """Y (l, c, d): each token through each of its experts."""
+    m, (l, d), (E, biased) = f.mixer, x.shape, (at.below, combine is _clamped)
+    i, r, b, a = (f.indices[name] for name in "irba")
+    q, c = f.index("q", 1, width), r.upper[0]
+    maps = {"gate": (d, width), "up": (d, width), "down": (width, d)}
+    W = {name: m.parameter(f"W_{name}", E, *shape) for name, shape in maps.items()}
+    b_ = {n: m.parameter(f"b_{n}", E, shape[1]) for n, shape in maps.items() if biased}
+
+    def mapped(name: str, value: Node, column: Index) -> Node:
+        return value if name not in b_ else value + b_[name][at[i, r], column]
+
+    G, U = f.array("gate", l, c, width), f.array("up", l, c, width)
+    for name, array in (("gate", G), ("up", U)):
+        product = sum_(x[i, a] * W[name][at[i, r], a, q], over=a)
+        array[i, r, q] = mapped(name, product, q)
+    H, Y = combine(f, G, U), f.array("Y", l, c, d)
+    product = sum_(H[i, r, q] * W["down"][at[i, r], q, b], over=q)
+    Y[i, r, b] = mapped("down", product, b)
+    return Y
+
+
+def _shared(f: Form, x: Array, activation: str) -> Array:
+    """The gated FFN that all tokens go through (l, d), times the sigmoid of a score of its own."""
+    m, (l, d) = f.mixer, x.shape
+    S = m.size("S", "width of the shared expert", 512)
+    i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)
+    maps = {"gate": (d, S), "up": (d, S), "down": (S, d)}
+    W = {name: m.parameter(f"V_{name}", *shape) for name, shape in maps.items()}
+    v = m.parameter("v", d)
+    G, U, H = (f.array(f"shared_{name}", l, S) for name in ("gate", "up", "hidden"))
+    Y, z, out = f.array("shared_Y", l, d), f.array("z", l), f.array("shared", l, d)
+    G[i, p] = ACTIVATIONS[activation](sum_(x[i, a] * W["gate"][a, p], over=a))
+    U[i, p] = sum_(x[i, a] * W["up"][a, p], over=a)
+    H[i, p] = G[i, p] * U[i, p]
+    Y[i, b] = sum_(H[i, p] * W["down"][p, b], over=p)
+    z[i] = function("sigmoid", sum_(x[i, a] * v[a], over=a))
+    out[i, b] = z[i] * Y[i, b]
+    return out
+
+
+@cache
+def active(mixer: Mixer) -> Poly:
+    """The parameters of a part that one token reads, in its sizes: all but those of experts that
+    the token does not go through. Rows of tables of embeddings count as all others."""
+    arrays = {a.name: a for a in mixer.arrays.values() if a.role == "parameter"}
+    number = {name: _product(a.shape) for name, a in arrays.items()}
+    form = mixer.forms[mixer.default_form]
+    for equation in form.equations:
+        for ref, _ in refs(equation.value):
+            if ref.array.name in arrays:
+                number[ref.array.name] = _read(ref, number[ref.array.name])
+    result = Poly()
+    for poly in number.values():
+        result = result + poly
+    return result
+
+
+def _read(ref: Ref, number: Poly) -> Poly:
+    """The entries of an array that a token reads by a reference; `number` where it chooses none."""
+    for axis, position in enumerate(ref.positions):
+        if isinstance(position, Gather) and position.at.array.role == "intermediate":
+            chosen = _product(position.at.array.shape[1:])
+            others = (n for k, n in enumerate(ref.array.shape) if k != axis)
+            return chosen * _product(others)
+    return number
+
+
+def _product(extents: Iterable[Poly]) -> Poly:
+    result = Poly.of(1)
+    for extent in extents:
+        result = result * extent
+    return result
