@@ -779,7 +779,9 @@ def run(typed: Sequence[str]) -> int:
 
 
 def carried_out(typed: Sequence[str]) -> int:
-    """`run` without the handling of MemoryError, which is raised."""
+    """`run` without the handling of MemoryError, which is raised: what the user typed wrong is one
+    sentence and `MISUSED`, a job that failed `FAILED`; an error in a user's file is one sentence
+    with its line, and any other error is a bug, which is raised."""
     named = next((word for word in typed if not word.startswith("-")), "")
     try:
         command = command_line(measuring=named not in DERIVING)

@@ -180,6 +180,7 @@ def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
     ]
     if not all(limit.quantity.always for limit in chosen):
         excess += uncovered(case.about)
+    # the largest of these terms is positive where a limit is exceeded or weights end before t
     over = Quantity(tuple(excess))
     parts = line.solved([over, NOTHING], lambda value: over.at(line.sizes(value)) > 0)
     beyond = min((part.first for part, exceeded in parts if exceeded), default=None)
@@ -248,8 +249,8 @@ def budget(
     state_dtype: str | None = None,
     **asked: Any,
 ) -> Budget:
-    """The largest value of one size, `largest`, at which it and every smaller one stay within
-    limits; exact.
+    """The largest value of one size, `largest`, such that this value and every smaller one stay
+    within limits; exact.
 
     Args:
         largest: the open size; t in inference and l elsewhere, if it is not given.

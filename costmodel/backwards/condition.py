@@ -35,7 +35,7 @@ class Bound:
     sign: int = 1
 
     def written(self, style: Style) -> str:
-        """The bound in a style; l > 3/2 is l >= 2."""
+        """The bound in a style. For an integer size, l > 3/2 is printed as l >= 2."""
         relation = self.relation
         value = self.above / self.below if self.is_sum else None
         number = None if value is None else value.constant()

@@ -509,7 +509,7 @@ def _name(form: Answers) -> str:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> Sequence[int]:
-    """The sizes in both, ranges of multiples or lists."""
+    """The sizes in both, each a range of the multiples of its step up to `LARGEST`, or a list."""
     if isinstance(one, range) and isinstance(other, range):
         step = lcm(one.step, other.step)
         return range(step, LARGEST + 1, step)

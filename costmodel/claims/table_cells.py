@@ -64,8 +64,12 @@ def of_csv(text: str) -> Iterator[Cell]:
 
 
 def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
-    """The cells of every table of a LaTeX file. The phase follows from the beginning of the
-    caption (`CAPTIONS`), sizes from the caption (`$l = 128$`) or from columns of the row."""
+    """The cells of every table of a LaTeX file, row by row; empty cells and `--` are left out.
+
+    The phase follows from the beginning of the caption (`CAPTIONS`), which also holds for a table
+    without a caption behind it. Sizes come from the caption (`$l = 128$`) and from columns with a
+    size as heading, labels from the columns of `LABELS`.
+    """
     text = re.sub(r"(?<!\\)%.*", "", text)
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)

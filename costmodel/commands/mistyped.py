@@ -34,7 +34,8 @@ def sentence(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_value(error: Any, typed: Sequence[str]) -> str:
-    """A value of the wrong type: `--rounds x: expected a whole number of 1 or more`."""
+    """A value of the wrong type: `--rounds x: expected a whole number of 1 or more`. For an option
+    that is no number, the parser says what was expected; without an option, the whole sentence."""
     option = error.param
     if option is None:
         return str(error.format_message())
@@ -83,7 +84,8 @@ def bad_use(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_line(error: Any, typed: Sequence[str]) -> str:
-    """An unknown command, or more words than a command takes."""
+    """No command or an unknown one, or more words than a command takes, of which the first may
+    stand behind a switch; else the parser's own text."""
     commands = getattr(getattr(error.ctx, "command", None), "commands", None)
     first = next((word for word in typed if not word.startswith("-")), "")
     if commands is not None and not first:

@@ -61,7 +61,8 @@ def _mapped(
     index: Callable[[Index], Index],
     poly: Callable[[Poly], Poly],
 ) -> Any:
-    """A part with operands, indices and polynomials replaced; itself if nothing changes."""
+    """A field of a record with operands, indices and polynomials replaced, in nested records and
+    tuples too; the same object if nothing changes."""
     if isinstance(part, Poly):
         return poly(part)
     if isinstance(part, Node):

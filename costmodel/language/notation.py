@@ -85,7 +85,8 @@ class Notation:
         return array.latex or identifier(array.name)
 
     def position(self, position: Position) -> str:
-        """A position on an axis; a flattened position is printed as (j-1)h+c."""
+        """A position on an axis: a polynomial, a flattened position as (j-1)h+c, an entry of an
+        index array, or with blocks (at[i]-1)B+c."""
         if isinstance(position, Poly):
             return self.poly(position).replace(" ", "")
         if isinstance(position, Gather):

@@ -92,7 +92,7 @@ def begun(name: str, title: str, idea: str, place: str) -> Mixer:
 
 @offering(CAUSAL | FACTORIZED)
 def aft_full(chosen: Chosen) -> Mixer:
-    """A weight for every pair of positions."""
+    """A weight for every pair of positions: w (l, l), or U T^T of rank r."""
     m = begun(
         "aft-full",
         "AFT-full",
@@ -135,7 +135,8 @@ def summed(f: Form, name: str, rows: Array, *, causal: bool) -> Array:
 
 @offering(CAUSAL)
 def aft_local(chosen: Chosen) -> Mixer:
-    """Weights for the positions nearby; all others weigh 1."""
+    """Weights u (l, 2w - 1), or (l, w) if causal, for the positions nearby; all others weigh 1.
+    `direct` adds up both kinds of rows, `windowed` all rows and corrections within the window."""
     m = begun(
         "aft-local",
         "AFT-local",

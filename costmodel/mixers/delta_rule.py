@@ -236,7 +236,8 @@ class Layer:
         return head.define(f"H_{name}", shape, at, function("silu", C[at]))
 
     def read(self, head: Head, rule: Callable[[Read], None]) -> Array:
-        """R (l, n V), the rows before W_out: what a rule reads, normed and gated without `core`."""
+        """R (l, n V), the rows before W_out: what the rule reads; without `core` normalised, and
+        multiplied by the gate if there is one."""
         f, at, i, c = head.f, head.at, head.i, head.c
         column, shape = (
             head.column(self.sizes.value, c),
@@ -258,7 +259,7 @@ class Layer:
 
 
 def started(name: str, title: str, idea: str, source: str, **other: Any) -> Mixer:
-    """A mixer of this family with x and y declared."""
+    """A mixer of this family with its input x and output y (l, d) declared."""
     m = Mixer(name, title=title, idea=idea, source=source, group="delta", **other)
     l, d = m.sizes("l d")
     m.input("x", l, d)

@@ -36,8 +36,9 @@ def _channels(f: Form, d: Poly) -> tuple[Index, Index]:
 
 
 def _spectrum(f: Form, source: Array, name: str) -> tuple[ComplexArray, Index, Index]:
-    """The Fourier transform of each channel of a sequence, with the index of its bins and the index
-    of real and imaginary part."""
+    """The Fourier transform (bins, 2, d) of each channel of a sequence, with the index of its bins
+    and the index of real and imaginary part. With zeros up to at least 2l points, the cyclic
+    convolution that a product of transforms gives is the causal one."""
     l, d = source.shape
     points = 2 * padded(l)
     spectrum = f.array(name, points / 2 + 1, 2, d)
@@ -70,7 +71,8 @@ def direct_scalars(f: Form, source: Array, weights: Array, target: Array) -> Non
 
 
 def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eq. (23) by Fourier transforms: a complex contraction over channels per bin."""
+    """Eq. (23) by Fourier transforms: of the sequence and of the matrices W_f; per bin a complex
+    product of a row and a matrix, e_f; and the inverse transform of e_f."""
     l, d = source.shape
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
     (a, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)

@@ -119,7 +119,8 @@ def _convolved(f: Form) -> Array:
 
 
 def _unit(f: Form, U: Array) -> Array:
-    """H (l, n h), the rows of the RG-LRU that reads U."""
+    """H (l, n h), the rows of the RG-LRU that reads U: R and I are the gates, T and A the logarithm
+    and the value of the decay, Q its square, and N what a row adds."""
     m, (l, width), (n, h) = f.mixer, U.shape, f.mixer.arrays["b_R"].shape
     i, later, e = f.index("i", 1, l), f.index("i2", 2, l), f.index("e", 1, width)
     j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)

@@ -172,7 +172,7 @@ def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums
 
 
 def shifted_elu(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
-    """The feature map elu(x) + 1, applied to each of the h channels."""
+    """Features Q and K (n, l, h): elu + 1 of each channel of the projected queries and keys."""
     l, n, h = f.mixer.sizes("l n h")
     Q = f.array("Q", n, l, h, latex=r"\phi(Q)")
     K = f.array("K", n, l, h, latex=r"\phi(K)")

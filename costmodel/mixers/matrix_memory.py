@@ -126,7 +126,8 @@ def _quotient(f: Form, reads: Node, weight: Node, M: Array, H: Array) -> None:
 
 
 def _recurrent(f: Form, Q: Array, K: Array, V: Array) -> Array:
-    """H (n, l, h): queries read the matrix S and the row Z of their head."""
+    """H (n, l, h) by the recurrence: queries U, over sqrt(K), read the matrix S (n, l, K, h) and
+    the row Z (n, l, K) of their head; A holds E k, the keys times the input gate."""
     (n, l, width), h = K.shape, V.shape[2]
     j, i, later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
     p, c = f.index("p", 1, width), f.index("c", 1, h)
@@ -148,7 +149,8 @@ def _recurrent(f: Form, Q: Array, K: Array, V: Array) -> Array:
 
 
 def _parallel(f: Form, Q: Array, K: Array, V: Array) -> Array:
-    """H (n, l, h): values weighted by the gated products of all pairs."""
+    """H (n, l, h): values weighted by B (n, l, l), the products A of queries and keys times
+    exp(G_i - G_k + I_k - M_i), with G (n, l) the running sum of F."""
     (n, l, width), h = K.shape, V.shape[2]
     j, i, later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
     p, c, k = f.index("p", 1, width), f.index("c", 1, h), f.index("k", 1, i)
@@ -252,7 +254,9 @@ class TimeMixing:
         self.shift = None if core else self._shift()
 
     def define(self, Y: Array) -> None:
-        """Define Y (l, n h), the rows before W_out."""
+        """Define Y (l, n h), the rows before W_out: E is the decay, alpha the rates, kappa and K
+        the two keys, O what r reads of S; without `core`, N is O normalised, B the sum of r k r_k,
+        and Z the gate."""
         f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
         column, weights = (j - 1) * self.h + c, self.m.arrays
         R, k, v = (self._mapped(name) for name in "rkv")
@@ -316,8 +320,8 @@ class TimeMixing:
         return found
 
     def _gate(self, name: str, row: Index, between: str = "") -> Node:
-        """A map of rows at head j, a row, channel p: of low rank, with a function `between` the
-        factors if given; or W_name."""
+        """The map that the gate `name` is a function of, at head j, a row, channel p: x W_name in
+        the core, else of low rank, between(x A_name) B_name, plus b_name except for g."""
         rows, e = self._rows(name, row), self.f.index("e", 1, self.d)
         column, weights = (self.j - 1) * self.h + self.p, self.m.arrays
         if self.core:
@@ -343,7 +347,7 @@ class TimeMixing:
         return V
 
     def _carried(self, R: Array, K: Array, V: Array, E: Array, kappa: Array, alpha: Array) -> Array:
-        """O (n, l, h), what r reads of S."""
+        """O (n, l, h), what r reads of S (n, l, h, h); P (n, l, h) is kappa^T times S before it."""
         f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
         S, P = f.array("S", self.n, self.l, self.h, self.h), self._array("P")
         F, O = self._array("F"), self._array("O")

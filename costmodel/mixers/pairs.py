@@ -67,8 +67,9 @@ class Keys:
         ends: Callable[[Index], tuple[Poly, ...]],
         joined: Callable[..., Extremum],
     ) -> Extremum:
-        """The least (`joined` is max_ of lower ends) or largest (min_ of upper ends) slot over all
-        values of the indices: the slot with each combination of their bounds in their place."""
+        """A bound of a slot over all values of the indices `over`: the slot with each combination
+        of the indices' bounds in their place. For the first slot, `ends` gives lower bounds and
+        `joined` is max_; for the last slot, upper bounds and min_."""
         values = [Poly.of(slot)]
         for index in over:
             values = [v.substitute({index.atom: end}) for v in values for end in ends(index)]

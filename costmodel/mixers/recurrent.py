@@ -84,7 +84,8 @@ def _plus_optional(one: Node, two: Node | None) -> Node:
 
 
 def _layer(mixer: Mixer, number: int, chosen: Chosen) -> tuple[Gates, Array]:
-    """The parameters of a layer with a number of gates, and its output."""
+    """The maps of a layer with `number` gates, and its output y. W and U are (number, d, d), b is
+    (number, d); a single map has no first axis."""
     l, d = mixer.sizes("l d")
     x, y = mixer.input("x", l, d), mixer.output("y", l, d)
     packed = (number,) if number > 1 else ()

@@ -100,7 +100,8 @@ def rows(
 
 
 def gated(f: Form, O: Array, place: str) -> Array:
-    """H, the rows O times silu of the gate Z = x W_Z."""
+    """H, the rows O, (l, width) or (l, groups, width of a group), times silu of the gate x W_Z;
+    `place` is the name of the index of channels."""
     x, W = f.mixer.role("input"), f.mixer.arrays["W_Z"]
     (l, d), groups = x.shape, O.shape[1] if len(O.shape) > 2 else None
     axes, column = places(f, place, W.shape[1], groups)
@@ -292,7 +293,8 @@ def mamba_2(chosen: Chosen) -> Mixer:
 
 
 def write(f: Form, form: Callable[[Heads], None]) -> None:
-    """Write a form of Mamba-2: what comes before `form`, and what follows."""
+    """Write a form of Mamba-2: the rows X, K and Q, the steps, and U; then `form`, which defines O;
+    then, if there is a gain, gate and norm; and W_out."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
     W_dt, b_dt, log_A, gain = (m.arrays.get(name) for name in ("W_dt", "b_dt", "log_A", "gain"))
@@ -354,7 +356,8 @@ def mamba_3(chosen: Chosen) -> Mixer:
 
 
 def write_turning(f: Form, N: Poly) -> None:
-    """Write the equations of Mamba-3 with N states a channel."""
+    """Write the equations of Mamba-3 with N states a channel. The states that turn, S_T, and those
+    that do not, S_F, have a recurrence each, and O adds what is read of both."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
     l, d, n, P, R, G = m.sizes("l d n P R G")

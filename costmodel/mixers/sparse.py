@@ -118,6 +118,7 @@ def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
     chance, table = Random(0), []
     for i in range(1, l + 1):
         before, after = max(0, i - w // 2 - 1 - s), max(0, l - i - w // 2)
+        # number k of the rows to draw from: `before` rows from s + 1 on, `after` rows up to l
         far = [
             k + s + 1 if k < before else l + 1 + k - before - after
             for k in chance.sample(range(before + after), min(c, before + after))

@@ -87,7 +87,8 @@ class Diagonal:
         return "A_re" if self.softmax else "log_A", "A_im" if self.stepped else "log_A_im"
 
     def _discretised(self, f: Form) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
-        """Define the arrays of E, B and T = step A."""
+        """Define the arrays of E = exp(T), B and T = step A. A division by A is a product with its
+        conjugate over Q, the squared absolute value; M is E - 1."""
         d, N = self.m.sizes(f"{self.channels} N")
         b, n = f.index("b", 1, d), f.index("o", 1, N)
         of: Any = (b, n) if self.own else n

@@ -34,7 +34,7 @@ returns the scores Z (n, l, l), a parameter or an array that is defined at head 
 
 
 def hidden(f: Form, x: Array) -> Array:
-    """The first layer of F: relu(x W), each head's own h channels."""
+    """H (n, l, h), the first layer of F: relu(x W_F), of which each head has its own h channels."""
     (n, h), (l, d) = f.mixer.sizes("n h"), x.shape
     i, j, c, a = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h), f.index("a", 1, d)
     W_F, H = f.mixer.parameter("W_F", d, d), f.array("H", n, l, h)

@@ -124,7 +124,8 @@ def all_words(tried: Sequence[Sizes]) -> str:
 
 
 def bounding_letters(mixer: Mixer) -> tuple[str, ...]:
-    """The sizes, other than l, in bounds with several ends, an index or l: windows, chunks."""
+    """The sizes of windows and chunks: all but l and b that occur in a bound with an index or with
+    l, or in one of several bounds of the same end, such as min_(C, l)."""
     found: set[str] = set()
     for index in _indices(mixer):
         for side in (index.lower, index.upper):

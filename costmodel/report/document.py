@@ -328,7 +328,8 @@ def is_rounded(value: Fraction) -> bool:
 
 
 def pieces(word: str) -> list[str]:
-    """A word in the pieces between which it may be broken: after signs, but not within numbers.
+    """The pieces of a word between which a line may be broken: after signs, but not within numbers;
+    the whole word if it has at most `LONG` characters.
 
     >>> pieces("self-attention+bidirectional"), pieces("2308.07661"), pieces("4*d**2*l/n")
     (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])

@@ -58,7 +58,7 @@ def document(found: Sequence[Crossover], given: Given) -> Document:
 
 
 def symbolic(one: Crossover, given: Given, names: Names) -> Document:
-    """A sentence for each candidate that has less than another at some sizes."""
+    """The document of the conditions under which each candidate has less than another."""
     forms = [(form.mixer, form.form) for form in one.forms]
     letters = {x for mixer, _ in forms for x in mixer.letters} | {*LETTERS}
     lead = (

@@ -136,6 +136,7 @@ def _parts(sheet: Sheet) -> Table:
 
 
 def _column(name: str) -> Column:
+    """A column of `HEADERS`; part and other hold words, all others numbers."""
     return Column(
         name,
         HEADERS[name],
