@@ -107,10 +107,11 @@ class TableClaims:
 
 
 def claims(path: Path, asked: Asked) -> TableClaims:
-    """The claims of a table.
+    """The claims of a table in a file: CSV if its name ends in .csv, else LaTeX. Cells that state
+    nothing (`EMPTY`) are ignored; cells of unknown rows and columns are counted as left out.
 
     Raises:
-        PublishedError: the file cannot be read as a table.
+        PublishedError: the file cannot be read as a table, or has no cells.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

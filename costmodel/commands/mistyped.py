@@ -63,7 +63,8 @@ def options_of(command: Any) -> list[str]:
 
 
 def no_option(error: Any, typed: Sequence[str]) -> str:
-    """An unknown option: `profile has no option --sead: did you mean --seed?`."""
+    """An unknown option: `profile has no option --sead: did you mean --seed?`. If one or two other
+    commands have the option, the sentence names these instead."""
     command = command_of(error)
     likely = close(error.option_name, options_of(error.ctx.command))
     said = f"{command} has no option {error.option_name}"
@@ -75,7 +76,7 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_use(error: Any, typed: Sequence[str]) -> str:
-    """An option without its value, or a switch with a value."""
+    """An option without its value, or a switch with a value; the last word tells them apart."""
     name = error.option_name
     given = [word for word in typed if word.startswith(f"{name}=")]
     if given and typed[-1] != name:

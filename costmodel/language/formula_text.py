@@ -316,7 +316,15 @@ class _Reader:
         self, function: Token, name: str, given: Sequence[Any], bound: frozenset[str], level: int,
         end: Any = None,
     ) -> Tree:  # fmt: skip
-        """A call of a function at its token; the base in a token of `log` is one more argument."""
+        """The tree of a call.
+
+        Args:
+            function: the token of the function; a base in a token of `log` is a further argument.
+            name: the function's name.
+            given: the nodes of the arguments.
+            bound: the indices of the sums around the call; `level`: the nesting inside of it.
+            end: the last token of the call, which a message about missing arguments names.
+        """
         if name in GROWING and not self.growing:
             why = f"an exact formula ({' and '.join(GROWING)} may stand in O(...) only)"
             raise self.fail(function, why)

@@ -98,7 +98,8 @@ class Rows:
         self.R[row, (j - 1) * self.V.shape[-1] + c] = value
 
     def carry(self, kept: Callable[[Index], Node]) -> None:
-        """S (n, l, K, V), a recurrence over rows with the decay `kept` of a row, and its reads."""
+        """Define R by S (n, l, K, V), a recurrence over rows with the decay `kept` of a row, which
+        the queries read."""
         f, (n, l, K), V, (j, p, c) = self.f, self.K.shape, self.V.shape[2], self.heads
         i, later, S = f.index("i", 1, l), f.index("r", 2, l), f.array("S", n, l, K, V)
         S[j, 1, p, c] = self.K[j, 1, p] * self.V[j, 1, c]
@@ -107,7 +108,8 @@ class Rows:
         self.read(i, sum_(self.Q[j, i, p] * S[j, i, p, c], over=p))
 
     def weigh(self, decayed: Callable[[Node, Index, Index], Node]) -> None:
-        """Scores A (n, l, l) of all pairs of rows i and k, `decayed`, and the values they weigh."""
+        """Define R by scores A (n, l, l) of all pairs of rows k <= i, to which `decayed` applies
+        the decay between both rows, and by the sum of the values that they weigh."""
         f, (n, l, _), (j, p, c) = self.f, self.K.shape, self.heads
         i = f.index("i", 1, l)
         k, A = f.index("k", 1, i), f.array("A", n, l, l)

@@ -136,7 +136,7 @@ def _csv_row(
 
 
 def choices(name: str, c: Choices) -> dict[str, Any]:
-    """The configuration of a named network, without derived figures."""
+    """The object of JSON for a named network: its configuration, without derived figures."""
     return {
         "name": name,
         "title": c.title,
