@@ -18,8 +18,9 @@ from costmodel.backwards.crossover import Crossover
 from costmodel.claims.comparisons import OrderingClaim, ThresholdClaim
 from costmodel.claims.identities import SEARCHED
 from costmodel.errors import SizeError, Unanswered
+from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
-from costmodel.program.chosen_sizes import fit, letters_of
+from costmodel.program.chosen_sizes import combinations, fit, fitting, letters_of
 from costmodel.questions.question import EVERY, Case, Value
 from costmodel.questions.registry import FIGURES
 from costmodel.symbolic.piecewise import Exact
@@ -145,6 +146,25 @@ def test_random_requests_against_a_scan(seed: int) -> None:
             assert inside == ([who] if who else []), (size, found.names, found.figure.name)
 
 
+def test_the_sizes_that_fit_are_those_that_a_scan_finds() -> None:
+    """Of every mixer, each of its sizes between others that fit."""
+    for mixer in map(builtin, names()):
+        (sizes,) = combinations(letters_of(mixer, "training"), {}, mixer)
+        for letter in mixer.letters:
+            found = fitting(mixer, letter, sizes)
+            for size in range(1, 40):
+                fits = does_fit(mixer, {**sizes, letter: size})
+                assert (size in found) == fits, (mixer.name, letter, size)
+
+
+def does_fit(mixer: Mixer, sizes: dict[str, int]) -> bool:
+    try:
+        fit(mixer, sizes)
+    except SizeError:
+        return False
+    return True
+
+
 def test_an_order_without_end_is_told_in_blocks() -> None:
     """A chunk of 16: at each t from 16 on, its remainder by 16 decides; against all counts."""
     found = cm.crossover("linear-attention:chunked", "linear-attention", phase="inference", C=16)
@@ -152,7 +172,7 @@ def test_an_order_without_end_is_told_in_blocks() -> None:
     assert [(x.first, x.step, x.width, *x.least) for x in found.ranges] == [
         (1, 1, 1, chunked), (16, 16, 1, recurrent), (17, 16, 8, chunked), (25, 16, 7, recurrent),
     ]  # fmt: skip
-    assert found.ranges[0].last == 15
+    assert found.ranges[0].last == 15 and all(map(found.goes_on, found.ranges[1:]))
     for t in range(1, 100):
         assert found.least(t) == ((chunked,) if t < 16 or t % 16 in range(1, 9) else (recurrent,))
 

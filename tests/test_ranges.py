@@ -119,6 +119,27 @@ def test_a_sign_that_changes_with_the_remainder_is_told_class_by_class() -> None
     assert both[0] == (Range(1, 10**9 - 1), 1) and both[-1][1] == -1
 
 
+REST = L - call("floor_div", L, 8) * 8
+"""l modulo 8."""
+
+
+@pytest.mark.parametrize(
+    "quantity",
+    [
+        Exact(((frozenset({REST - 5}), Poly.of(10**6)), (frozenset(), -L))),
+        Exact(((frozenset({Poly.of(5) - REST}), Poly.of(10**6)), (frozenset(), -L))),
+        Exact.of(call("Max", REST, 3) * 10**5 - L),
+        Exact.of(L - call("Min", REST * 10**5, L * 2)),
+        Exact.of(call("ceil_log2", REST + 1) * 10**5 - L),
+        Exact.of(2 ** call("ceil_log2", REST + 1) * 10**5 - L),
+        Exact.of(call("floor_div", REST * L + 1, 3) - L * 2 + 10**5),
+    ],
+)
+def test_remainders_inside_of_other_functions(quantity: Exact) -> None:
+    """As a condition, in a maximum, below a logarithm, a power and a quotient."""
+    held(Quantity((quantity,)))
+
+
 def test_a_period_of_more_classes_than_are_taken_is_refused() -> None:
     with pytest.raises(Unsupported, match="remainder of l by 5,000"):
         solved(one(L - call("floor_div", L, 5000) * 5000 - 2500))
