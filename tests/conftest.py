@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -23,6 +24,20 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("repeatable")
+
+
+LARGE = 2 * 2**30
+"""Bytes of a process above which the derived answers of earlier files are dropped."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _bounded_memory() -> None:
+    """Keep a process of the suite below a few gigabytes: cached answers grow from file to file."""
+    from tests.caches import clear_all
+
+    if psutil.Process().memory_info().rss > LARGE:
+        clear_all()
+        gc.collect()
 
 
 @pytest.fixture

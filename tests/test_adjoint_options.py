@@ -78,7 +78,7 @@ UNDERIVED = "a bound of index q has a stride"
 """Why the span of a gradient summed over rows of one place in their blocks is searched."""
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(
     ("name", "form", "option"), in_turn(("recompute=all", "only=parameters", "some", "only=inputs"))
 )
@@ -540,6 +540,7 @@ def test_an_array_that_the_baseline_lacks_leaves_no_ratio(
     assert row["total"] > 0
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(("name", "form", "phase"), in_turn(["backward", "training-step"])[::3])
 def test_forms_are_explained(name: str, form: str, phase: str) -> None:
     """Equations, shares and memory with what is computed again; an array has a name of its own."""

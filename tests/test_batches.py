@@ -78,6 +78,7 @@ def apart(mixer: Mixer, form: str, sizes: Mapping[str, int], loss: str = "") -> 
     return found
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("name", "form", "sizes"),
     [(*form, sizes) for form, sizes in zip(small.distinct(), cycle(SIZES))],
@@ -98,6 +99,7 @@ def test_every_sequence_has_a_loss_and_a_target(name: str, loss: str) -> None:
     assert apart(mixer, mixer.default_form, complete(mixer, SIZES[2]), loss) == []
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "form"), small.distinct())
 def test_by_mac_a_further_sequence_costs_what_its_execution_does(name: str, form: str) -> None:
     """By `mac` a sum over the sequences of what is no sum takes b additions when it is executed so,

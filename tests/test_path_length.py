@@ -152,7 +152,7 @@ def followed_at(case: Case) -> int:
     return furthest_apart(system_of(case.mixer, case.form, (), "training"), case.sizes)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) -> None:
     """By its formula, where it has one, and by following its reads at the sizes."""

@@ -263,6 +263,7 @@ def test_own_tables_agree(
 READ_BACK = "mixer,form,mul,add,total,parameters,path,span,sequential,path_length,state,peak"
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("mixer", "format_"), [*zip(names(), cycle(["csv", "latex"]))])
 def test_what_is_printed_of_a_mixer_is_read_back(
     mixer: str, format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],

@@ -15,7 +15,7 @@ from costmodel.proofs.unread import said
 from tests.small import forms, has_inference, variants
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", variants())
 def test_built_in_mixers_define_what_is_read(name: str) -> None:
     for form in builtin(name).forms.values():

@@ -219,6 +219,7 @@ def said(target: str, shows: Shows, kind: str) -> list[str]:
     return [text for own, text in found if own == kind]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_drawn_and_found(name: str, tmp_path: Path) -> None:
     changes, shows, kind, sentence = WRONG[name]
@@ -234,6 +235,7 @@ ROUNDED = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", ROUNDED)
 def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Path) -> None:
     change = (RETURN, f"s = s * (1.5 if {ROUNDED[name]} else 1.0); {RETURN}")

@@ -64,6 +64,7 @@ def test_every_combination_has_modules() -> None:
     assert (found.mixer, found.options) == ("self-attention+bias+wide", ("bias", "wide"))
 
 
+@pytest.mark.grid(3)
 @each
 def test_every_combination_of_options_passes_its_proofs(described: Implementation) -> None:
     mixer = cm.mixer(described.mixer)
@@ -87,6 +88,7 @@ OFFERED = [
 ]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", OFFERED)
 def test_every_option_of_every_mixer_has_modules(name: str) -> None:
     mixer = cm.mixer(name)

@@ -52,7 +52,7 @@ def swept(implementation: Implementation, phase: str, place: int) -> Ladder:
     return reconciled(implementation.mixer, implementation, SIZES[place], phase)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @each_case
 @pytest.mark.parametrize("place", range(len(SIZES)), ids=lambda place: str(SIZES[place]))
 def test_reconcile_explains_every_operation(chosen: Implementation, phase: str, place: int) -> None:
@@ -135,7 +135,7 @@ def test_rung_2_is_what_executing_the_description_does(chosen: Implementation, p
             assert +Counter(executed_classes(equations, does, phase, at)) == done, at
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @each_case
 def test_causes_lead_from_every_rung_to_the_next(chosen: Implementation, phase: str) -> None:
     result = swept(chosen, phase, 1)

@@ -108,6 +108,7 @@ def whole(make: Any, over: str, let: str | list[str], monkeypatch: pytest.Monkey
         return trace(make, over=over, let=let)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(
     ("make", "over", "let"),
