@@ -174,6 +174,21 @@ class Configuration:
                     f"{' or '.join(map(repr, allowed))}"
                 )
 
+    def agree(self, **values: Any) -> None:
+        """Refuse a field that says something else than another field: another spelling of a size,
+        which the class does not read.
+
+        Raises:
+            ModelError: names the field, its value, and what was expected.
+        """
+        for name, value in values.items():
+            self.taken.add(name)
+            found = self.fields.get(name)
+            if found is not None and found != value:
+                raise self.refused(
+                    f"{name} = {found!r} differs from what other fields say, {value!r}"
+                )
+
     def architecture(self, *known: str) -> str:
         """The name of the model's class; the first known one where none is named."""
         self.taken.add("architectures")

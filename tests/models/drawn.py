@@ -41,12 +41,13 @@ DELTA = {
     "head_dim": (8, 16, 40),
     "attention_bias": (True, False),
 }
+STATES = {"state_size": (3, 16), "conv_kernel": (3, 4)}
 WINDOWS = {"use_sliding_window": (True, False), "max_window_layers": (0, 1, 2)}
 USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
 
 ALWAYS = (
     *WIDTHS, "num_attention_heads", "num_key_value_heads", "num_experts", "num_experts_per_tok",
-    "linear_num_key_heads", "linear_num_value_heads",
+    "linear_num_key_heads", "linear_num_value_heads", "num_heads", "n_groups",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
 
@@ -80,6 +81,17 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "decoder_sparse_step": (1, 2),
         "mlp_only_layers": ([], [0], [1, 2]),
     },
+    "mamba": {**WIDTHS, **TIED, **STATES, "expand": (2, 3), "time_step_rank": ("auto", 5)},
+    "mamba2": {
+        **WIDTHS,
+        **TIED,
+        **STATES,
+        "hidden_size": (24,),
+        "expand": (2,),
+        "num_heads": (6,),
+        "head_dim": (8,),
+        "n_groups": (1, 2, 3),
+    },
     "qwen3_5_text": {**USUAL, **DELTA},
     "qwen3_5_moe_text": {**WIDTHS, **HEADS, **TIED, **DELTA, **EXPERTS, **SHARED},
 }
@@ -93,7 +105,11 @@ def drawn() -> list[dict[str, Any]]:
     for kind, fields in FIELDS.items():
         found.append({"model_type": kind})
         for k in range(DRAWN):
-            names = [n for n in fields if k == 0 or n in ALWAYS or random_.random() < 0.8]
+            names = [
+                n
+                for n in fields
+                if k == 0 or n in ALWAYS or len(fields[n]) == 1 or random_.random() < 0.8
+            ]
             one = {"model_type": kind, **{n: random_.choice(fields[n]) for n in names}}
             found.append(one)
     return found

@@ -110,10 +110,11 @@ def decoder(
     own = {
         "d": c.size("hidden_size"),
         "L": len(blocks),
-        "l": c.size("max_position_embeddings"),
         "u": c.size("vocab_size"),
         **(sizes or {}),
     }
+    if (longest := c.size_or_none("max_position_embeddings")) is not None:
+        own["l"] = longest
     stack = Stack(
         (Use("embedding", parts.look_up(), table=True),),
         in_turn(blocks),

@@ -31,7 +31,6 @@ DEFAULTS: Mapping[str, Any] = {
     "hidden_act": "silu",
     "max_position_embeddings": 131072,
     "num_experts_per_tok": 4,
-    "experts_per_token": None,
     "swiglu_alpha": 1.702,
     "swiglu_limit": 7.0,
     "layer_types": None,
@@ -52,8 +51,7 @@ def read(c: Configuration) -> Description:
     turned, share = rotary(c)
     layers, norm = c.size("num_hidden_layers"), parts.rms_norm()
     bias = ("bias",) if c.switch("attention_bias") else ()
-    if (twice := c.size_or_none("experts_per_token")) not in (None, c.size("num_experts_per_tok")):
-        raise c.refused(f"experts_per_token = {twice} differs from num_experts_per_tok")
+    c.agree(experts_per_token=c.size("num_experts_per_tok"))
     c.taken.update(("swiglu_alpha", "swiglu_limit", "initial_context_length"))  # only numbers
     full = attention(c, *bias, "sinks", *turned, **share)
     window = c.size("sliding_window")

@@ -1,0 +1,83 @@
+"""Which network does a configuration of Mamba or Mamba-2 describe?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import block, decoder, mixer
+from costmodel.networks.blocks import Description
+from costmodel.networks.configuration import Configuration
+
+BOTH: Mapping[str, Any] = {
+    "expand": 2,
+    "conv_kernel": 4,
+    "time_step_rank": "auto",
+}
+ONE: Mapping[str, Any] = {
+    **BOTH,
+    "vocab_size": 50280,
+    "hidden_size": 768,
+    "state_size": 16,
+    "num_hidden_layers": 32,
+    "tie_word_embeddings": True,
+    "ssm_cfg": {},
+}
+"""The fields of transformers' MambaConfig that a count may depend on."""
+TWO: Mapping[str, Any] = {
+    **BOTH,
+    "num_heads": 128,
+    "head_dim": 64,
+    "vocab_size": 32768,
+    "hidden_size": 4096,
+    "state_size": 128,
+    "num_hidden_layers": 64,
+    "n_groups": 8,
+    "tie_word_embeddings": False,
+}
+"""Those of Mamba2Config."""
+
+ONLY_NUMBERS = (
+    "time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_limit",
+    "time_step_init_scheme", "rescale_prenorm_residual", "residual_in_fp32", "use_mambapy",
+    "use_associative_scan", "chunk_size", "fused_add_norm", "pad_vocab_size_multiple",
+)  # fmt: skip
+"""Fields that say how weights start, how states are rounded, and which kernel computes them."""
+
+
+def read(c: Configuration) -> Description:
+    """The blocks of transformers' MambaForCausalLM and MambaModel."""
+    d, inner = _common(c.with_defaults(ONE))
+    rank = c.get("time_step_rank")
+    rank = -(-d // 16) if rank == "auto" else c.size("time_step_rank")
+    c.agree(d_inner=inner, d_model=d, n_layer=c.size("num_hidden_layers"), rms_norm=True)
+    state, taps = c.size("state_size"), c.size("conv_kernel")
+    return _decoder(c, "Mamba", "mamba", E=inner, R=rank, N=state, k=taps)
+
+
+def read_2(c: Configuration) -> Description:
+    """The blocks of transformers' Mamba2ForCausalLM and Mamba2Model."""
+    _, inner = _common(c.with_defaults(TWO))
+    heads, width = c.size("num_heads"), c.size("head_dim")
+    c.taken.add("time_step_rank")  # the class reads no rank
+    if heads * width != inner:
+        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of expand")
+    state, taps, groups = c.size("state_size"), c.size("conv_kernel"), c.size("n_groups")
+    return _decoder(c, "Mamba2", "mamba-2", n=heads, P=width, N=state, G=groups, k=taps)
+
+
+def _common(c: Configuration) -> tuple[int, int]:
+    """The model width and the inner one; what the mixers have in one way only is checked."""
+    c.require({"use_bias": (False,), "use_conv_bias": (True,), "hidden_act": ("silu", "swish")})
+    c.taken.update(ONLY_NUMBERS)
+    d = c.size("hidden_size")
+    inner = int(c.get("expand") * d)
+    c.agree(intermediate_size=inner)
+    return d, inner
+
+
+def _decoder(c: Configuration, name: str, of: str, **sizes: int) -> Description:
+    norm = parts.rms_norm()
+    layer = block(of, mixer(of, (), **sizes), norm=norm)
+    return decoder(c, name, [layer] * c.size("num_hidden_layers"), norm)
