@@ -209,15 +209,17 @@ class Cells:
         return self._values(first, sides)
 
     def _power(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """The cells of 2**x, one per value of x; Unsupported if x has many values or is not
-        known."""
-        sides = [self._side(one, ONE, floor, first, last) for one in {*self.bounds(poly)}]
-        refused = Unsupported(f"2**({poly}) has too many values")
-        for start, exponent in self._values(first, sides, refused):
-            number = None if exponent is None else exponent.constant()
-            if not isinstance(number, int):
-                raise refused
-            yield start, Poly.of(Fraction(2) ** number)
+        """The cells of 2**x, one per value of x; Unsupported if x has many values."""
+
+        def of(x: Fraction) -> Fraction:
+            return Fraction(2) ** floor(x)
+
+        low, high = self.bounds(poly)
+        exponents = [self._side(one, ONE, floor, first, last) for one in (low, high)]
+        if any(not _is_few(side(a), side(b), 2) for side, at in exponents for a, b in pairwise(at)):
+            raise Unsupported(f"2**({poly}) has too many values")
+        bounds = (low,) if low == high else (low, high)
+        return self._values(first, [self._side(one, ONE, of, first, last) for one in bounds])
 
     def _quotient(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
         """The cells of floor(above/below); None where the divisor is not positive. Unsupported as
@@ -264,7 +266,7 @@ class Cells:
         self,
         poly: Poly,
         below: Poly,
-        of: Callable[[Fraction], int | None],
+        of: Callable[[Fraction], Number | None],
         first: int,
         last: int,
     ) -> Side:
@@ -279,7 +281,7 @@ class Cells:
     def _values(
         self, first: int, sides: Sequence[Side], other: Poly | Unsupported | None = None
     ) -> Iterator[Cell]:
-        """The cells of a whole number that lies between one or two functions of the size: one for
+        """The cells of a number that lies between one or two functions of the size: one for
         each value, with a remainder where the functions differ, and None where they are not
         defined. With `other`, only the first and last values of a long range have cells of their
         own, and `other` stands between them; an `other` that is an error is raised."""
