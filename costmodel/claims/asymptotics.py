@@ -76,7 +76,7 @@ class OrderClaim(Related):
         super().validate()
         if self.relation not in ("", "<"):
             raise ValueError(
-                f"relation '{self.relation}' of an O(...): expected <, for slower growth, or none"
+                f"relation '{self.relation}': an O(...) takes <, for slower growth, or no relation"
             )
         for letter, text in self.growing.items():
             known_size(letter, [*filter(is_letter, self.growing)])
