@@ -1,8 +1,9 @@
 """Additive attention, attention with two multiplicative scores, and Fastformer in PyTorch.
 
 Bahdanau et al. 2014 and Luong et al. 2015, as causal self-attention whose values are the rows of x.
-A class combines a score with an order of the pairs of tokens: masked at once, or row by row.
-Fastformer, Wu et al. 2021, has the choices stated in costmodel.mixers.additive.
+A class combines a score with an order of the pairs of tokens: all pairs at once, with a mask, or
+row by row. Fastformer, Wu et al. 2021, has the choices stated in costmodel.mixers.additive. Shapes:
+b sequences, s rows of queries, t rows of keys, q channels of queries and keys.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class ScoredAttention(Mixer):
         return State({name: self._rows(batch, length, self._width(name)) for name in self.STATE})
 
     def _width(self, name: str) -> int:
+        """The width of the rows of an array of `STATE`."""
         return self.d
 
     def mix(self, x: Tensor) -> Tensor:
@@ -70,7 +72,8 @@ class ScoredAttention(Mixer):
 @dataclass(frozen=True)
 class PairOrder:
     """An order of the pairs of queries and keys, with the rewrites of the equations that an
-    implementation in this order executes."""
+    implementation in this order executes. `attend` maps the mixer, queries (b, s, q), keys (b, s,
+    q) and x (b, s, d) to y (b, s, d)."""
 
     name: str
     attend: Callable[[ScoredAttention, Tensor, Tensor, Tensor], Tensor]
@@ -78,14 +81,15 @@ class PairOrder:
 
 
 def masked(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
-    """Score all pairs, then mask the scores of later tokens."""
+    """y (b, s, d) from the scores of all pairs, of which those of later tokens are masked."""
     scores, length = mixer.scores(q, k), x.shape[1]
     later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
     return mixer.weighted(scores.masked_fill(later, -math.inf), x)
 
 
 def row_by_row(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
-    """A loop over queries i, each scored against keys k <= i: no masked pair is computed."""
+    """y (b, s, d) by a loop over queries i, each scored against keys k <= i: no masked pair is
+    computed."""
     rows = []
     for i in range(1, int(x.shape[1]) + 1):
         weights = torch.softmax(mixer.scores(q[:, i - 1 : i], k[:, :i]), dim=-1)
@@ -136,7 +140,7 @@ class AdditiveAttention(ScoredAttention):
         return x @ self.U_a
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """The activations of all pairs (b, s, t, f), then their product with v."""
+        """The scores (b, s, t): the activations of all pairs (b, s, t, f), times v."""
         activations = torch.tanh(q.unsqueeze(2) + k.unsqueeze(1))
         return (activations @ self.v_a.unsqueeze(1)).squeeze(3)
 

@@ -1,7 +1,8 @@
 """AFT-full, AFT-local and AFT-simple in PyTorch.
 
 Zhai et al. 2021, with the choices stated in costmodel.mixers.attention_free. No maximum is
-subtracted before an exponential.
+subtracted before an exponential. Each result is a gate sigmoid(Q) times a quotient N / D, where N
+sums weights times exp(K) V and D sums weights times exp(K), (b, s, d) each.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class AttentionFree(SequenceMixer):
 
 
 class Full(AttentionFree):
-    """AFT-full: a weight for each pair of positions, w (l, l), or U T^T with U and T (l, r)."""
+    """AFT-full: a weight for each pair of positions, w (l, l), or with the option `factorized`
+    U T^T of rank r, with U and T (l, r)."""
 
     bounded = True
     causal: ClassVar[bool] = False
@@ -65,7 +67,8 @@ class Full(AttentionFree):
         self.T: nn.Parameter = self.weight(l, r)
 
     def powers(self, length: int) -> Tensor:
-        """exp(w) of the first `length` positions; if causal, 0 for later positions."""
+        """exp(w) of the first `length` positions, (length, length); if causal, 0 for pairs of which
+        the position read is the later one."""
         w = self.U[:length] @ self.T[:length].t() if self.factorized else self.w[:length, :length]
         return torch.exp(w).tril() if self.causal else torch.exp(w)
 
@@ -107,7 +110,7 @@ class CausalFull(Full, Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's rows, then sum all held rows with the token's weights."""
+        """Append the token's rows, then sum all held rows with the token's weights: y_t (b, d)."""
         assert isinstance(state, PreparedState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -171,7 +174,7 @@ class WindowState(PreparedState):
     """The last rows of P and E_K, and their sums S_N and S_D over all tokens."""
 
     def require_room(self) -> None:
-        """Raise a ValueError after the last position that has weights."""
+        """Raise a ValueError if the next position has no weights."""
         if self.position >= len(self.prepared):
             raise ValueError(
                 f"the state is full, it holds {self.position} tokens of at most "
@@ -203,7 +206,8 @@ class CausalLocal(Local, Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token's rows to the sums, then add the weighted window that ends at the token."""
+        """Add the token's rows to the sums, then add the weighted window that ends at the token:
+        y_t (b, d)."""
         assert isinstance(state, WindowState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -213,6 +217,7 @@ class CausalLocal(Local, Mixer):
             row = own[name]
             sums = state.held(total).squeeze(1) + row if state.position else row
             window = torch.cat([state.held(name), row.unsqueeze(1)], dim=1)
+            # the first tokens have shorter windows, which the last weights of the row belong to
             weights = state.prepared[state.position, self.w - window.shape[1] :].unsqueeze(0)
             found.append(sums + (weights @ window.transpose(0, 1).flatten(1)).view_as(row))
             own[total] = sums
@@ -249,7 +254,7 @@ class CausalSimple(AttentionFree, Mixer):
         return State({name: self._rows(batch, 1, self.d) for name in ("N", "D")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token to both sums, then divide."""
+        """Add the token to both sums, then divide them: y_t (b, d)."""
         gate, k, v = self.project(x_t)
         below = torch.exp(k)
         above = below * v

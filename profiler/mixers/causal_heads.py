@@ -3,7 +3,7 @@
 The equations are those of `costmodel.mixers.causal_heads`: each head has its own columns in the
 weight arrays. A class combines a mixer with an implementation of attention. PyTorch's fused call is
 offered for mixers with equally wide queries and values, since the CPU has no kernel for other
-widths.
+widths. Shapes: n heads, queries and keys of width w, values of width u.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class CausalHeads(Mixer):
         wide_scores: int = 1,
         wide_values: int = 1,
     ) -> None:
-        """Queries and keys have width `wide_scores` * h, values `wide_values` * h. The option
-        `output-bias` adds b_out (d,) to the output."""
+        """Queries and keys have the width w = `wide_scores` * h, values u = `wide_values` * h, with
+        h = d/n. The option `output-bias` adds b_out (d,) to the output."""
         super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n)
         self.scored, self.read = wide_scores * self.h, wide_values * self.h
@@ -106,7 +106,7 @@ class CausalHeads(Mixer):
         return self.project(rows.transpose(1, 2).flatten(2))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's key and value, then attend to all held rows."""
+        """Append the token's key and value, then attend to all held rows: y_t (b, d)."""
         q_t, k_t = self.score(x_t)
         state.append(**{self.KEYS: k_t, self.values(): self.value(x_t)})
         k, v = state.held(self.KEYS), state.held(self.values())

@@ -3,6 +3,7 @@
 The convolutional layer of Table 1 of Vaswani et al. 2017 has k taps, each a (d, d) matrix, and no
 bias; a class combines an alignment of the taps with an algorithm. Light and dynamic convolution are
 from Wu et al. 2019, computed over windows of k rows. ConvMixer is by Trockman and Kolter 2022.
+Rows are (b, s, d); a tap is the weight of one distance between the row written and the row read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def padded_convolution(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
 
 
 def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
-    """One matrix product per tap, over the rows that the tap reads: no padding is multiplied."""
+    """One matrix product per tap, over the rows that the tap reads: no padding is multiplied. Tap
+    number `own` reads the row itself, tap own - k the row k before, and tap own + k the row k
+    after."""
     length, own = int(x.shape[1]), len(taps) - 1 - ahead
     y = x @ taps[own]
     for number, tap in enumerate(taps):
@@ -94,7 +97,8 @@ class CausalConvolution(Convolution, Mixer):
         return State({"x": held}, newest_first=True, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One product of the token's row and the held rows, newest first, with their taps."""
+        """y_t (b, d): one product of the token's row and the held rows, newest first, with their
+        taps."""
         rows = torch.cat([x_t.unsqueeze(1), state.held("x")], dim=1)
         state.append(x=x_t)
         return rows.flatten(1) @ self.W[: rows.shape[1]].flatten(0, 1)
@@ -154,7 +158,7 @@ class CentredConvolutionByTaps(CentredConvolution):
 class ByChannel(Headed):
     """Light or dynamic convolution: a gated linear unit, k taps per head, and a linear map.
 
-    W_1, W_2 and W_out are (d, d).
+    W_1, W_2 and W_out are (d, d). A tap is a number, which multiplies all channels of its head.
     """
 
     causal: ClassVar[bool] = False
@@ -187,7 +191,8 @@ class ByChannel(Headed):
         """The taps, (n, k), or (..., n, k) of rows (..., d)."""
 
     def summed(self, rows: Tensor, windows: Tensor, taps: Tensor) -> Tensor:
-        """The sums of windows (..., d, r) times the first r taps of each head: (..., n, h)."""
+        """The sums of windows (..., d, r) times the first r taps of each head: (..., n, h). `rows`
+        (..., d) are the rows of the windows, `taps` (n, k), or (..., n, k) for each row."""
         windows = windows.view(*windows.shape[:-2], self.n, self.h, windows.shape[-1])
         taps = taps[..., : windows.shape[-1]].unsqueeze(-1)
         if taps.dim() > 3:
@@ -208,7 +213,7 @@ class CausalByChannel(ByChannel, Mixer):
         return PreparedState({"G": held}, newest_first=True, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The convolution over the window of the token's row and the held rows."""
+        """y_t (b, d): the convolution over the window of the token's row and the held rows."""
         assert isinstance(state, PreparedState)
         row = self.gated(x_t)
         window = torch.cat([row.unsqueeze(1), state.held("G")], dim=1).transpose(1, 2)
@@ -217,7 +222,7 @@ class CausalByChannel(ByChannel, Mixer):
 
     @abstractmethod
     def latest(self, row: Tensor, state: PreparedState) -> Tensor:
-        """The taps of the newest token."""
+        """The taps of the newest token, (n, k) or (b, n, k), from its gated row (b, d)."""
 
 
 class Light(ByChannel):
@@ -301,7 +306,9 @@ class CentredDynamic(Dynamic):
     kernels={"H": "convolution", "Z": "elementwise", "U": "contraction", "y": "elementwise"},
 )
 class ConvMixer(SequenceMixer):
-    """ConvMixer, with taps W (k, d); batch normalisations are a gain and a bias per channel."""
+    """ConvMixer: a centred depthwise convolution with taps W (k, d), then a linear map W_out
+    (d, d). Each has a bias b, and is followed by gelu and a batch normalisation, which is a gain
+    and a bias per channel, (d,) each."""
 
     b_W: nn.Parameter
     gain_W: nn.Parameter
@@ -320,7 +327,7 @@ class ConvMixer(SequenceMixer):
             setattr(self, name, self.weight(d))
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """The convolution with a skip connection, then the linear map: y (b, s, d)."""
         around = F.pad(x.transpose(1, 2), ((self.k - 1) // 2, self.k // 2))
         sums = F.conv1d(around, self.W.t().unsqueeze(1), self.b_W, groups=self.d)
         rows = F.gelu(sums).transpose(1, 2) * self.gain_W + self.bias_W + x

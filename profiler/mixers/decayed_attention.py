@@ -1,9 +1,10 @@
 """Linear attention with decay in PyTorch: RetNet, GLA and Lightning attention.
 
-Shapes: queries and keys (b, n, s, K), values and reads (b, n, s, V), the sum S (b, n, K, V). A
-class combines a mixer, which has the maps and what follows the reads, with a way to read: a
-recurrence over rows, scores of all pairs, or chunks; with one decay for each head (`ByHead`), or
-with decays for each key channel that the token makes (`ByChannel`).
+Sources and choices: costmodel.mixers.decayed_attention. Shapes: queries q and keys k (b, n, s, K),
+values v and reads (b, n, s, V), the sum S (b, n, K, V) = decay * S + k^T v, of which a row's read
+is q S. A class combines a mixer, which has the linear maps and the gate and norm after the reads,
+with an algorithm: a recurrence over rows, scores of all pairs, or chunks. The decay is a constant
+per head (`ByHead`), or a number per key channel that each token gives (`ByChannel`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
 
 Heads = tuple[Tensor, Tensor, Tensor]
-"""Queries, keys and values."""
+"""Queries (b, n, s, K), keys (b, n, s, K) and values (b, n, s, V)."""
 
 MAPS = dict.fromkeys(("V", "y"), "contraction")
 AROUND = {"Z": "contraction", **dict.fromkeys(("R_N", "H"), "elementwise")}
@@ -30,18 +31,19 @@ AROUND = {"Z": "contraction", **dict.fromkeys(("R_N", "H"), "elementwise")}
 
 
 class Decayed(Mixer):
-    """W_Q, W_K (d, n*K), W_V (d, n*V) and W_out (n*V, d); and, without the option `core`, W_G
-    (d, n*V) of a gate, and the gain of a norm."""
+    """The base: W_Q, W_K (d, n*K), W_V (d, n*V) and W_out (n*V, d); and, without the option `core`,
+    W_G (d, n*V) of a gate, and the gain of a norm."""
 
     MIXER: ClassVar[str]
     KERNELS: ClassVar[dict[str, str]]
     CORE: ClassVar[dict[str, str]]
-    """Array -> kernel class, around the reads; without and with the option `core`."""
+    """Array -> kernel class, outside of the reads: `KERNELS` without the option `core`, `CORE` with
+    it."""
     FORM: ClassVar[str]
     READ: ClassVar[dict[str, str]]
     """Array -> kernel class, for the arrays of the reads."""
     STEP: ClassVar[dict[str, str]] = {}
-    """Array -> kernel class, where one token has another."""
+    """Array -> kernel class, for arrays with another class at one token."""
     REWRITES: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -67,8 +69,8 @@ class Decayed(Mixer):
         self.register_buffer(name, values.to(self.like), persistent=False)
 
     def require_length(self, length: int | None) -> None:
-        """Raise a ValueError for a number of tokens that is no size, or for which a table is too
-        short, though the state has room."""
+        """Raise a ValueError unless `length` (default: l) is a positive integer and, if tables
+        limit the length, at most l."""
         length = self.l if length is None else length
         require_sizes(length=length)
         if self.bounded and length > self.l:
@@ -101,11 +103,12 @@ class Decayed(Mixer):
 
     @abstractmethod
     def projected(self, x: Tensor, first: int) -> Heads:
-        """Queries, keys and values of rows x (b, s, d); `first` rows come before."""
+        """Queries, keys and values of rows x (b, s, d), of which the first has the position `first`
+        (from 0)."""
 
     @abstractmethod
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V) of all rows."""
+        """The reads (b, n, s, V) of all rows of sequences x (b, s, d)."""
 
     @abstractmethod
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
@@ -120,7 +123,7 @@ class Recurrent(Decayed):
 
     @abstractmethod
     def kept(self, x: Tensor) -> Sequence[Tensor]:
-        """For each row of x the decay that multiplies S (b, n, K, V)."""
+        """For each row of x (b, s, d) the decay that multiplies S, broadcast to (b, n, K, V)."""
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """S after each row, read by the row's query."""
@@ -161,14 +164,14 @@ class Pairs(Decayed):
 
 
 class ByHead(Decayed):
-    """One decay for each head."""
+    """One constant decay for each head."""
 
     @abstractmethod
     def powers(self, rows: Tensor) -> Tensor:
-        """The decays (n, many) over numbers of rows (many,)."""
+        """The decays gamma^rows, (n, m), over numbers of rows (m,)."""
 
     def power_table(self, name: str, first: int, last: int) -> None:
-        """Register the powers from `first` to `last`."""
+        """Register a table (n, last - first + 1) of the decays over `first` to `last` rows."""
         self.table(name, self.powers(torch.arange(first, last + 1, dtype=torch.float64)))
 
 
@@ -178,12 +181,12 @@ class RecurrentByHead(Recurrent, ByHead):
     gamma: Tensor
 
     def declare(self) -> None:
-        """The table."""
+        """The table gamma."""
         super().declare()
         self.table("gamma", self.powers(torch.ones(1, dtype=torch.float64)).squeeze(1))
 
     def kept(self, x: Tensor) -> Sequence[Tensor]:
-        """The same for each row."""
+        """gamma (n, 1, 1), the same for each row."""
         return [self.gamma.view(-1, 1, 1)] * x.shape[1]
 
 
@@ -212,8 +215,8 @@ class PairsByHead(Pairs, ByHead):
 
 
 class ChunksByHead(ByHead):
-    """Chunks of C rows: scores for k <= i within a chunk, and S, the sum up to its end; D_C
-    (n, C+1) is a table of the powers 0 to C."""
+    """Chunks of C rows: scores of earlier rows within a chunk, and S, the sum up to the end of the
+    chunk before; D_C (n, C+1) is a table of the powers 0 to C."""
 
     FORM = "chunked"
     READ: ClassVar[dict[str, str]] = {
@@ -224,7 +227,7 @@ class ChunksByHead(ByHead):
     D_C: Tensor
 
     def declare(self) -> None:
-        """The table."""
+        """The table D_C."""
         require_sizes(C=self.C)
         super().declare()
         self.power_table("D_C", 0, self.C)
@@ -241,7 +244,8 @@ class ChunksByHead(ByHead):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The token in its chunk, and what it reads of S."""
+        """The token's read within its chunk, plus its read of S; the last token of a chunk updates
+        S."""
         assert isinstance(state, ChunkState)
         held, first = state.held("S"), state.in_chunk
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
@@ -253,8 +257,9 @@ class ChunksByHead(ByHead):
         return read
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, S: Tensor | None, first: int) -> Tensor:
-        """The reads of queries in a chunk with the keys k and values v, of which `first` come
-        before the first query; S is the sum up to the chunk."""
+        """The reads (b, n, s, V) of queries of a chunk. The keys k and values v are those of the
+        chunk, of which `first` rows come before the first query; S is the sum up to the chunk, None
+        for the first chunk."""
         found = []
         for e, row in enumerate(torch.split(q, 1, dim=2), first + 1):
             decays = self.D_C[:, :e].flip(1).unsqueeze(1)
@@ -266,7 +271,8 @@ class ChunksByHead(ByHead):
         return reads + (q * since) @ S
 
     def after(self, k: Tensor, v: Tensor, S: Tensor | None) -> Tensor:
-        """S after a complete chunk."""
+        """S (b, n, K, V) after a complete chunk with these keys and values; S is None before the
+        first chunk."""
         keys = k * self.D_C[:, : self.C].flip(1).unsqueeze(-1)
         own = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2)
         return own if S is None else self.D_C[:, self.C].view(-1, 1, 1) * S + own
@@ -281,26 +287,27 @@ class ChunksByHead(ByHead):
 
 
 class ByChannel(Decayed):
-    """Decays for each key channel: W_1 (d, r), W_2 (r, n*K) and b_2 (n*K,) give their logarithm,
-    log sigmoid(.)/16."""
+    """Decays for each key channel, given by the token: their logarithms are log sigmoid(z) / 16
+    with z = x W_1 W_2 + b_2, for W_1 (d, r), W_2 (r, n*K) and b_2 (n*K,)."""
 
     r: int
 
     def declare(self) -> None:
-        """The maps."""
+        """W_1, W_2 and b_2."""
         super().declare()
         self.W_1: nn.Parameter = self.weight(self.d, self.r)
         self.W_2: nn.Parameter = self.weight(self.r, self.n * self.K)
         self.b_2: nn.Parameter = self.weight(self.n * self.K)
 
     def logarithms(self, x: Tensor) -> Tensor:
-        """g (b, n, s, K). Torch's softplus of numbers above its threshold is these numbers."""
+        """The logarithms g (b, n, s, K) of the decays. Above the threshold of 40 torch's softplus
+        returns its argument, which is exact in float64."""
         gate = self.heads((x @ self.W_1) @ self.W_2 + self.b_2)
         return -F.softplus(-gate, threshold=40) / 16
 
 
 class RecurrentByChannel(Recurrent, ByChannel):
-    """A recurrence."""
+    """A recurrence whose decays follow from each row."""
 
     READ: ClassVar[dict[str, str]] = {**Recurrent.READ, "alpha": "elementwise"}
 
@@ -310,7 +317,8 @@ class RecurrentByChannel(Recurrent, ByChannel):
 
 
 class PairsByChannel(Pairs, ByChannel):
-    """Scores of all pairs, of queries times B and keys over B, the decays since the first row."""
+    """Scores of all pairs: products of q * B and k / B, where B (b, n, s, K) is the product of the
+    decays up to a row."""
 
     KEYS = "K_B"
     READ: ClassVar[dict[str, str]] = {
@@ -328,7 +336,8 @@ class PairsByChannel(Pairs, ByChannel):
         return ((q * B) @ (k / B).mT).masked_fill(later, 0) @ v
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The token's logarithms added to the sum; its key over B is held."""
+        """Add the token's logarithms to their sum G, then score its query against all keys, which
+        are held divided by their B."""
         G = self.logarithms(x)
         if state.position:
             G = state.held("G") + G
@@ -337,15 +346,17 @@ class PairsByChannel(Pairs, ByChannel):
         return ((q * B) @ state.held("K_B").mT) @ state.held("V")
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The sum of logarithms besides."""
+        """The keys (divided by B) and values of all tokens, and the sum G (batch, n, 1, K) of the
+        logarithms."""
         state = super().initial_state(batch, length)
         state.arrays["G"] = self._rows(batch, 1, self.n, self.K)
         return state
 
 
 class ChunksByChannel(ByChannel):
-    """Chunks of C rows: scores for k <= i within a chunk, of queries times B and keys over B, the
-    decays since its start, and S, the sum up to its end."""
+    """Chunks of C rows: scores of earlier rows within a chunk, products of q * B and k / B, where B
+    is the product of the decays since the chunk's start, and S, the sum up to the end of the chunk
+    before."""
 
     FORM = "chunked"
     READ: ClassVar[dict[str, str]] = {
@@ -355,7 +366,7 @@ class ChunksByChannel(ByChannel):
     }
 
     def declare(self) -> None:
-        """The maps."""
+        """W_1, W_2 and b_2, with a size C."""
         require_sizes(C=self.C)
         super().declare()
 
@@ -377,7 +388,8 @@ class ChunksByChannel(ByChannel):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The token in its chunk, and what it reads of S."""
+        """The token's read within its chunk, plus its read of S; the last token of a chunk updates
+        S."""
         assert isinstance(state, ChunkState)
         held = state.held("S")
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
@@ -392,11 +404,13 @@ class ChunksByChannel(ByChannel):
         return read
 
     def read(self, queries: Tensor, own: Tensor, S: Tensor | None) -> Tensor:
-        """The reads of queries times B: `own`, those in their chunk, and those of S."""
+        """The reads (b, n, s, V): those within the chunk, `own`, plus those of S by `queries` times
+        B; `own` if S is None."""
         return own if S is None else own + queries @ S
 
     def after(self, keys: Tensor, values: Tensor, B: Tensor, S: Tensor | None) -> Tensor:
-        """S after a complete chunk with these keys over B; B (b, n, 1, K) is that of its end."""
+        """S (b, n, K, V) after a complete chunk with these values and keys, divided by their B; the
+        argument B (b, n, 1, K) is that of the chunk's last row."""
         own = ((keys * B).unsqueeze(-1) * values.unsqueeze(-2)).sum(2)
         return own if S is None else B.mT * S + own
 
@@ -429,8 +443,8 @@ def decayed(mixer: _Class) -> _Class:
 
 
 class RetNet(ByHead):
-    """Keys as wide as the head, h, and values v*h; cos and sin (l, h) are tables of the rotation of
-    queries and keys, which limit the length."""
+    """RetNet: keys of width h, values of width v*h; without `core` queries and keys are rotated by
+    the tables cos and sin (l, h), which limit the length."""
 
     MIXER = "retnet"
     CORE: ClassVar[dict[str, str]] = {
@@ -468,19 +482,20 @@ class RetNet(ByHead):
             self.table("sin", angles.sin())
 
     def powers(self, rows: Tensor) -> Tensor:
-        """Powers of 1 - 2^(-4-j)."""
+        """(1 - 2^(-4-j))^rows for head j from 1 to n."""
         j = torch.arange(1, self.n + 1, dtype=torch.float64)
         return (1 - 2.0 ** (-4 - j)).unsqueeze(1) ** rows
 
     def projected(self, x: Tensor, first: int) -> Heads:
-        """Queries and keys are rotated, and queries scaled."""
+        """Queries, keys and values; queries and keys rotated unless `core`, queries over
+        sqrt(K)."""
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         if not self.core:
             q, k = self.turned(q, first), self.turned(k, first)
         return q * self.K**-0.5, k, v
 
     def turned(self, rows: Tensor, first: int) -> Tensor:
-        """Rows (b, n, s, h), their channels rotated in pairs p and p + h/2."""
+        """Rows (b, n, s, h), channels p and p + h/2 rotated by the positions from `first` on."""
         one, other = rows.chunk(2, dim=-1)
         part = slice(first, first + rows.shape[2])
         return rows * self.cos[part] + torch.cat([-other, one], dim=-1) * self.sin[part]
@@ -502,7 +517,7 @@ class RetNetChunked(ChunksByHead, RetNet):
 
 
 class GLA(ByChannel):
-    """Values of width h, keys h/v; the map of the decays has rank r."""
+    """GLA: values of width h, keys of width h/v; the map of the decays has rank r."""
 
     MIXER = "gla"
     CORE: ClassVar[dict[str, str]] = {
@@ -530,7 +545,7 @@ class GLA(ByChannel):
         super().__init__(d=d, l=l, n=n, K=h // v, V=h, gain=h, C=C, core="core" in options)
 
     def projected(self, x: Tensor, first: int) -> Heads:
-        """Queries are scaled."""
+        """Queries, over sqrt(K), keys and values; `first` has no effect."""
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         return q * self.K**-0.5, k, v
 
@@ -551,8 +566,8 @@ class GLAChunked(ChunksByChannel, GLA):
 
 
 class Lightning(ByHead):
-    """Keys and values of width h; a norm over all heads, with the gain (n*h,), and a sigmoid gate.
-    The decays are those of layer 0."""
+    """Lightning attention: keys and values of width h; a norm over all heads, with the gain
+    (n*h,), and a sigmoid gate. The decays are those of layer 0."""
 
     MIXER = "lightning"
     CORE: ClassVar[dict[str, str]] = {**MAPS, **dict.fromkeys("QK", "contraction")}
@@ -572,17 +587,18 @@ class Lightning(ByHead):
         super().__init__(d=d, l=l, n=n, K=h, V=h, gain=n * h, C=C, core="core" in options)
 
     def powers(self, rows: Tensor) -> Tensor:
-        """exp(-s rows) with s = 2^(-8j/n) (1 + 1e-5)."""
+        """exp(-s rows) with s = 2^(-8j/n) (1 + 1e-5) for head j from 1 to n."""
         j = torch.arange(1, self.n + 1, dtype=torch.float64)
         return torch.exp(-(2.0 ** (-8 * j / self.n)).unsqueeze(1) * (1 + 1e-5) * rows)
 
     def projected(self, x: Tensor, first: int) -> Heads:
-        """Silu of each, unless `core`."""
+        """Queries, keys and values, each through silu unless `core`; `first` has no effect."""
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         return (q, k, v) if self.core else (F.silu(q), F.silu(k), F.silu(v))
 
     def gated(self, x: Tensor, rows: Tensor) -> Tensor:
-        """The row of all heads normalised, times a sigmoid gate."""
+        """(b, s, n*h): the concatenated heads (b, s, n, h) normalised together, times a sigmoid
+        gate."""
         return rms_norm(rows.flatten(2), self.gain, 1e-6) * torch.sigmoid(x @ self.W_G)
 
 

@@ -42,7 +42,8 @@ STEP = dict.fromkeys(("C_Q", "C_K", "C_V"), "reduction")
 
 
 class Rows(NamedTuple):
-    """What a recurrence reads, of a sequence or of one token: the same shapes without s."""
+    """The arrays that a recurrence reads, for a sequence (b, s, ...) or one token (b, ...), with
+    the shapes of the module's docstring: queries, keys, values, and degrees beta."""
 
     q: Tensor
     k: Tensor
@@ -51,24 +52,30 @@ class Rows(NamedTuple):
 
 
 def l2_norm(x: Tensor) -> Tensor:
-    """Rows (..., m) over the root of their sum of squares plus 1e-6."""
+    """Rows (..., m) divided by sqrt(sum of squares + 1e-6)."""
     return x / ((x * x).sum(-1, keepdim=True) + 1e-6).sqrt()
 
 
 def decayed(S: Tensor, decay: Tensor) -> Tensor:
-    """S (b, g, r, K, V) times the decay (b, g, r) of a head or (b, g, r, K) of a key's channel."""
+    """S (b, g, r, K, V) times a decay per head (b, g, r), or per channel of the key
+    (b, g, r, K)."""
     return decay.reshape(*decay.shape, *(1,) * (S.ndim - decay.ndim)) * S
 
 
 def times(rows: Tensor, S: Tensor) -> Tensor:
-    """Rows (b, g, 1, K) times S (b, g, r, K, V): (b, g, r, V). A row is expanded to its r heads,
-    since counters of products of matrices look at the first operand alone."""
+    """Rows (b, g, 1, K) times S (b, g, r, K, V): (b, g, r, V). A row is expanded to the r heads of
+    its group, since counters of matrix products read the shape of the first operand alone."""
     return (rows.expand(S.shape[:-1]).unsqueeze(-2) @ S).squeeze(-2)
 
 
 def following(S: Tensor | None, row: Rows, decay: Tensor | None) -> Tensor:
-    """S after a token's row, given the logarithm of the token's decay; None stands for the state
-    before the first token, which has no product."""
+    """S (b, g, r, K, V) after a token: S' + k u^T, where S' = exp(decay) S and u = beta (v - k S').
+
+    Args:
+        S: the state before; None for the first token, with u = beta v.
+        row: the token's query, key, value and degree.
+        decay: the logarithm of the token's decay, as `decayed` takes it; None without a decay.
+    """
     if S is None:
         u = row.beta.unsqueeze(-1) * row.v
         return row.k.unsqueeze(-1) * u.unsqueeze(-2)
@@ -104,11 +111,13 @@ class DeltaRule(Mixer):
         self.W_out: nn.Parameter = self.weight(self.n * value, d)
 
     def rate(self) -> Tensor:
-        """A = -exp(A_log), which depends on no token; empty without a decay."""
+        """The factor A of the decays' logarithms, which depends on parameters alone; an empty
+        tensor without decays."""
         return self.like
 
     def decay(self, x: Tensor, rate: Tensor) -> Tensor | None:
-        """The logarithms of the decays of rows x (..., d); None without a decay."""
+        """The logarithms of the decays of rows x (..., d), given A of `rate`; None without
+        decays."""
         return None
 
     def gated(self, x: Tensor, o: Tensor) -> Tensor:
@@ -126,7 +135,7 @@ class DeltaRule(Mixer):
         return self.joined(x, self.whole(x, self.rows(x, projected)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The short convolutions at the token, then one step of the recurrence."""
+        """The short convolutions at the token, then one step of the recurrence: y_t (b, d)."""
         projected, held = self.projected(x_t), {}
         if not self.core:
             held = {f"X_{name}": row for name, row in projected.items()}
@@ -141,7 +150,8 @@ class DeltaRule(Mixer):
         return {name: x @ getattr(self, f"W_{name}") for name in self.widths}
 
     def rows(self, x: Tensor, projected: dict[str, Tensor]) -> Rows:
-        """Normed and scaled queries, normed keys, values and degrees, by heads."""
+        """Normed queries over sqrt(K), normed keys, values, and degrees sigmoid(x W_b), which the
+        option `negative` doubles, all split into heads."""
         q, k = (l2_norm(self.split(projected[name], self.key, repeat=1)) for name in "QK")
         v, beta = self.split(projected["V"], self.value), torch.sigmoid(x @ self.W_b)
         beta = 2 * beta if self.negative else beta
@@ -227,7 +237,7 @@ class Decaying(DeltaRule):
     dt: nn.Parameter
 
     def rate(self) -> Tensor:
-        """A (g, r), or (g, r, 1) if a key's channels have decays of their own."""
+        """A = -exp(A_log), (g, r); a subclass with a decay per channel makes it (g, r, 1)."""
         return -torch.exp(self.A_log).view(self.groups, self.repeat)
 
 
@@ -297,11 +307,12 @@ class KimiDeltaAttention(Decaying):
             self.U_G: nn.Parameter = self.weight(width, n * width)
 
     def rate(self) -> Tensor:
-        """A (g, r, 1); without its sign where the gate is safe."""
+        """A (g, r, 1): -exp(A_log) or, with the option `safe-gate`, exp(A_log)."""
         return torch.exp(self.A_log).view(-1, 1, 1) if self.safe else super().rate().unsqueeze(-1)
 
     def decay(self, x: Tensor, rate: Tensor) -> Tensor:
-        """A softplus(x W_F U_F + dt), (..., g, r, K), or -5 sigmoid(A (x W_F U_F + dt))."""
+        """A softplus(x W_F U_F + dt), (..., g, r, K) or, with the option `safe-gate`, -5 sigmoid(A
+        (x W_F U_F + dt))."""
         inside = x @ self.W_F @ self.U_F + self.dt
         if self.safe:
             return LEAST_LOG * torch.sigmoid(rate * self.split(inside, self.key))

@@ -22,8 +22,8 @@ from profiler.modules.registry import implementation
 
 
 def matrix_direct(u: Tensor, kernel: Tensor) -> Tensor:
-    """One matrix product per lag, over the rows that have an earlier row at this lag, so that no
-    masked pair is computed."""
+    """out (b, s, d) by one matrix product per lag, over the rows that have an earlier row at this
+    lag, so that no masked pair is computed. The kernel is (l, d, d)."""
     length = int(u.shape[1])
     out = u @ kernel[0]
     for lag in range(1, length):
@@ -32,24 +32,26 @@ def matrix_direct(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def matrix_convolution(u: Tensor, kernel: Tensor) -> Tensor:
-    """One convolution with s taps; the weights are flipped and permuted to (out, in, tap)."""
+    """out (b, s, d) by one convolution with s taps; the kernel (l, d, d) is flipped and permuted to
+    (out, in, tap)."""
     length = int(u.shape[1])
     taps = kernel[:length].flip(0).permute(2, 1, 0)
     return F.conv1d(_pad_left(u, length), taps).transpose(1, 2)
 
 
 def vector_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
-    """One depthwise convolution with s taps: a Toeplitz matrix for each channel."""
+    """out (b, s, d) by one depthwise convolution with s taps, a Toeplitz matrix for each channel of
+    the kernel (l, d)."""
     length = int(u.shape[1])
     taps = kernel[:length].flip(0).t().unsqueeze(1)
     return F.conv1d(_pad_left(u, length), taps, groups=taps.shape[0]).transpose(1, 2)
 
 
 def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
-    """One product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1].
+    """out (b, s, d) by one product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1].
 
-    T consists of windows of the padded kernel, which needs no arithmetic on indices. T is expanded
-    to the batch for torch.bmm, since counters of operations miss broadcast products.
+    T consists of windows of the padded kernel (l,), which needs no arithmetic on indices. T is
+    expanded to the batch for torch.bmm, since counters of operations miss broadcast products.
     """
     batch, length = int(u.shape[0]), int(u.shape[1])
     padded = F.pad(kernel[:length], (length - 1, 0))
@@ -58,7 +60,8 @@ def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
-    """Fourier transforms over the sequence; per bin one complex product (b, d) @ (d, d)."""
+    """out (b, s, d) by Fourier transforms over the sequence; per bin one complex product
+    (b, d) @ (d, d). Unsupported for float16, and as `_transform_length`."""
     if u.dtype == torch.float16:
         raise Unsupported("torch has no complex matrix product in half precision (complex32)")
     length, size = int(u.shape[1]), _transform_length(u)
@@ -69,7 +72,8 @@ def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def vector_fft(u: Tensor, kernel: Tensor) -> Tensor:
-    """Fourier transforms over the sequence; per bin and channel one complex product."""
+    """out (b, s, d) by Fourier transforms over the sequence; per bin and channel one complex
+    product. Unsupported as `_transform_length`."""
     length, size = int(u.shape[1]), _transform_length(u)
     u_f = torch.fft.rfft(u, n=size, dim=1)  # (b, bins, d)
     kernel_f = torch.fft.rfft(kernel[:length], n=size, dim=0)  # (bins, d)
@@ -105,7 +109,8 @@ def _pad_left(u: Tensor, length: int) -> Tensor:
 
 
 def _transform_length(u: Tensor) -> int:
-    """The length of the transforms, 2 * 2**ceil(log2 s); Unsupported if torch has none."""
+    """The length of the transforms, 2 * 2**ceil(log2 s), so that the convolution does not wrap
+    around; Unsupported if torch has no transform in the dtype on the device."""
     if u.dtype == torch.bfloat16 or (u.dtype == torch.float16 and u.device.type != "cuda"):
         raise Unsupported(f"torch.fft has no transform in {u.dtype} on {u.device.type}")
     return 2 << (int(u.shape[1]) - 1).bit_length()
@@ -115,8 +120,9 @@ def _transform_length(u: Tensor) -> int:
 class LagSumAlgorithm:
     """An algorithm for the causal convolution of whole sequences, with its kernel classes.
 
-    `product` is the kernel class of the complex product between the Fourier transforms; None for an
-    algorithm without transforms.
+    `compute` maps u (b, s, d) and the kernel to the convolution (b, s, d). `product` is the kernel
+    class of the complex product between the Fourier transforms; None for an algorithm without
+    transforms.
     """
 
     name: str
@@ -196,7 +202,7 @@ class Extractor(Mixer):
         return self._surround(x, self.algorithm.compute(self._enter(x), self._kernel()))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's row, then convolve at this row."""
+        """Append the token's row, then convolve at this row: y_t (b, d)."""
         state.append(**{self.summed(): self._enter(x_t)})
         return self._surround(x_t, self.latest(state.held(self.summed()), self._kernel()))
 
@@ -205,9 +211,11 @@ class Extractor(Mixer):
         return kernel
 
     def _enter(self, x: Tensor) -> Tensor:
+        """The rows u (..., d) that are convolved, of x (..., d)."""
         return x @ self.W_in_ext if "W_in_ext" in self.PARTS else x
 
     def _surround(self, x: Tensor, ext: Tensor) -> Tensor:
+        """y (..., d) from x and the extraction ext, (..., d) each."""
         if "W_adj" in self.PARTS:
             ext = (x @ self.W_adj) * ext
         return ext @ self.W_out if "W_out" in self.PARTS else ext
@@ -235,7 +243,8 @@ def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
 
 
 def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
-    """Array -> kernel class; `of_sum` is the class of the convolution."""
+    """Array -> kernel class; `of_sum` is the class of the convolution. The last array of a mixer,
+    which the equations call y, is `ext` if there is no map behind the convolution."""
     before = ["u"] if "W_in_ext" in mixer.PARTS else []
     chain = ["ext"] + [part.removeprefix("W_") for part in mixer.PARTS if part != "W_in_ext"]
     chain[-1] = "y"
@@ -243,7 +252,8 @@ def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
 
 
 def _transform_kernels(mixer: type[Extractor], algorithm: LagSumAlgorithm) -> dict[str, str]:
-    """Array -> kernel class, for the transforms and the product between them."""
+    """Array -> kernel class, for the transforms and the product between them; {} for an algorithm
+    without transforms."""
     if algorithm.product is None:
         return {}
     transformed = (f"{mixer.summed()}_f", f"{mixer.KERNEL[0]}_f")

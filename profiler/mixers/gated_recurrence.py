@@ -1,4 +1,8 @@
-"""LFM2's short gated convolution and the block around the RG-LRU in PyTorch."""
+"""LFM2's short gated convolution and the block around the RG-LRU in PyTorch.
+
+Sources and choices: costmodel.mixers.gated_recurrence. Rows are (b, s, d), inside the RG-LRU
+(b, s, W) with W = n h channels in n blocks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from profiler.modules.registry import implementation
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """gelu by tanh, in separate operations: torch's own computes tanh anew for its gradient."""
+    """gelu by tanh, entry by entry, in separate operations: torch's own kernel computes tanh again
+    for the gradient."""
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
@@ -32,7 +37,7 @@ GATED = {
     step_kernels={**GATED, "V": "reduction"},
 )
 class ShortGatedConvolution(Mixer):
-    """LFM2: W_B, W_C, W_X and W_out (d, d), w (k, d)."""
+    """LFM2: W_B, W_C, W_X and W_out (d, d), and the k taps w (k, d) of a short convolution."""
 
     def __init__(self, *, d: int, l: int, k: int) -> None:
         super().__init__(d=d, l=l)
@@ -45,12 +50,13 @@ class ShortGatedConvolution(Mixer):
         self.W_out: nn.Parameter = self.weight(d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The convolution of B X, times C, then y (b, s, d)."""
+        """The convolution of B X, where B = x W_B and X = x W_X, times C = x W_C, then y
+        (b, s, d)."""
         V = short_convolution((x @ self.W_B) * (x @ self.W_X), self.w)
         return ((x @ self.W_C) * V) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The convolution at the token's row."""
+        """The convolution at the token's row, then y_t (b, d)."""
         U = (x_t @ self.W_B) * (x_t @ self.W_X)
         V = short_latest(U, state.held("U"), self.w)
         state.append(U=U)
@@ -64,8 +70,13 @@ class ShortGatedConvolution(Mixer):
 
 
 class Unit(Mixer):
-    """The RG-LRU in its block, or between two maps if not `whole`. Widths are W = n h: W_X and W_Z
-    (d, W), w (k, W), W_R and W_I (n, h, h), b_R and b_I (n, h), Lambda (W,), W_out (W, d)."""
+    """The RG-LRU in its block or, if not `whole`, between two linear maps.
+
+    The block is a map W_X (d, W), a short convolution w (k, W), the unit, and a gate by W_Z (d, W),
+    before W_out (W, d); its maps have biases. The unit has W_R and W_I (n, h, h), b_R and b_I
+    (n, h) for its gates R and I, and Lambda (W,): H_i = A_i H_(i-1) + sqrt(1 - A_i^2) I_i U_i with
+    A_i = exp(-8 softplus(Lambda) R_i), and H_1 = I_1 U_1.
+    """
 
     def __init__(
         self, *, d: int, l: int, n: int, k: int = 1, h: int | None = None, whole: bool = True
@@ -90,7 +101,7 @@ class Unit(Mixer):
             self.b_out: nn.Parameter = self.weight(d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """U, the rows of the unit, then y (b, s, d)."""
+        """The rows U (b, s, W) that the unit reads, its recurrence over rows, then y (b, s, d)."""
         U = x @ self.W_X
         if self.whole:
             U = short_convolution(U + self.b_X, self.w, self.b_w)
@@ -102,21 +113,22 @@ class Unit(Mixer):
         return self.read(x, torch.stack(H, dim=1))
 
     def root(self, T: Tensor) -> Tensor:
-        """sqrt(1 - exp(2 T)), the factor of what is added to a later row."""
+        """sqrt(1 - exp(2 T)), the factor of the new term of every row but the first; T = log A."""
         return torch.sqrt(1 - torch.exp(2 * T))
 
     def gate(self, name: str, U: Tensor) -> Tensor:
-        """A gate (..., W) of rows U: a sigmoid after a matrix for each of the n blocks."""
+        """The gate "R" or "I" (..., W) of rows U (..., W): a sigmoid of each block's map, with a
+        matrix and a bias per block."""
         W, b = getattr(self, f"W_{name}"), getattr(self, f"b_{name}")
         blocks = U.reshape(-1, self.n, self.h).transpose(0, 1) @ W
         return torch.sigmoid(blocks.transpose(0, 1) + b).reshape(U.shape)
 
     def rate(self) -> Tensor:
-        """-8 softplus(Lambda), (W,)."""
+        """-8 softplus(Lambda), (W,): log A for a gate R of 1."""
         return -8 * F.softplus(self.Lambda)
 
     def read(self, x: Tensor, H: Tensor) -> Tensor:
-        """y (..., d) of rows H (..., W)."""
+        """y (..., d) of rows H (..., W) and, for the block's gate, x (..., d)."""
         if not self.whole:
             return H @ self.W_out
         Z = x @ self.W_Z + self.b_Z
@@ -135,7 +147,7 @@ class Unit(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The convolution at the token's row, then one step of the recurrence."""
+        """The convolution at the token's row, then one step of the recurrence: y_t (b, d)."""
         assert isinstance(state, PreparedState)
         U, rows = x_t @ self.W_X, {}
         if self.whole:

@@ -1,8 +1,10 @@
-"""Multi-head latent attention in PyTorch, in the three ways to treat its latent rows.
+"""Multi-head latent attention in PyTorch, in three ways to use its latent rows.
 
-DeepSeek-V2 and V3, with the choices that the equations' file states. Keys and values of all heads
-are made once and kept, or latent rows are kept and either read by absorbed queries or expanded
-again at each step.
+DeepSeek-V2 and V3, with the choices stated in costmodel.mixers.latent_attention. *Latent rows*
+C (b, s, c) are a map of x to few channels, from which W_UK and W_UV make the keys and values of n
+heads. `Expanded` makes keys and values once per token, and keeps them as the state. `Absorbed`
+keeps latent rows: q . (C W_UK) = (q W_UK^T) . C, so queries of width c read them directly.
+`ReExpanded` keeps latent rows, and makes all keys and values again for each token.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ OF_FORM = {
     "absorbed": ("Q_A", "M"),
     "re-expanded": ("K_C", "V_C"),
 }
-"""Form -> the arrays that it alone computes, all of them by matrix products."""
+"""Form -> the arrays that only this form computes, all by matrix products."""
 
 Module = TypeVar("Module", bound=type[nn.Module])
 
 
 def kernels(form: str, options: Sequence[str]) -> dict[str, str]:
-    """Array -> kernel class, of a form with options."""
+    """Array -> kernel class, for a form of the mixer with options."""
     found = dict.fromkeys(("D_KV", "Q_C", *OF_FORM[form], "Z", "O", "y"), "contraction")
     found |= {"C_KV": "elementwise", "A": "softmax"}
     if "query-compression" in options:
@@ -49,7 +51,8 @@ def kernels(form: str, options: Sequence[str]) -> dict[str, str]:
 
 
 def latent(name: str, form: str) -> Callable[[Module], Module]:
-    """Describe a class for each set of options; `name` is the form of its steps, too."""
+    """Register the decorated class for each set of options. `form` is the form of `forward`, `name`
+    the implementation's name and the form of `step`."""
 
     def described(module: Module) -> Module:
         for queries, keys in product(("", "query-compression"), ("", "nope", "no-shared-key")):
@@ -75,7 +78,8 @@ def rotated(rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def of_all_heads(rows: Tensor, one: Tensor) -> Tensor:
-    """Rows of all heads (b, n, s, w) times what they share (b, w, u), without a copy for each."""
+    """Rows of all heads (b, n, s, w) times a matrix (b, w, u) that heads share, without a copy per
+    head: (b, n, s, u)."""
     return (rows.flatten(1, 2) @ one).view(*rows.shape[:-1], -1)
 
 
@@ -87,11 +91,13 @@ def tables(rows: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class LatentAttention(Mixer):
-    """The base: weights, latent rows, rotated parts, and causal attention to what is kept.
+    """The base: weights, latent rows, rotated parts, and causal attention to the arrays of a state.
 
     W_DKV is (d, c), W_UK (c, n*K), W_UV (c, n*V), W_KR (d, R) and W_O (n*V, d); W_UQ (d, n*K) and
-    W_QR (d, n*R), or (r, ...) after W_DQ (d, r). Where rows are rotated, cos and sin (l, R) are
-    tables.
+    W_QR (d, n*R) or, with the option `query-compression`, (r, ...) after W_DQ (d, r). A score is
+    the product of a head's query and key of width K, plus that of a query and a key K_R of width R
+    that all heads share (none with `no-shared-key`). These two parts are rotated by their positions
+    (not with `nope`); cos and sin (l, R) are the tables, which limit the length.
     """
 
     cos: Tensor
@@ -144,18 +150,21 @@ class LatentAttention(Mixer):
         return rows.view(*rows.shape[:-1], self.n, -1).transpose(-3, -2)
 
     def queries(self, x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
-        """Q_C (b, n, s, K) and Q_R (b, n, s, R) of x (b, s, d), whose first row is at `first`."""
+        """The queries of x (b, s, d), whose first row has the position `first` (from 0): Q_C
+        (b, n, s, K) for each head's keys and Q_R (b, n, s, R) for the shared key, None without
+        one."""
         row = rms_norm(x @ self.W_DQ, self.gain_Q, EPS) if self.compressed else x
         at_place = self.placed(self.heads(row @ self.W_QR), first) if self.shared else None
         return self.heads(row @ self.W_UQ), at_place
 
     def latent(self, x: Tensor, first: int) -> dict[str, Tensor]:
-        """C_KV (b, s, c) and K_R (b, s, R)."""
+        """The latent rows C_KV (b, s, c) and, if there is a shared key, its rows K_R (b, s, R);
+        `first` as in `queries`."""
         rows = {"C_KV": rms_norm(x @ self.W_DKV, self.gain_KV, EPS)}
         return rows | {"K_R": self.placed(x @ self.W_KR, first)} if self.shared else rows
 
     def placed(self, rows: Tensor, first: int) -> Tensor:
-        """Rows (..., s, R), rotated by their positions from `first` on."""
+        """Rows (..., s, R), rotated by their positions from `first` on; unchanged with `nope`."""
         if not self.bounded:
             return rows
         here = slice(first, first + rows.shape[-2])
@@ -163,18 +172,25 @@ class LatentAttention(Mixer):
 
     @abstractmethod
     def kept(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What later tokens read, of latent rows and shared keys."""
+        """The arrays that later tokens read (name -> rows), made from those of `latent`."""
 
     @abstractmethod
     def attend(
         self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
-        """The sums of all heads (b, n, s, V)."""
+        """The attention outputs of all heads (b, n, s, V).
+
+        Args:
+            q: Q_C and Q_R (or None), as `queries` returns.
+            kept: the arrays of `kept`, with t rows.
+            causal: whether later rows are masked.
+        """
 
     def weights(
         self, scores: Tensor, q_R: Tensor | None, kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
-        """A (b, n, s, t): the softmax of the heads' own scores, plus those of the shared key."""
+        """The attention weights A (b, n, s, t): the softmax of `scores`, those of each head's own
+        keys, plus the scores of the shared key (none if q_R is None), over sqrt(K + R)."""
         if q_R is not None:
             scores = scores + of_all_heads(q_R, kept["K_R"].mT)
         scores = scores / math.sqrt(self.K + self.R)
@@ -184,24 +200,25 @@ class LatentAttention(Mixer):
         return torch.softmax(scores, dim=-1)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Attend from all rows to all rows before them: y (b, s, d)."""
+        """Attend from each row to itself and all rows before: y (b, s, d)."""
         kept = self.kept(self.latent(x, 0))
         heads = self.attend(self.queries(x, 0), kept, causal=True)
         return heads.transpose(1, 2).flatten(2) @ self.W_O
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """What is kept of each token, a row in an array."""
+        """Room for a row per token in each array of `held_shapes`."""
         return State({
             name: self._rows(batch, length, *inner) for name, inner in self.held_shapes().items()
         })  # fmt: skip
 
     def held_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name of an array of the state -> its axes around the tokens: (n, K) is (n, t, K)."""
+        """Name of an array of the state -> its axes without batch and tokens: (n, K) stands for
+        (b, n, t, K)."""
         latent: dict[str, tuple[int, ...]] = {"C_KV": (self.c,)}
         return latent | {"K_R": (self.R,)} if self.shared else latent
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Keep the token's rows, then attend to all held rows."""
+        """Append the token's rows to the state, then attend to all held rows: y_t (b, d)."""
         x, at = x_t.unsqueeze(1), state.position
         rows = self.kept(self.latent(x, at))
         state.append(**{name: row.squeeze(-2) for name, row in rows.items()})
@@ -211,10 +228,10 @@ class LatentAttention(Mixer):
 
 @latent("expanded", "expanded")
 class Expanded(LatentAttention):
-    """Keys and values of all heads are made once a row, and kept."""
+    """Keys and values of all heads are made once per token, and are the state."""
 
     def kept(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
-        """K_C, V_C, and K_R if there is one."""
+        """K_C (b, n, s, K), V_C (b, n, s, V), and K_R if there is one."""
         C = rows.pop("C_KV")
         return {"K_C": self.heads(C @ self.W_UK), "V_C": self.heads(C @ self.W_UV)} | rows
 
@@ -232,21 +249,22 @@ class Expanded(LatentAttention):
 
 
 class Latent(LatentAttention):
-    """The base of what keeps latent rows."""
+    """The base of classes whose state holds latent rows."""
 
     def kept(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The latent rows and shared keys themselves."""
+        """`rows` unchanged: the latent rows and shared keys."""
         return rows
 
 
 @latent("absorbed", "absorbed")
 class Absorbed(Latent):
-    """Queries and sums in the channels of the latent rows."""
+    """Attention to latent rows as keys and values: W_UK is applied to queries, W_UV to outputs."""
 
     def attend(
         self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
-        """W_UK on the side of the queries, W_UV on the side of the sums."""
+        """Queries Q_C W_UK^T (b, n, s, c) attend to the latent rows, and W_UV maps the weighted
+        sums (b, n, s, c) to (b, n, s, V)."""
         C = kept["C_KV"]
         own = q[0] @ self.W_UK.view(self.c, self.n, -1).permute(1, 2, 0)
         A = self.weights(of_all_heads(own, C.mT), q[1], kept, causal)
@@ -255,13 +273,14 @@ class Absorbed(Latent):
 
 @latent("re-expanded", "expanded")
 class ReExpanded(Latent):
-    """Latent rows are kept; a step makes keys and values of all of them, as transformers 5 does."""
+    """Latent rows are the state; each step makes the keys and values of all held rows, as
+    transformers 5 does."""
 
     def attend(
         self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
-        """Keys and values of all rows first, by products of each sequence: of all sequences
-        together, the rows held would be copied."""
+        """Make the keys and values of all rows, then attend. The products are batched over
+        sequences: one product of all rows would copy the held rows."""
         C = kept["C_KV"]
         keys, values = (self.heads(C @ W.expand(len(C), -1, -1)) for W in (self.W_UK, self.W_UV))
         return self.weights(q[0] @ keys.mT, q[1], kept, causal) @ values

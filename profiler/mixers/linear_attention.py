@@ -1,7 +1,7 @@
 """Linear attention in PyTorch.
 
 Katharopoulos et al. 2020, with the feature map elu(x) + 1. A class combines the mixer with an
-algorithm of `running_sums`.
+algorithm of `running_sums`, which defines the reads and weights of queries and their shapes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ PROJECTIONS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
 
 
 def elu_plus_1(x: Tensor) -> Tensor:
-    """x + 1 if x > 0, else exp(x). Both are computed; exp gets 0 if x > 0, and cannot overflow."""
+    """x + 1 if x > 0, else exp(x), entry by entry. Both are computed everywhere; exp gets 0 if
+    x > 0, so that it cannot overflow."""
     above = x > 0
     return torch.where(above, x + 1, torch.exp(x.masked_fill(above, 0)))
 
@@ -77,13 +78,14 @@ class CausalByFeatures(ByFeatures, Summing):
         return dict(PROJECTIONS)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token's key and value to the state, then read it with the token's query."""
+        """Add the token's key and value to the state, then read it with the token's query: y_t
+        (b, d)."""
         q, k, v = (self.split(row) for row in self.token(x_t, state))
         reads, weights = self.latest(x_t, q, k, v, state)
         return (reads / weights.unsqueeze(-1)).flatten(1) @ self.W_out
 
     def token(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """The features of one token's query and key, and its value."""
+        """The features (b, n*m) of one token's query and key, and its value (b, d)."""
         return self.project(x_t)
 
     def latest(self, x_t: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:

@@ -1,7 +1,8 @@
 """Convolutions as long as the sequence in PyTorch: with an explicit kernel, and Hyena.
 
 The kernel K (l, d) has one row per distance; a class computes K from its parameters, in inference
-once before the first token. The convolved rows u (b, s, d) are the state between tokens.
+once before the first token. The convolved rows u (b, s, d) are the state between tokens. Sources
+and choices: costmodel.mixers.long_convolution.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from profiler.modules.registry import implementation
 
 
 def short_convolution(rows: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The causal depthwise convolution of rows (b, s, d) with k taps w (k, d)."""
+    """The causal depthwise convolution of rows (b, s, d) with k taps w (k, d), of which the first
+    reads the row itself, and a bias (d,) if given."""
     around = F.pad(rows.transpose(1, 2), (len(w) - 1, 0))
     taps = w.flip(0).t().unsqueeze(1)
     return F.conv1d(around, taps, bias, groups=len(taps)).transpose(1, 2)
 
 
 def short_latest(row: Tensor, held: Tensor, w: Tensor) -> Tensor:
-    """The short convolution at the newest row (b, d); `held` are earlier rows, newest first."""
+    """The short convolution at the newest row (b, d), without bias; `held` (b, at most k-1, d) are
+    the rows before, newest first."""
     window = torch.cat([row.unsqueeze(1), held], dim=1)
     return (window * w[: window.shape[1]]).sum(1)
 
@@ -83,7 +86,8 @@ class LongConvolved(Mixer):
         return {name: self.like.new_zeros(batch, self.k - 1, self.d) for name in self.SHORT}
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
-        """Append u_t (b, d) and rows of other arrays; the long convolution at u_t, plus D * u_t."""
+        """Append u_t (b, d) and the rows of other arrays to the state; returns the long convolution
+        at u_t, plus D * u_t, (b, d)."""
         assert isinstance(state, PreparedState)
         state.append(**{self.HELD: u_t}, **rows)
         return vector_latest(state.held(self.HELD), state.prepared) + self.D * u_t
@@ -131,7 +135,8 @@ class LongConvolution(LongConvolved):
         self.register_buffer("lambda_", self.like.new_full((1,), 0.1), persistent=False)
 
     def kernel(self, length: int) -> Tensor:
-        """The soft threshold of w: entries move towards 0 by lambda, smaller ones become 0."""
+        """K (l, d), the soft threshold of w: each entry moves towards 0 by lambda = 0.1, and is 0
+        if its absolute value is smaller."""
         return relu(self.w - self.lambda_) - relu(-self.w - self.lambda_)
 
     def mix(self, x: Tensor) -> Tensor:
@@ -162,8 +167,12 @@ MAPS = ("G", "E", "V")
 
 
 class Hyena(LongConvolved):
-    """Hyena. G, E and V each have a linear map W (d, d), b and a short convolution w (k, d), c; a
-    perceptron of width F gives the kernel."""
+    """Hyena: y = (G * long convolution of (V * E)) W_out + b_out, entry by entry.
+
+    Each of G, E and V is a linear map W (d, d) with bias b (d,) and a short convolution with k taps
+    w (k, d) and bias c (d,). A perceptron of width F makes the kernel K (l, d) from the positions
+    P (l, 3), times the window `decay` (l, d).
+    """
 
     MIXER = "hyena"
     HELD = "u"
@@ -201,17 +210,17 @@ class Hyena(LongConvolved):
             self.register_buffer(name, made, persistent=False)
 
     def shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Parameter -> shape, of a linear map and its short convolution."""
+        """Parameter -> shape, for the linear map and the short convolution of "G", "E" or "V"."""
         d = self.d
         own = {"W": (d, d), "b": (d,), "w": (self.k, d), "c": (d,)}
         return {f"{letter}_{name}": shape for letter, shape in own.items()}
 
     def of(self, name: str) -> list[Tensor]:
-        """The parameters W, b, w and c of a linear map and its short convolution."""
+        """The parameters W, b, w and c of "G", "E" or "V"."""
         return [self.get_parameter(own) for own in self.shapes(name)]
 
     def kernel(self, length: int) -> Tensor:
-        """Three sine layers on the positions, a linear map, and the decaying window."""
+        """K (l, d): three sine layers on the positions, a linear map, and the decaying window."""
         rows = self.P
         for n in (1, 2, 3):
             A, a = (self.get_parameter(f"{letter}_{n}") for letter in "Aa")
@@ -228,7 +237,8 @@ class Hyena(LongConvolved):
         return (self.convolved(V * E) * G) @ self.W_out + self.b_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The short convolutions at the token, then the long convolution at their product."""
+        """The short convolutions at the token, then the long convolution at their product: y_t
+        (b, d)."""
         found, rows = [], {}
         for name in MAPS:
             W, b, w, c = self.of(name)

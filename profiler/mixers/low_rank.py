@@ -1,7 +1,7 @@
 """Linformer, efficient attention, Nystromformer and the Set Transformer in PyTorch.
 
 Wang et al. 2020, Shen et al. 2018, Xiong et al. 2021 and Lee et al. 2019, with the choices stated
-in costmodel.mixers.low_rank.
+in costmodel.mixers.low_rank. Shapes: rows (b, s, d), heads (b, n, s, h); r is the rank.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Mapped(Headed):
 class Linformer(Mapped):
     """Linformer, with one operation per equation.
 
-    E and F are (n, r, l), or (r, l) shared by heads; a shorter sequence uses their first columns.
+    E and F, which project keys and values along the sequence, are (n, r, l), or (r, l) for all
+    heads with the option `headwise`; with `key-value` E (r, l) serves both. A shorter sequence uses
+    their first columns.
     """
 
     bounded = True
@@ -117,7 +119,9 @@ class Nystromformer(Mapped):
         self.register_buffer("unit", torch.stack([7 * one, 15 * one, 13 * one]), persistent=False)
 
     def mix(self, x: Tensor) -> Tensor:
-        """(F A^-1)(B V), where near, between and far are F, A and B; then y (b, s, d)."""
+        """The attention outputs (F A^-1)(B V), then y (b, s, d). F (b, n, s, r) are the weights of
+        all queries to mean keys (`near`), A (b, n, r, r) of mean queries to mean keys (`between`),
+        and B (b, n, r, s) of mean queries to all keys (`far`). ValueError unless r divides s."""
         if x.shape[1] % self.r:
             raise ValueError(
                 f"the sequence has {x.shape[1]} tokens and r = {self.r}: choose one that r divides"
@@ -137,7 +141,8 @@ class Nystromformer(Mapped):
         return segments.sum(-2) / segments.shape[-2]
 
     def inverse(self, A: Tensor) -> Tensor:
-        """The approximate inverse of A (b, n, r, r), after `ROUNDS` rounds."""
+        """The approximate inverse of A (b, n, r, r), after `ROUNDS` rounds of the paper's
+        iteration: Z becomes Z (13 - X (15 - X (7 - X))) / 4 with X = A Z."""
         Z = A.transpose(-2, -1) / A.sum(-2).max(-1).values[..., None, None]
         seven, fifteen, thirteen = self.unit
         for _ in range(ROUNDS):
@@ -155,7 +160,8 @@ class Nystromformer(Mapped):
     | {"A_H": "softmax", "A": "softmax"},
 )
 class SetTransformer(Mapped):
-    """Induced set attention; all sequences share the r inducing points I (r, d)."""
+    """Induced set attention: r learned rows, the inducing points I (r, d), attend to the tokens,
+    and the tokens to the results."""
 
     def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
         require_sizes(r=r)
@@ -173,7 +179,8 @@ class SetTransformer(Mapped):
         self.I: nn.Parameter = self.weight(self.r, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The points attend to the tokens, which gives H; the tokens attend to H: y (b, s, d)."""
+        """The points attend to the tokens, which gives H (b, r, d); the tokens attend to H: y
+        (b, s, d)."""
         q = (self.I @ self.U_Q).expand(len(x), -1, -1)
         H = self.attend(q, x @ self.U_K, x @ self.U_V) @ self.U_out
         return self.attend(x @ self.W_Q, H @ self.W_K, H @ self.W_V) @ self.W_out

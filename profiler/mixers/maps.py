@@ -85,7 +85,7 @@ class Gated(SequenceMixer):
         return F.gelu(x @ self.W_U + self.b_U), gate
 
     def mix(self, x: Tensor) -> Tensor:
-        """The gated half, then y (b, s, d)."""
+        """The half U times the gate (b, s, f), then y (b, s, d)."""
         kept, normed = self.halves(x)
         return (kept * self.gate(x, normed)) @ self.W_out + self.b_out
 
@@ -106,13 +106,13 @@ class CausalGated(Gated, Mixer):
         return State({"S": self._rows(batch, length, self.f)})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's row, then mix all held rows with the token's row of W."""
+        """Append the token's row, then mix all held rows with the token's row of W: y_t (b, d)."""
         kept, normed = self.halves(x_t)
         state.append(**self.held_of(x_t), S=normed)
         return (kept * self.latest(x_t, state)) @ self.W_out + self.b_out
 
     def held_of(self, x_t: Tensor) -> dict[str, Tensor]:
-        """The token's rows in further arrays of the state: name -> row."""
+        """The token's rows in further arrays of the state: name -> row; {} if there are none."""
         return {}
 
     def latest(self, x_t: Tensor, state: State) -> Tensor:
@@ -174,7 +174,8 @@ _Class = TypeVar("_Class", bound=type[Gated])
 
 
 def explicit(mixer: str, rewrites: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
-    """Register the decorated class, with one operation per equation; causal ones are masked."""
+    """Register the decorated class, with one operation per equation. A causal mixer executes the
+    rewrite `dense` too: it computes masked pairs."""
     masked = ("dense",) if mixer.endswith("+causal") else ()
     kernels = dict.fromkeys(("U", "G", "F", "y"), "contraction")
     kernels |= {"S": "elementwise", "P": "elementwise"}
@@ -248,7 +249,8 @@ class FNetTransform(FNet):
     """FNet by complex Fourier transforms, over channels, then over tokens."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """y (b, s, d); Unsupported in half precision, in which torch has no transform of any
+        length."""
         if x.dtype in (torch.float16, torch.bfloat16):
             raise Unsupported(f"torch.fft has no transform in {x.dtype} of any length")
         both: Tensor = torch.fft.fft2(torch.view_as_complex(F.pad(x.unsqueeze(-1), (0, 1))))

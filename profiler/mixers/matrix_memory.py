@@ -1,4 +1,8 @@
-"""The mLSTM of xLSTM 7B and RWKV-7 in PyTorch."""
+"""The mLSTM of xLSTM 7B and RWKV-7 in PyTorch: heads with a matrix as memory.
+
+Beck et al. 2025 and Peng et al. 2025, with the choices stated in costmodel.mixers.matrix_memory.
+Sequences are (b, s, d); the memory S is (b, n, K, h) in the mLSTM and (b, n, h, h) in RWKV-7.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +22,32 @@ CAP = 15
 """The bound of the mLSTM's gates."""
 
 Gates = tuple[Tensor, Tensor]
-"""The input gate I and the logarithm F of the forget gate, (b, n, s) each, or (b, n)."""
+"""The logarithms I of the input gate and F of the forget gate, (b, n, s) each, or (b, n)."""
 
 
 def standardised(x: Tensor, eps: float) -> Tensor:
-    """Rows (..., m) with mean 0 and variance 1. Means are a sum and one division: torch's mean
-    would divide each term in its gradient."""
+    """Rows (..., m) shifted to mean 0 and divided by sqrt(variance + eps). Means are a sum and one
+    division: torch's mean would divide each term in its gradient."""
     centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
     variance = (centred * centred).sum(-1, keepdim=True) / x.shape[-1]
     return centred / (variance + eps).sqrt()
 
 
 def larger(one: Tensor, other: Tensor) -> Tensor:
-    """The larger entries; torch.maximum would halve the gradient of equal ones."""
+    """The larger of two entries, everywhere; torch.maximum would halve the gradient of equal
+    ones."""
     return torch.where(one > other, one, other)
 
 
 class Cells(Mixer):
-    """n cells of K keys and h values, in the layer of xLSTM 7B or, if not `whole`, between linear
-    maps: W_Q and W_K (d, n K), W_V and W_O (d, n h), W_I and W_F (d, n), b_I and b_F (n,), gain
-    (n h,), W_out (n h, d)."""
+    """n cells with keys of width K and values of width h, in the layer of xLSTM 7B or, if not
+    `whole`, between linear maps: W_Q and W_K (d, n*K), W_V and W_O (d, n*h), W_I and W_F (d, n),
+    b_I and b_F (n,), gain (n*h,), W_out (n*h, d).
+
+    S = exp(F + M' - M) S' + exp(I - M) k v^T and Z likewise with k alone, where F is the logarithm
+    of the forget gate, and the bound M = max(F + M', I) keeps the exponentials small; primes denote
+    the row before. A row reads q S / max(|q Z|, exp(-M)).
+    """
 
     def __init__(
         self, *, d: int, l: int, n: int, K: int, h: int | None = None, whole: bool = True
@@ -74,7 +84,8 @@ class Cells(Mixer):
         return (x @ W).view(*x.shape[:-1], self.n, -1)
 
     def gates(self, x: Tensor) -> Gates:
-        """I and F, (..., n) each."""
+        """I = x W_I and F = log sigmoid(x W_F), (..., n) each; if `whole`, both maps have a bias
+        and are bounded by `CAP`, as CAP tanh(z / CAP)."""
         I, z = x @ self.W_I, x @ self.W_F
         if self.whole:
             I, z = (
@@ -84,12 +95,14 @@ class Cells(Mixer):
         return I, -F.softplus(-z)
 
     def quotient(self, reads: Tensor, weights: Tensor, M: Tensor) -> Tensor:
-        """`reads` (..., h) over the larger of |weights| and exp(-M), plus 1e-6."""
+        """H (..., h): the reads (..., h) divided by max(|weights|, exp(-M)) + 1e-6, where weights
+        and M are (...,)."""
         least = larger(larger(weights, -weights), torch.exp(-M))
         return reads / (least + 1e-6).unsqueeze(-1)
 
     def joined(self, x: Tensor, H: Tensor) -> Tensor:
-        """y (..., d) of the heads (..., n, h)."""
+        """y (..., d) of the heads (..., n, h): if `whole`, normalised per head, times the gain and
+        the output gate sigmoid(x W_O); then mapped by W_out."""
         if self.whole:
             normed = standardised(H, 1e-6) * self.gain.view(self.n, -1)
             return (torch.sigmoid(x @ self.W_O) * normed.flatten(-2)) @ self.W_out
@@ -103,7 +116,7 @@ class Cells(Mixer):
         return State(rows, carried=tuple(rows))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Each head's matrix takes the token in, and the token's query reads it."""
+        """y_t (b, d): each head's S, Z and M after the token, read by the token's query."""
         q, k, v = (self.heads(x_t, W) for W in (self.W_Q, self.W_K, self.W_V))
         I, F = self.gates(x_t)
         before = state.held("M") if state.position else None
@@ -117,7 +130,8 @@ class Cells(Mixer):
         return self.joined(x_t, self.latest(q / math.sqrt(self.K), S, Z, M))
 
     def bound(self, M: Tensor | None, I: Tensor, F: Tensor) -> Tensor:
-        """The next M, (b, n); None stands for the M before the first row."""
+        """The next M (b, n) = max(F + M, I); the M before the first row is None and counts as
+        0."""
         return larger(F if M is None else F + M, I)
 
     def bounds(self, I: Tensor, F: Tensor) -> Tensor:
@@ -128,7 +142,8 @@ class Cells(Mixer):
         return torch.stack(found, dim=-1)
 
     def latest(self, q: Tensor, S: Tensor, Z: Tensor, M: Tensor) -> Tensor:
-        """H (b, n, h) of the scaled queries (b, n, K) of one row."""
+        """H (b, n, h) of one row: its queries q (b, n, K), already over sqrt(K), read S
+        (b, n, K, h), Z (b, n, K) and M (b, n)."""
         return self.quotient((q.unsqueeze(-2) @ S).squeeze(-2), (q * Z).sum(-1), M)
 
 
@@ -154,7 +169,9 @@ class CellsOfPairs(Cells):
     """The cells by the gated products of all pairs."""
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """Score all pairs, then leave the scores of later rows out."""
+        """All scores times the gates between both rows, of which those of later rows are 0, then H
+        (b, n, s, h). Between rows j and i the gates are exp(G_i - G_j + I_j - M_i), with G the
+        running sum of F."""
         G = F.cumsum(-1)
         M = self.bounds(I, F)
         L = G.unsqueeze(-1) - G.unsqueeze(-2) + I.unsqueeze(-2) - M.unsqueeze(-1)
@@ -214,9 +231,10 @@ DECAY = 0.6065306597126334
 
 
 class Rows(NamedTuple):
-    """What RWKV-7's recurrence reads of a sequence, (b, s, n, h) each; the decay E, kappa and F,
-    which is kappa times alpha, are those of the later rows, (b, s - 1, n, h). Of one token, all are
-    (b, n, h), and E, kappa and F are None for the first one."""
+    """The arrays that RWKV-7's recurrence reads, for a sequence (b, s, n, h) or one token
+    (b, n, h): the receptance R, the key K and the value V; and in `later` the decay E, the removed
+    direction kappa, and F = kappa * alpha, for all rows but the first, (b, s - 1, n, h); None for a
+    first token."""
 
     R: Tensor
     K: Tensor
@@ -225,7 +243,8 @@ class Rows(NamedTuple):
 
 
 class Memory(Mixer):
-    """RWKV-7's recurrence in n heads of h channels."""
+    """RWKV-7's recurrence in n heads of h channels: S = diag(E) S' - F (kappa S') + K V^T, and
+    the row reads O = R S; S' is S after the row before, and the first row has S = K V^T."""
 
     def __init__(self, *, d: int, l: int, n: int, h: int | None) -> None:
         super().__init__(d=d, l=l)
@@ -238,7 +257,7 @@ class Memory(Mixer):
         return rows.view(*rows.shape[:-1], self.n, self.h)
 
     def carried(self, rows: Rows) -> Tensor:
-        """O (b, s, n, h) of a sequence."""
+        """O (b, s, n, h) of a sequence, by a loop over rows."""
         S = self.following(None, rows.K[:, 0], rows.V[:, 0])
         read = [self.read(rows.R[:, 0], S)]
         assert rows.later is not None
@@ -248,7 +267,8 @@ class Memory(Mixer):
         return torch.stack(read, dim=1)
 
     def following(self, S: Tensor | None, K: Tensor, V: Tensor, *later: Tensor) -> Tensor:
-        """The next S (b, n, h, h), of one row; None stands for the S before the first row."""
+        """S (b, n, h, h) after one row with K and V (b, n, h); `later` are E, kappa and F, without
+        which S must be None: the state before the first row."""
         added = K.unsqueeze(-1) * V.unsqueeze(-2)
         if S is None:
             return added
@@ -257,22 +277,22 @@ class Memory(Mixer):
         return E.unsqueeze(-1) * S - F.unsqueeze(-1) * P + added
 
     def read(self, R: Tensor, S: Tensor) -> Tensor:
-        """O (b, n, h) of one row."""
+        """O (b, n, h) of one row with R (b, n, h)."""
         return (R.unsqueeze(-2) @ S).squeeze(-2)
 
     def latest(self, rows: Rows, state: State, **held: Tensor) -> Tensor:
-        """O (b, n, h) of the newest token, whose S and further rows are written into `state`."""
+        """O (b, n, h) of the newest token; its S and the rows `held` are written into `state`."""
         before = None if rows.later is None else state.held("S")
         S = self.following(before, rows.K, rows.V, *(rows.later or ()))
         state.append(S=S, **held)
         return self.read(rows.R, S)
 
     def decay(self, z: Tensor) -> Tensor:
-        """E of rows z."""
+        """The decay E = exp(-exp(-1/2) sigmoid(z)), (..., n, h), of rows z (..., n*h)."""
         return self.heads(torch.exp(-DECAY * torch.sigmoid(z)))
 
     def directions(self, k: Tensor) -> Tensor:
-        """kappa: rows (..., n, h) of length 1."""
+        """kappa: rows k (..., n, h) divided by their lengths, at least 1e-12."""
         length = (k * k).sum(-1, keepdim=True).sqrt()
         return k / torch.where(length > 1e-12, length, 1e-12)
 
@@ -303,13 +323,13 @@ class MemoryOfMaps(Memory):
         return self.carried(self.rows(x, slice(1, None))).flatten(2) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The recurrence at one token."""
+        """The recurrence at one token: y_t (b, d)."""
         rows = self.rows(x_t, slice(None) if state.position else None)
         return self.latest(rows, state).flatten(1) @ self.W_out
 
     def rows(self, x: Tensor, later: slice | None) -> Rows:
-        """What the recurrence reads of rows x; `later` are the rows that have a row before, along
-        the axis of tokens if there is one."""
+        """The arrays of the recurrence of rows x, (b, s, d) or (b, d). `later` selects along s the
+        rows that have a row before; None for a first token."""
         R, K, V = (self.heads(x @ getattr(self, f"W_{name}")) for name in "rkv")
         if later is None:
             return Rows(R, K, V, None)
@@ -332,9 +352,10 @@ LAYER_7 = {
 
 
 class TimeMixing(Memory):
-    """The layer: mu_r to mu_g (d,), W_r, W_k and W_v (d, n h), factors A and B of the maps of w, a
-    and g, and of v if `later`, with biases b (n h,) of all but g; k_k, k_a, gain and bias (n h,),
-    r_k (n, h), W_out (n h, d)."""
+    """The layer: six mixtures of each row with the row before, by mu_r to mu_g (d,), are mapped to
+    r, k and v by W (d, n*h), and to w, a and g (and, if `later`, a share v) by maps of low rank, A
+    (d, rank) and B (rank, n*h), with biases b (n*h,) except g; k_k, k_a, gain and bias are (n*h,),
+    r_k (n, h), W_out (n*h, d). If `later`, values are mixed with those of the first layer."""
 
     k_k: nn.Parameter
     k_a: nn.Parameter
@@ -367,36 +388,39 @@ class TimeMixing(Memory):
         return self.mixed(x, None)
 
     def mixed(self, x: Tensor, first: Tensor | None) -> Tensor:
-        """y (b, s, d), with the first layer's values (b, s, n h) if they are read."""
+        """y (b, s, d); `first` holds the first layer's values (b, s, n*h), None in that layer."""
         D = torch.cat([-x[:, :1], x[:, :-1] - x[:, 1:]], dim=1)
         rows = self.rows(x, D, slice(1, None), first)
         return self.joined(self.carried(rows), rows, x, D)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The recurrence at one token."""
+        """The recurrence at one token: y_t (b, d)."""
         return self.following_row(x_t, state, None)
 
     def following_row(self, x_t: Tensor, state: State, first: Tensor | None) -> Tensor:
-        """y (b, d) of one token, with the first layer's values (b, n h) if they are read."""
+        """y_t (b, d) of one token; `first` are the first layer's values (b, n*h), None in the first
+        layer."""
         before = state.held("x").squeeze(1) - x_t if state.position else -x_t
         rows = self.rows(x_t, before, slice(None) if state.position else None, first)
         return self.joined(self.latest(rows, state, x=x_t), rows, x_t, before)
 
     def moved(self, name: str, x: Tensor, D: Tensor) -> Tensor:
-        """Rows x mixed with the rows before, which are x + D."""
+        """Rows x + D mu of the mixture `name`, where D is the row before minus x."""
         mu: Tensor = getattr(self, f"mu_{name}")
         return x + D * mu
 
     def low(self, name: str, rows: Tensor, between: Callable[[Tensor], Tensor] | None) -> Tensor:
-        """A map of low rank with its bias, (..., n h), with a function between the factors."""
+        """The map of low rank `name` of rows (..., d), with its bias unless it is g, (..., n*h);
+        `between` is applied between the factors, None for nothing."""
         A, B = getattr(self, f"A_{name}"), getattr(self, f"B_{name}")
         inner: Tensor = rows @ A
         found: Tensor = (inner if between is None else between(inner)) @ B
         return found if name == "g" else found + getattr(self, f"b_{name}")
 
     def rows(self, x: Tensor, D: Tensor, later: slice | None, first: Tensor | None) -> Rows:
-        """What the recurrence reads of rows x; `later` are the rows that have a row before, along
-        the axis of tokens if there is one."""
+        """The arrays of the recurrence of rows x, with D the rows before minus x: (b, s, d) or
+        (b, d). `later` selects along s the rows that have a row before, None for a first token;
+        `first` as in `mixed`."""
         mixes = {name: self.moved(name, x, D) for name in "rkv"}
         R, k, V = (self.heads(mix @ getattr(self, f"W_{name}")) for name, mix in mixes.items())
         if first is not None:
@@ -413,21 +437,22 @@ class TimeMixing(Memory):
         return Rows(R, K, V, (E, kappa, kappa * alpha))
 
     def joined(self, O: Tensor, rows: Rows, x: Tensor, D: Tensor) -> Tensor:
-        """y (..., d): O normalised, plus v times the sum of r k r_k, times the gate."""
+        """y (..., d) of O (..., n, h): O normalised per head, plus V times the sum of R K r_k over
+        the head's channels, times the gate g, then mapped by W_out."""
         N = standardised(O, 64e-5) * self.heads(self.gain) + self.heads(self.bias)
         B = (rows.R * rows.K * self.r_k).sum(-1, keepdim=True)
         G = self.low("g", self.moved("g", x, D), torch.sigmoid)
         return ((N + B * rows.V).flatten(-2) * G) @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The newest row of x, and S of each head, for any number of tokens."""
+        """The last row of x, (batch, 1, d), and S of each head, for any number of tokens."""
         rows = {"x": self._rows(batch, 1, self.d), "S": self.matrices(batch, length)}
         return State(rows, sliding=True, carried=("S",))
 
 
 @implementation("rwkv-7", "recurrent", form="recurrent", kernels=LAYER_7, step_kernels=LAYER_7)
 class FirstTimeMixing(TimeMixing):
-    """The first layer, whose own values are the first layer's."""
+    """The first layer, which reads no other layer's values."""
 
 
 LATER = {**LAYER_7, **dict.fromkeys(("T_v", "T"), "contraction"), "V": "elementwise"}
@@ -455,6 +480,7 @@ class LaterTimeMixing(TimeMixing):
             raise
 
     def _require_values(self, v_first: Tensor, batch: int, rows: int) -> None:
+        """Raise a ValueError unless v_first is (batch, rows, n*h) in the module's dtype."""
         if v_first.shape != (batch, rows, self.width):
             raise ValueError(
                 f"v_first must be ({batch}, {rows}, {self.width}) and is {tuple(v_first.shape)}"
@@ -468,7 +494,8 @@ class LaterTimeMixing(TimeMixing):
     def initial_state(  # type: ignore[override]  # begins with the first layer's values
         self, batch: int, length: int | None, v_first: Tensor
     ) -> State:
-        """As of the first layer; `prepared` holds v_first (b, s, n h), a row for each token."""
+        """The state of the first layer; `prepared` holds v_first (b, s, n*h), the first layer's
+        values, a row for each token to come."""
         begun = super().initial_state(batch, length)
         self._require_values(v_first, batch, v_first.shape[1])
         state = PreparedState(begun.arrays, sliding=True, carried=begun.carried)
@@ -476,7 +503,8 @@ class LaterTimeMixing(TimeMixing):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The recurrence at one token, whose row of v_first the state began with."""
+        """The recurrence at one token, with its row of the state's v_first: y_t (b, d). ValueError
+        beyond the rows of v_first."""
         assert isinstance(state, PreparedState)
         given = state.prepared.shape[1]
         if state.position >= given:

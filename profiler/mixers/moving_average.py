@@ -1,4 +1,4 @@
-"""Mega, gated attention to moving averages, in PyTorch.
+"""Mega, gated attention to moving averages, in PyTorch: Ma et al. 2022, arXiv 2209.10655.
 
 A class computes the moving averages by the recurrence with state h (b, d, N), or by a convolution
 with their kernel w (l, d); one-token inference always uses the recurrence.
@@ -22,8 +22,11 @@ from profiler.modules.running_sums import ChunkState
 
 
 class Mega(Mixer):
-    """Mega: N moving averages per channel, by alpha, delta, beta, eta (d, N); queries and keys (K,)
-    by kappa and mu (K,), values of width v*d; a bias P per distance, (l,), or (C,) with `chunk`."""
+    """Mega: N moving averages per channel, by alpha, delta, beta and eta (d, N), which attention
+    with a single head reads. A linear map of the averages gives Z of width K; queries and keys are
+    kappa * Z + mu, with kappa and mu (K,) each. Values have the width v*d. P is a bias of scores
+    per distance, (l,), or (C,) with the option `chunk`, with which tokens attend within chunks of C
+    tokens."""
 
     W_Z: nn.Parameter
     b_Z: nn.Parameter
@@ -74,7 +77,7 @@ class Mega(Mixer):
 
     @abstractmethod
     def averages(self, x: Tensor) -> Tensor:
-        """X (b, s, d), the weighted sum of each channel's moving averages."""
+        """X (b, s, d), the sum of each channel's N moving averages, weighted by eta."""
 
     def heads(self, x: Tensor, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (..., K) from the averages, values (..., V) from the rows."""
@@ -83,14 +86,16 @@ class Mega(Mixer):
         return self.kappa_Q * Z + self.mu_Q, self.kappa_K * Z + self.mu_K, V
 
     def gated(self, x: Tensor, X: Tensor, O: Tensor) -> Tensor:
-        """y (..., d) from the attention output O (..., V), with reset and update gate."""
+        """y (..., d) from rows x and averages X (..., d) and the attention output O (..., V), with
+        the reset gate gamma and the update gate phi."""
         gamma = F.silu(X @ self.W_gamma + self.b_gamma)
         phi = torch.sigmoid(X @ self.W_phi + self.b_phi)
         H = F.silu(X @ self.W_H + self.b_H + (gamma * O) @ self.U_H)
         return phi * H + (1 - phi) * x
 
     def mix(self, x: Tensor) -> Tensor:
-        """Attention within chunks, the whole ones in one batch, then y (b, s, d)."""
+        """The averages, attention within chunks (all complete chunks in one batch, then the short
+        last one), then y (b, s, d)."""
         X = self.averages(x)
         q, k, v = self.heads(x, X)
         (batch, length, _), read = x.shape, []
@@ -107,16 +112,16 @@ class Mega(Mixer):
         return F.pad(self.P[:size], (size - 1, 0)).unfold(0, size, 1).flip(1)
 
     def attended(self, bias: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention within chunks (b, chunks, s, ...): score all pairs, then mask the scores of
-        later rows."""
+        """Attention within chunks (b, chunks, size, ...), with all pairs scored and later rows
+        masked: (b, chunks, size, V). `bias` is (size, size)."""
         later = torch.ones_like(bias, dtype=torch.bool).triu(1)
         scores = q @ k.transpose(-2, -1) / math.sqrt(self.K) + bias
         return torch.softmax(scores.masked_fill(later, -math.inf), dim=-1) @ v
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values of all tokens, or of the current chunk, and h (batch, 1, d*N); `prepared`
-        holds E and B."""
+        """Keys and values of all tokens or, with the option `chunk`, of the current chunk, and h
+        (batch, 1, d*N); `prepared` holds E and B, (2, d, N)."""
         room = length if self.bounded else self.C
         rows = {"K": self._rows(batch, room, self.K), "V": self._rows(batch, room, self.V)}
         rows["h"] = self._rows(batch, 1, self.d * self.N)
@@ -126,7 +131,8 @@ class Mega(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One step of the recurrence, then attention to the rows of the token's chunk."""
+        """One step of the recurrence, then attention to the rows of the token's chunk: y_t
+        (b, d)."""
         assert isinstance(state, PreparedState)
         E, B = state.prepared
         h = B * x_t.unsqueeze(-1)
@@ -193,7 +199,8 @@ class MegaFft(Mega):
     """Mega by Fourier transforms over the sequence."""
 
     def averages(self, x: Tensor) -> Tensor:
-        """A convolution with the kernel sum of eta B E^s, where E^s is exp(s log E)."""
+        """A convolution with the kernel w (s, d): at distance s the sum over N of eta B E^s, where
+        E^s is exp(s log E)."""
         E, B = self.rates()
         s = torch.arange(x.shape[1], device=x.device, dtype=x.dtype).view(-1, 1, 1)
         w = (self.eta * B * torch.exp(torch.log(E) * s)).sum(-1)

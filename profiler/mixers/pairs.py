@@ -23,12 +23,12 @@ from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
 
 Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
-"""A function of queries, keys and values (b, n, s, h) and the numbers of visible rows before and
-after each row. It returns the attention output (b, n, s, h)."""
+"""A function of queries, keys and values (b, n, s, h) and the numbers of visible rows before
+(`behind`) and after (`ahead`) each row. It returns the attention output (b, n, s, h)."""
 
 
 def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """Score all pairs, then mask the pairs outside the neighbourhood."""
+    """A `Spread` that scores all pairs, then masks the pairs outside the neighbourhood."""
     length = int(q.shape[2])
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
@@ -37,8 +37,8 @@ def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 
 def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """Score each row against the w rows around it; zero rows beyond both ends are scored, then
-    masked."""
+    """A `Spread` that scores each row against the w = behind + 1 + ahead rows around it; zero rows
+    beyond both ends of the sequence are scored, then masked."""
     length, width = int(q.shape[2]), behind + 1 + ahead
     keys, values = (F.pad(rows, (0, 0, behind, ahead)).unfold(2, width, 1) for rows in (k, v))
     scores = (q.unsqueeze(-2) @ keys).squeeze(-2) / math.sqrt(q.shape[-1])
@@ -50,7 +50,8 @@ def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ScoreLayout:
-    """A layout of the scores, with the form of the equations that has this layout."""
+    """A layout of the scores, the name of implementations with this layout, and the form of the
+    equations that has it."""
 
     name: str
     form: str
@@ -62,7 +63,7 @@ BAND = ScoreLayout("banded", "banded", band)
 
 
 class Restricted(Heads):
-    """Attention in n heads of width h = d/n to at most w positions, with the token's own."""
+    """Attention in n heads of width h = d/n to at most w positions, including the token's own."""
 
     MIXER: ClassVar[str]
     layout: ClassVar[ScoreLayout]
@@ -115,7 +116,8 @@ class CausalRestricted(Restricted, Mixer):
         return State({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the held rows and the token's own; then drop the oldest row."""
+        """Attend from q_t to the held rows and the token's own: y_t (b, d). The state takes the
+        token's row in place of the oldest."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -185,7 +187,8 @@ class InBlocks(Heads):
         return self._across(x, *self._project(x), causal=self.causal)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): attention within the complete blocks at once, then the short block."""
+        """R (b, n, s, h): attention within all complete blocks in one batch, then within the short
+        last block."""
         batch, n, length, h = q.shape
         whole = length - length % self.B
         found = []
@@ -199,7 +202,7 @@ class InBlocks(Heads):
 
 @implementation("local-attention", "explicit", rewrites=("safe-softmax",), kernels=KERNELS)
 class LocalAttention(InBlocks):
-    """Local attention: a token attends to its block."""
+    """Local attention: a token attends to all tokens of its block."""
 
     causal = False
 
@@ -221,7 +224,7 @@ class CausalLocalAttention(InBlocks, Mixer):
         return ChunkState({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the rows of the token's block."""
+        """Attend from q_t to the rows of the token's block up to its own: y_t (b, d)."""
         assert isinstance(state, ChunkState)
         q_t, k_t, v_t = self._project(x_t)
         state.append(K=k_t, V=v_t)

@@ -1,9 +1,10 @@
-"""How does attention by random features run in PyTorch: Performer, random feature
-attention, RKS and PRF?
+"""Attention by random features in PyTorch: Performer, random feature attention, RKS and PRF.
 
-Choromanski et al. 2020, Peng et al. 2021 and Chowdhury et al. 2021, with the choices that the
-equations' file states. A class combines the features with one way to sum over all or earlier
-tokens; of RKS and PRF, a source of frequencies with one of the two kernels.
+Choromanski et al. 2020, Peng et al. 2021 and Chowdhury et al. 2021, with the choices stated in
+costmodel.mixers.random_features. The features of a row u (h,) are functions of its products with
+*frequencies* w (h,): exponentials (Performer, PRF), or sines and cosines (RFA, RKS). A class
+combines features with an algorithm of `running_sums`; RKS and PRF combine a source of frequencies
+with one of the two kinds of features. Shapes: n heads of width h, M frequencies per head.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ POSITIVE = PROJECTIONS | {
 
 
 class RandomFeatures(ByFeatures):
-    """Features by m frequencies, which are a buffer.
+    """Features from m frequencies, made from random numbers w, a buffer that is not trained.
 
     W_Q, W_K, W_V and W_out are (d, d).
     """
@@ -55,21 +56,22 @@ class RandomFeatures(ByFeatures):
 
 
 class Positive(RandomFeatures):
-    """The features of FAVOR+; w is (m, h)."""
+    """The features of FAVOR+, exp(w . u - |u|^2 / 2) / sqrt(m) with u = row / h^(1/4), for the
+    frequencies w (m, h) of all heads."""
 
     def declare(self) -> None:
-        """The frequencies, drawn before all weights, and four maps."""
+        """The frequencies, drawn before all weights, then the four linear maps."""
         self.untrained("w", self.m, self.h)
         super().declare()
 
     @property
     def features(self) -> int:
-        """As many as there are frequencies."""
+        """The number of features, m: one per frequency."""
         return self.m
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays around the sums."""
+        """Array -> kernel class, for the arrays outside of `sums`."""
         return dict(POSITIVE)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,7 +79,7 @@ class Positive(RandomFeatures):
         return self.phi(x @ self.W_Q), self.phi(x @ self.W_K), x @ self.W_V
 
     def phi(self, rows: Tensor) -> Tensor:
-        """Features (..., n m) of rows of all heads side by side (..., d)."""
+        """Features (..., n*m) of rows (..., d), the concatenated rows of all heads."""
         u = self.split(rows * math.pow(self.h, -0.25))
         norm = (u * u).sum(-1, keepdim=True) / 2
         return (torch.exp(u @ self.w.t() - norm) * (1 / math.sqrt(self.m))).flatten(-2)
@@ -85,34 +87,34 @@ class Positive(RandomFeatures):
 
 @implementation("performer", "explicit", kernels={**POSITIVE, **AllTokens.computes})
 class Performer(Positive):
-    """Performer, one operation per equation."""
+    """Performer over all tokens, with one operation per equation."""
 
     sums = AllTokens()
 
 
 class CausalPerformer(Positive, CausalByFeatures):
-    """Performer, causal."""
+    """Causal Performer."""
 
     MIXER = "performer+causal"
 
 
 @summing(RowByRow(weighted=True))
 class CausalPerformerRecurrent(CausalPerformer):
-    """Performer, one row after another."""
+    """Causal Performer by a recurrence over rows."""
 
 
 @summing(AllRows(weighted=True))
 class CausalPerformerCumsum(CausalPerformer):
-    """Performer, the sums of all rows at once."""
+    """Causal Performer by a running sum over all rows."""
 
 
 @summing(ScoredPairs(weighted=True))
 class CausalPerformerParallel(CausalPerformer):
-    """Performer over scored pairs."""
+    """Causal Performer by masked scores of all pairs."""
 
 
 class FeaturesInChunks(RandomFeatures, InChunks):
-    """One chunk of C tokens after another."""
+    """Random features read in chunks of C tokens."""
 
     def __init__(self, *, d: int, l: int, n: int, m: int, C: int) -> None:
         super().__init__(d=d, l=l, n=n, m=m)
@@ -127,46 +129,48 @@ class FeaturesInChunks(RandomFeatures, InChunks):
     step_kernels={**POSITIVE, **ChunkedSums.computes},
 )
 class CausalPerformerChunked(CausalPerformer, FeaturesInChunks):
-    """Performer, one chunk of C tokens after another."""
+    """Causal Performer by a recurrence over chunks of C tokens."""
 
 
 class Trained(ByFeatures):
-    """Features by frequencies that are trained, over all tokens."""
+    """Features from frequencies that depend on trained parameters; over all tokens unless a
+    subclass sets `sums`."""
 
     sums: Sums = AllTokens()
 
     @abstractmethod
     def frequencies(self) -> Tensor:
-        """What is computed of parameters alone, once a forward pass."""
+        """The frequencies, which depend on parameters alone: computed once per forward pass."""
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The features of queries and keys, (b, s, n M) each, and the values, (b, s, d)."""
+        """The features of queries and keys, (b, s, n*m) for m features per head, and the values,
+        (b, s, d)."""
         return self.projected(x, self.frequencies())
 
     def projected(self, x: Tensor, omega: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same, of these frequencies."""
+        """As `project`, with the frequencies `omega`."""
         rows = (self.rows(x @ W) for W in (self.W_Q, self.W_K))
         queries, keys = (self.kernel(u, self.products(u, omega)).flatten(-2) for u in rows)
         return queries, keys, x @ self.W_V
 
     def rows(self, projected: Tensor) -> Tensor:
-        """u (b, s, n, h) of queries or keys of all heads side by side."""
+        """The rows u (b, s, n, h) of queries or keys (b, s, d), divided by h^(1/4)."""
         return self.split(projected * math.pow(self.h, -0.25))
 
     def products(self, u: Tensor, omega: Tensor) -> Tensor:
-        """Products of rows (b, s, n, h) with frequencies (n, M, h)."""
+        """The products (b, s, n, M) of rows (b, s, n, h) with frequencies (n, M, h)."""
         return along(u, omega)
 
     @abstractmethod
     def kernel(self, u: Tensor, products: Tensor) -> Tensor:
-        """Features of rows (b, s, n, h) and their products (b, s, n, M)."""
+        """The features (b, s, n, M or 2M) of rows (b, s, n, h) with the products (b, s, n, M)."""
 
 
 class Fourier(Trained):
-    """Sines and cosines."""
+    """The features sin(w . u) and cos(w . u), over sqrt(M)."""
 
     def kernel(self, u: Tensor, products: Tensor) -> Tensor:
-        """Both of every product, (b, s, n, 2M)."""
+        """The sines of all products, then their cosines: (b, s, n, 2M)."""
         both = torch.cat([torch.sin(products), torch.cos(products)], dim=-1)
         return both * (1 / math.sqrt(products.shape[-1]))
 
@@ -179,49 +183,49 @@ def along(u: Tensor, omega: Tensor) -> Tensor:
 
 @implementation("rfa", "explicit", kernels={**FOURIER, **UNIT_ROWS, **AllTokens.computes})
 class RFA(RandomFeatures, Fourier):
-    """Random feature attention; w is (n, m, h) and sigma (d,)."""
+    """Random feature attention; the frequencies are w (n, m, h) times sigma (d,)."""
 
     def declare(self) -> None:
-        """The frequencies, drawn before all weights, what they are multiplied by, four maps."""
+        """The random numbers w, drawn before all weights, the four linear maps, and sigma."""
         self.untrained("w", self.n, self.m, self.h)
         super().declare()
         self.sigma: nn.Parameter = self.weight(self.d)
 
     def frequencies(self) -> Tensor:
-        """The drawn numbers times sigma."""
+        """w times sigma, channel by channel: (n, m, h)."""
         return self.sigma.view(self.n, 1, self.h) * self.w
 
     def rows(self, projected: Tensor) -> Tensor:
-        """Each head's rows over their lengths."""
+        """The rows u (b, s, n, h) of queries or keys (b, s, d), divided by their lengths."""
         u = self.split(projected)
         return u / torch.sqrt((u * u).sum(-1, keepdim=True))
 
 
 class CausalRFA(RFA, CausalByFeatures):
-    """Random feature attention, causal."""
+    """Causal random feature attention."""
 
     MIXER = "rfa+causal"
     sums: RunningSums
 
     @property
     def features(self) -> int:
-        """A sine and a cosine of each frequency."""
+        """The number of features, 2m: a sine and a cosine per frequency."""
         return 2 * self.m
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays around the sums."""
+        """Array -> kernel class, for the arrays outside of `sums`."""
         return FOURIER | UNIT_ROWS
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The state of the way to sum, beside it the frequencies."""
+        """The empty state of `sums`; `prepared` holds the frequencies."""
         state = super().initial_state(batch, length)
         state.prepared = self.frequencies()
         return state
 
     def token(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """The features of one token's query and key, and its value."""
+        """The features (b, n*2m) of one token's query and key, and its value (b, d)."""
         assert isinstance(state, PreparedState)
         q, k, v = self.projected(x_t.unsqueeze(1), state.prepared)
         return q.squeeze(1), k.squeeze(1), v.squeeze(1)
@@ -229,17 +233,17 @@ class CausalRFA(RFA, CausalByFeatures):
 
 @summing(RowByRow(weighted=True))
 class CausalRFARecurrent(CausalRFA):
-    """Random feature attention, one row after another."""
+    """Causal random feature attention by a recurrence over rows."""
 
 
 @summing(AllRows(weighted=True))
 class CausalRFACumsum(CausalRFA):
-    """Random feature attention, the sums of all rows at once."""
+    """Causal random feature attention by a running sum over all rows."""
 
 
 @summing(ScoredPairs(weighted=True))
 class CausalRFAParallel(CausalRFA):
-    """Random feature attention over scored pairs."""
+    """Causal random feature attention by masked scores of all pairs."""
 
 
 @implementation(
@@ -250,36 +254,37 @@ class CausalRFAParallel(CausalRFA):
     step_kernels={**FOURIER, **UNIT_ROWS, **ChunkedSums.computes},
 )
 class CausalRFAChunked(CausalRFA, FeaturesInChunks):
-    """Random feature attention, one chunk of C tokens after another."""
+    """Causal random feature attention by a recurrence over chunks of C tokens."""
 
     sums: ChunkedSums
 
 
 @summing(RowByRow(weighted=True))
 class GatedRFA(CausalRFA):
-    """A token says which part of the sums is kept, and adds as much as is not; W_g is (d, n)."""
+    """RFA with a gate g per token and head, sigmoid(x W_g + b_g) with W_g (d, n): the sums become
+    g times the old sums plus (1 - g) times the token's terms."""
 
     MIXER = "rfa+gate"
     sums: RowByRow
 
     def declare(self) -> None:
-        """The gate's map and bias besides."""
+        """W_g and b_g, after the parameters of RFA."""
         super().declare()
         self.W_g: nn.Parameter = self.weight(self.d, self.n)
         self.b_g: nn.Parameter = self.weight(self.n)
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Those of the gate besides."""
+        """Array -> kernel class, for the arrays outside of `sums`, those of the gate included."""
         return super().kernels() | {"g": "contraction", "u": "elementwise", "G": "elementwise"}
 
     def read(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """What the queries read of gated sums, and the weights."""
+        """The reads (b, n, s, h) and the weights (b, n, s) of all queries from gated sums."""
         gate = torch.sigmoid(x @ self.W_g + self.b_g).transpose(1, 2)
         return self.sums.whole(q, (1 - gate).unsqueeze(-1) * k, v, gate)
 
     def latest(self, x_t: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """What one token's query reads of gated sums, and the weights."""
+        """The read (b, n, h) and the weight (b, n) of one token's query from gated sums."""
         gate = torch.sigmoid(x_t @ self.W_g + self.b_g)
         return self.sums.latest(q, (1 - gate).unsqueeze(-1) * k, v, state, gate)
 
@@ -298,19 +303,20 @@ GENERATOR |= dict.fromkeys(("Z_1", "Z_2"), "elementwise")
 
 
 class Exponential(Trained):
-    """exp(w . u - |u|^2)."""
+    """The features exp(w . u - |u|^2), over sqrt(M)."""
 
     def kernel(self, u: Tensor, products: Tensor) -> Tensor:
-        """As many features as products."""
+        """A feature per product: (b, s, n, M)."""
         powers = torch.exp(products - (u * u).sum(-1, keepdim=True))
         return powers * (1 / math.sqrt(products.shape[-1]))
 
 
 class Gaussians(RandomFeatures, Trained):
-    """Frequencies of the head's own mean (n, h); w is (m, h)."""
+    """Frequencies that are normal numbers with the mean mu (n, h) of each head, made from the
+    random numbers w (m, h)."""
 
     def declare(self) -> None:
-        """The drawn numbers, before all weights, then four maps and means."""
+        """w, drawn before all weights, then the four linear maps and mu."""
         self.untrained("w", self.m, self.h)
         super().declare()
         self.mu: nn.Parameter = self.weight(self.n, self.h)
@@ -318,42 +324,44 @@ class Gaussians(RandomFeatures, Trained):
 
 @implementation("gmm-rks", "explicit", kernels=RKS | {"G": "contraction", "Omega": "elementwise"})
 class GaussianRKS(Gaussians, Fourier):
-    """Sigma is (n, h, h)."""
+    """GMM-RKS: the frequencies w Sigma + mu and w Sigma - mu, with Sigma (n, h, h)."""
 
     def declare(self) -> None:
-        """The matrices besides."""
+        """Sigma, after the other parameters."""
         super().declare()
         self.Sigma: nn.Parameter = self.weight(self.n, self.h, self.h)
 
     def frequencies(self) -> Tensor:
-        """Both signs of the mean, (n, 2m, h)."""
+        """w Sigma + mu, then w Sigma - mu: (n, 2m, h)."""
         spread, mean = self.w.expand(self.n, -1, -1) @ self.Sigma, self.mu.unsqueeze(1)
         return torch.cat([spread + mean, spread - mean], dim=1)
 
 
 @implementation("gmm-prf", "explicit", kernels=PRF | {"E": "elementwise", "Omega": "elementwise"})
 class GaussianPRF(Gaussians, Exponential):
-    """sigma is (n, h)."""
+    """GMM-PRF: the frequencies exp(sigma / 2) w + mu, with sigma (n, h)."""
 
     def declare(self) -> None:
-        """The deviations besides."""
+        """sigma, after the other parameters."""
         super().declare()
         self.sigma: nn.Parameter = self.weight(self.n, self.h)
 
     def frequencies(self) -> Tensor:
-        """The drawn numbers scaled and moved, (n, m, h)."""
+        """exp(sigma / 2) w + mu, channel by channel: (n, m, h)."""
         return torch.exp(self.sigma / 2).unsqueeze(1) * self.w + self.mu.unsqueeze(1)
 
 
 class FastFood(Trained):
-    """Diagonals D_B, D_G and D_S (h,); H (h, h) is a Hadamard matrix, PH its rows permuted."""
+    """FastFood: products with h frequencies by diagonals D_B, D_G and D_S (h,), a Hadamard matrix
+    H (h, h), and PH, which is H with its rows permuted at random. h is a power of two."""
 
     PH: Tensor
     H: Tensor
 
     def declare(self) -> None:
-        """The permutation, before all weights, four maps and three diagonals."""
+        """The permutation, drawn before all weights, the four linear maps and the diagonals."""
         h = self.h
+        # entry (p, q) of a Hadamard matrix is -1 if p and q have an odd number of common bits
         ones = [[(p & q).bit_count() % 2 for q in range(h)] for p in range(h)]
         signs = 1 - 2 * self.like.new_tensor(ones)
         self.register_buffer("H", signs, persistent=False)
@@ -364,30 +372,31 @@ class FastFood(Trained):
         self.D_S: nn.Parameter = self.weight(h)
 
     def frequencies(self) -> Tensor:
-        """There is nothing to compute."""
+        """An empty tensor: `products` needs no matrix of frequencies."""
         return self.like
 
     def products(self, u: Tensor, omega: Tensor) -> Tensor:
-        """S H G P H B u over the root of h, (b, s, n, h)."""
+        """D_S H D_G PH D_B u / sqrt(h), (b, s, n, h), for rows u (b, s, n, h)."""
         mixed = self.D_G * ((self.D_B * u) @ self.PH.t())
         return self.D_S * (mixed @ self.H.t()) * (1 / math.sqrt(self.h))
 
 
 @implementation("fastfood-rks", "explicit", kernels=RKS | HADAMARD)
 class FastFoodRKS(FastFood, Fourier):
-    """Sines and cosines of h products."""
+    """FastFood-RKS: sines and cosines of h products."""
 
 
 @implementation("fastfood-prf", "explicit", kernels=PRF | HADAMARD)
 class FastFoodPRF(FastFood, Exponential):
-    """Exponentials of h products."""
+    """FastFood-PRF: exponentials of h products."""
 
 
 class Generated(RandomFeatures, Trained):
-    """A network of three layers makes the frequencies of all heads; w is (m, h)."""
+    """Frequencies of all heads made by a network of three layers, of widths 2h, 4h and h, from the
+    random numbers w (m, h)."""
 
     def declare(self) -> None:
-        """The drawn numbers, before all weights, four maps and the network's layers."""
+        """w, drawn before all weights, then the four linear maps and the network's layers."""
         h = self.h
         self.untrained("w", self.m, h)
         super().declare()
@@ -399,7 +408,8 @@ class Generated(RandomFeatures, Trained):
                 self.register_parameter(f"bias_{layer}", self.weight(out))
 
     def frequencies(self) -> Tensor:
-        """Omega (m, h)."""
+        """Omega (m, h): two layers with batch normalisation over the m rows and leaky relu, then
+        tanh of a third."""
         held, rows = dict(self.named_parameters()), self.w
         for layer in (1, 2):
             rows = rows @ held[f"W_{layer}"] + held[f"b_{layer}"]
@@ -410,15 +420,15 @@ class Generated(RandomFeatures, Trained):
         return torch.tanh(rows @ held["W_3"] + held["b_3"])
 
     def products(self, u: Tensor, omega: Tensor) -> Tensor:
-        """One product for all heads, (b, s, n, m)."""
+        """The products (b, s, n, m) of all heads' rows with the same frequencies."""
         return u @ omega.t()
 
 
 @implementation("generative-rks", "explicit", kernels=RKS | GENERATOR)
 class GeneratedRKS(Generated, Fourier):
-    """Sines and cosines of m products."""
+    """Generative RKS: sines and cosines of m products."""
 
 
 @implementation("generative-prf", "explicit", kernels=PRF | GENERATOR)
 class GeneratedPRF(Generated, Exponential):
-    """Exponentials of m products."""
+    """Generative PRF: exponentials of m products."""

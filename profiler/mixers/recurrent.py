@@ -1,8 +1,10 @@
-"""How do the recurrent layers run in PyTorch: the tanh RNN, the LSTM and the GRU?
+"""Recurrent layers in PyTorch: the tanh RNN, the LSTM and the GRU.
 
-The product of W with all rows is one operation; the rest is done row by row. A class combines one
-layer with a way to do that: separate operations, or PyTorch's own layer, which adds two biases,
-starts from a row of zeros and multiplies it, and so implements only mixers with `+two-biases`.
+Zaremba et al. 2014, Cho et al. 2014 and Chung et al. 2014, with the choices stated in
+costmodel.mixers.recurrent. Rows are (b, s, d), the arrays of the state (b, d). The product of W
+with all rows is one operation; the rest is done row by row. A class combines one layer with
+separate operations, or with PyTorch's own layer, which adds two biases, starts from a row of zeros
+and multiplies it, and so implements only mixers with `+two-biases`.
 
 On a CPU, PyTorch's layers dispatch matrix products and elementwise operations, except that in some
 dtypes its LSTM is one operation of oneDNN: oneDNN is switched off here, so that the same operations
@@ -32,11 +34,11 @@ def plus_optional(one: Tensor, two: Tensor | None) -> Tensor:
 
 
 class Recurrence(Mixer):
-    """A layer in which every row reads the state left by the row before.
+    """A layer in which every row x_i reads the state h after the row before: gates are functions of
+    W x_i + b + U h (+ b_U with the option `two-biases`).
 
-    With several gates W and U are (gates, d, d) and b (gates, d), with one (d, d) and (d,); b_U has
-    the shape of b and exists where the option `two-biases` is chosen. `STATE` names the arrays of
-    the state, the output first.
+    With several gates W and U are (gates, d, d), b and b_U (gates, d); with one gate (d, d) and
+    (d,). `STATE` names the arrays of the state, the output first.
     """
 
     GATES: ClassVar[int] = 1
@@ -59,35 +61,40 @@ class Recurrence(Mixer):
 
 
 class Explicit(Recurrence):
-    """Row by row in separate operations; the first row has no product with a row before it, and no
-    gate that would multiply that row alone.
+    """Row by row in separate operations. The first row reads no state: it has no product with U,
+    and no gate that only multiplies the state, such as a forget gate.
 
-    `ORDER` holds the numbers of the gates as they stand beside each other: first that which the
-    first row may lack, last the candidate.
+    `ORDER` holds the numbers of the gates in the order in which their columns are concatenated: the
+    gate that the first row may lack first, the candidate last.
     """
 
     ORDER: ClassVar[tuple[int, ...]] = (0,)
 
     @property
     def lacking(self) -> int:
-        """How many of the gates, in order, the first row lacks."""
+        """The number of gates, the first ones of `ORDER`, that the first row lacks."""
         return 0
 
     @abstractmethod
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The state after a row, from W x + b (b, gates*d) of the gates that it has, the state
-        before it, and U (d, gates*d)."""
+        """The state after a row.
+
+        Args:
+            own: W x + b of the row's gates, (b, gates*d); the first row may lack gates.
+            before: the state before the row; None for the first row.
+            U: the weights of the state, (d, gates*d).
+        """
 
     def beside(self, packed: Tensor, gates: slice = slice(None)) -> Tensor:
-        """What is packed for some gates, (gates, ..., d), in order along the last axis, (...,
-        gates*d); what belongs to a single gate is not packed."""
+        """A weight or bias (gates, ..., d) of some gates, as numbers of `ORDER`, concatenated along
+        the last axis: (..., gates*d). With a single gate, unchanged: (..., d)."""
         if self.GATES == 1:
             return packed
         apart = packed.unbind(0)
         return torch.cat([apart[gate] for gate in self.ORDER[gates]], dim=-1)
 
     def of_input(self, x: Tensor, gates: slice) -> Tensor:
-        """W x + b of some gates, (..., gates*d), of rows (..., d)."""
+        """W x + b for some gates, as numbers of `ORDER`: (..., gates*d) of rows (..., d)."""
         return x @ self.beside(self.W, gates) + self.beside(self.b, gates)
 
     def mix(self, x: Tensor) -> Tensor:
@@ -103,7 +110,7 @@ class Explicit(Recurrence):
         return torch.stack(rows, dim=1)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One row from the held state."""
+        """y_t (b, d): one row of the recurrence, from the held state."""
         before = tuple(state.held(name).squeeze(-2) for name in self.STATE)
         own = self.of_input(x_t, slice(0 if state.position else self.lacking, None))
         held = self.row(own, before if state.position else None, self.beside(self.U))
@@ -113,8 +120,9 @@ class Explicit(Recurrence):
     def of_state(
         self, state: Tensor | None, U: Tensor, columns: slice = slice(None)
     ) -> Tensor | None:
-        """U h + b_U of a state h (b, d), for all columns or some; without a state b_U for the gates
-        of the first row among these, or None without b_U."""
+        """U h + b_U of a state h (b, d), for the given columns of U (b_U only if there is one).
+        Without a state (None): b_U for those of these columns whose gates the first row has; None
+        without b_U."""
         bias = self.beside(self.b_U) if "two-biases" in self.options else None
         if state is not None:
             return plus_optional(state @ U[:, columns], None if bias is None else bias[columns])
@@ -134,7 +142,7 @@ class RecurrentExplicit(Explicit):
     """h_t = tanh(W x_t + b + U h_{t-1})."""
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The state after a row."""
+        """The output h (b, d) after a row."""
         carried = self.of_state(None if before is None else before[0], U)
         return (torch.tanh(plus_optional(own, carried)),)
 
@@ -163,7 +171,7 @@ class LstmExplicit(Explicit):
         return 1
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The output and the cell after a row."""
+        """The output and the cell, (b, d) each, after a row."""
         inside = plus_optional(own, self.of_state(None if before is None else before[0], U))
         *forget, i, o = torch.sigmoid(inside[:, : -self.d]).chunk(3 - (before is None), dim=1)
         c = i * torch.tanh(inside[:, -self.d :])
@@ -177,7 +185,7 @@ def printed_update(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
 
 
 def interpolated_update(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
-    """n + z (h - n)."""
+    """n + z (h - n), which is z h + (1 - z) n, with one product; None as in `printed_update`."""
     return n - z * n if h is None else n + z * (h - n)
 
 
@@ -189,7 +197,8 @@ UPDATES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
 
 
 class Gru(Explicit):
-    """A GRU in one of its forms: reset gate, update gate, candidate, new row."""
+    """A GRU with update gate z, reset gate r and candidate n: the new row is z h + (1 - z) n, by
+    the formula of its form in `UPDATES`."""
 
     GATES = 3
     ORDER = (0, 1, 2)
@@ -199,7 +208,7 @@ class Gru(Explicit):
     form: ClassVar[str]
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The state after a row."""
+        """The new row (b, d)."""
         h = None if before is None else before[0]
         carried, gates = self.carried(h, U), slice(None, own.shape[-1] - self.d)
         inside = plus_optional(own[:, gates], None if carried is None else carried[..., gates])
@@ -216,8 +225,15 @@ class Gru(Explicit):
     def reset(
         self, r: Tensor | None, h: Tensor | None, carried: Tensor | None, U: Tensor
     ) -> Tensor | None:
-        """What the candidate reads of the row before through the reset gate, (b, d), which a first
-        row may lack."""
+        """The term of the candidate that reads the row before through the reset gate, (b, d); None
+        without that row or a bias that takes its place.
+
+        Args:
+            r: the reset gate (b, d); None if the first row lacks it.
+            h: the row before; None for the first row.
+            carried: the result of `carried`.
+            U: the weights of the state, (d, 3d).
+        """
 
 
 class ResetAfter(Gru):
@@ -225,17 +241,17 @@ class ResetAfter(Gru):
 
     @property
     def lacking(self) -> int:
-        """The reset gate, where there is no b_U that it multiplies."""
+        """1, the reset gate, unless there is a b_U that it multiplies."""
         return int("two-biases" not in self.options)
 
     def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
-        """For both gates and the candidate."""
+        """U h (+ b_U) for both gates and the candidate, (b, 3d)."""
         return self.of_state(h, U)
 
     def reset(
         self, r: Tensor | None, h: Tensor | None, carried: Tensor | None, U: Tensor
     ) -> Tensor | None:
-        """r (U h)."""
+        """r (U h + b_U); None without r or `carried`."""
         return None if r is None or carried is None else r * carried[..., 2 * self.d :]
 
 
@@ -250,13 +266,13 @@ class ResetBefore(Gru):
         return 1
 
     def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
-        """For the two gates alone."""
+        """U h (+ b_U) for the two gates alone, (b, 2d)."""
         return self.of_state(h, U, slice(None, 2 * self.d))
 
     def reset(
         self, r: Tensor | None, h: Tensor | None, carried: Tensor | None, U: Tensor
     ) -> Tensor | None:
-        """U (r h)."""
+        """U (r h) + b_U; b_U alone for the first row, None without b_U."""
         return self.of_state(None if r is None or h is None else r * h, U, slice(2 * self.d, None))
 
 
@@ -264,7 +280,8 @@ _Class = TypeVar("_Class", bound=type[Gru])
 
 
 def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
-    """Give the decorated class its form, and register it as an implementation."""
+    """Set `form` of the decorated class, and register the class as an implementation of `mixer`
+    with this name."""
 
     def register(layer: _Class) -> _Class:
         layer.form = form
@@ -282,27 +299,27 @@ def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
 
 @updating("recurrent", "gru", "explicit")
 class GruExplicit(ResetAfter):
-    """The new row as printed."""
+    """The GRU whose new row is z h + (1 - z) n."""
 
 
 @updating("interpolated", "gru", "interpolated")
 class GruInterpolated(ResetAfter):
-    """The new row with one product."""
+    """The GRU whose new row is n + z (h - n)."""
 
 
 @updating("recurrent", "gru+reset-before", "explicit")
 class ResetBeforeExplicit(ResetBefore):
-    """The new row as printed."""
+    """The GRU with the reset before the product, whose new row is z h + (1 - z) n."""
 
 
 @updating("interpolated", "gru+reset-before", "interpolated")
 class ResetBeforeInterpolated(ResetBefore):
-    """The new row with one product."""
+    """The GRU with the reset before the product, whose new row is n + z (h - n)."""
 
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """Inside, a CPU runs PyTorch's own operations in every dtype."""
+    """A context in which a CPU runs PyTorch's own operations in every dtype."""
     backend = torch.backends.mkldnn
     before = backend.enabled
     backend.enabled = False  # type: ignore[assignment]  # a property that torch leaves untyped
@@ -322,22 +339,24 @@ class TorchLayer(Recurrence):
     ORDER: ClassVar[tuple[int, ...]] = (0,)
 
     def weights(self) -> list[Tensor]:
-        """W and U as (gates*d, d), (out, in) each, and b and b_U as (gates*d,)."""
+        """W and U as (gates*d, d), (out, in) each, and b and b_U as (gates*d,), in the order of
+        PyTorch's gates."""
         return [self._in_order(p) for p in (self.W, self.U, self.b, self.b_U)]
 
     def _in_order(self, packed: Tensor) -> Tensor:
+        """A weight (gates, in, out) or bias (gates, out) as PyTorch's layer takes it."""
         gates = (packed,) if self.GATES == 1 else packed.unbind(0)
         ordered = torch.stack([gates[k] for k in self.ORDER])
         return (ordered.transpose(1, 2) if ordered.dim() == 3 else ordered).flatten(0, 1)
 
     def mix(self, x: Tensor) -> Tensor:
-        """One call for all rows."""
+        """y (b, s, d) by one call for all rows."""
         zeros = x.new_zeros(1, x.shape[0], self.d)
         with without_onednn():
             return self.layer(x, zeros)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One call of the cell."""
+        """y_t (b, d) by one call of PyTorch's cell; the first row reads the state's zeros."""
         before = tuple(state.arrays[name].squeeze(-2) for name in self.STATE)
         held = self.cell(x_t, before)
         state.append(**dict(zip(self.STATE, held, strict=True)))
@@ -357,7 +376,8 @@ LAYER = (1, 0.0, False, False, True)
 
 
 def torch_layer(mixer: str, form: str, arrays: str) -> Callable[[type], type]:
-    """Register the decorated class: its form, and the arrays that the call computes."""
+    """Register the decorated class, an implementation by PyTorch's layer; `arrays` are the names,
+    one letter each, of the arrays that the one call computes."""
     return implementation(
         mixer,
         "torch",

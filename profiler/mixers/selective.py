@@ -1,6 +1,9 @@
-"""Selective state spaces, Mamba and Mamba-2, in PyTorch.
+"""Selective state spaces in PyTorch: Mamba, Mamba-2 and Mamba-3.
 
-Sequences are (b, s, d), the states of Mamba (b, E, N), those of Mamba-2 (b, G, n/G, P, N).
+Sources and choices: costmodel.mixers.selective. Sequences are (b, s, d), the states S of Mamba
+(b, E, N), those of Mamba-2 (b, G, n/G, P, N), with n heads of P channels in G groups that share K
+and Q. A row's step Delta is positive; S becomes exp(Delta A) S + Delta X B, and the row reads S C
+(B and C are called K and Q in Mamba-2).
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ EPS = 1e-5
 
 
 class Selective(Mixer):
-    """A layer around a selective state space: rows that pass short convolutions with k taps and
-    silu, and a gate; without both if `core`."""
+    """A layer around a selective state space: linear maps whose rows pass short convolutions with k
+    taps and silu, and a gate. If `core`, there are no convolutions, no silu and no gate."""
 
     core: ClassVar[bool] = False
     k: int
@@ -33,15 +36,24 @@ class Selective(Mixer):
     log_A: nn.Parameter
 
     def declare_rows(self, name: str, width: int) -> None:
-        """W (d, width); unless `core` taps w (k, width) and a bias b (width)."""
+        """Declare the map W_name (d, width) and, unless `core`, the taps w_name (k, width) and the
+        bias b_name (width,) of its convolution."""
         setattr(self, f"W_{name}", self.weight(self.d, width))
         if not self.core:
             setattr(self, f"w_{name}", self.weight(self.k, width))
             setattr(self, f"b_{name}", self.weight(width))
 
     def rows(self, x: Tensor, name: str, state: State | None, new: dict[str, Tensor]) -> Tensor:
-        """Rows (..., width) of sequences, or of one token beside the rows that the state holds; the
-        token's row before its convolution joins `new`."""
+        """The rows of the map `name`, after its convolution and silu.
+
+        Args:
+            x: sequences (b, s, d), or one token (b, d).
+            state: None for sequences; for a token, holds the rows before it.
+            new: receives the token's row before the convolution, for the state.
+
+        Returns:
+            Rows (..., width).
+        """
         projected: Tensor = x @ getattr(self, f"W_{name}")
         if self.core:
             return projected
@@ -61,7 +73,8 @@ class Selective(Mixer):
 
     @torch.no_grad()
     def carrying(self, batch: int, length: int | None, S: Tensor, **widths: int) -> PreparedState:
-        """A state of S, which each token replaces, and the rows of the convolutions."""
+        """An empty state with S (of the shape and dtype of the zeros given), which each token
+        replaces, and the last rows of the convolutions; `prepared` holds A."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays = {"S": S, **self.short_rows(batch, **widths)}
         state = PreparedState(arrays, newest_first=True, sliding=True, carried=("S",))
@@ -69,12 +82,12 @@ class Selective(Mixer):
         return state
 
     def A(self) -> Tensor:
-        """-exp(log_A), which a state holds from before the first token."""
+        """A = -exp(log_A), computed once before the first token in inference."""
         return -torch.exp(self.log_A)
 
     @abstractmethod
     def out(self, x: Tensor, read: Tensor) -> Tensor:
-        """y (..., d) of what the rows read."""
+        """y (..., d) of x (..., d) and the reads of its rows: gated unless `core`, then mapped."""
 
 
 CORE = {
@@ -85,7 +98,8 @@ AROUND = {"H": "elementwise", "Z": "contraction"}
 
 
 def kernels(*names: str, convolution: str) -> dict[str, str]:
-    """The kernel classes of rows with these names: projections, convolutions and silu."""
+    """Array -> kernel class, for the maps with these names: of the projections, of the convolutions
+    (the class `convolution`) and of silu."""
     found = dict.fromkeys((f"U_{name}" for name in names), "contraction")
     found |= dict.fromkeys((f"T_{name}" for name in names), convolution)
     return found | dict.fromkeys(names, "elementwise")
@@ -124,7 +138,7 @@ class Mamba(Selective):
         return self.out(x, torch.stack(read, dim=1) + self.D * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """A step of the recurrence."""
+        """One step of the recurrence: y_t (b, d)."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X = self.rows(x_t, "X", state, new)
@@ -137,12 +151,13 @@ class Mamba(Selective):
         return self.out(x_t, self.read(S, C) + self.D * X)
 
     def given(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The steps Delta and U = Delta X (..., E), and B and C (..., N), of rows X (..., E)."""
+        """Delta and U = Delta X, (..., E) each, then B and C, (..., N) each, of rows X (..., E)."""
         step = F.softplus((X @ self.W_R) @ self.W_dt + self.b_dt)
         return step, step * X, X @ self.W_B, X @ self.W_C
 
     def following(self, S: Tensor | None, kept: Tensor | None, U: Tensor, B: Tensor) -> Tensor:
-        """The states after a row; S and `kept` (b, E, N) are None for the first row."""
+        """The states (b, E, N) after a row: `kept` * S + U B. S and `kept` = exp(Delta A),
+        (b, E, N) each, are None for the first row; U is (b, E), B (b, N)."""
         added = U.unsqueeze(-1) * B.unsqueeze(1)
         return added if S is None or kept is None else kept * S + added
 
@@ -151,7 +166,8 @@ class Mamba(Selective):
         return (S @ C.unsqueeze(-1)).squeeze(-1)
 
     def out(self, x: Tensor, read: Tensor) -> Tensor:
-        """Times silu of the gate, then mapped."""
+        """y (..., d) of the reads (..., E): times silu of the gate x W_Z unless `core`, then mapped
+        by W_out."""
         H = read if self.core else read * F.silu(x @ self.W_Z)
         return H @ self.W_out
 
@@ -191,9 +207,10 @@ class MambaCore(Mamba):
 
 
 class Mamba2(Selective):
-    """Mamba-2 in n heads of P channels, N states each, K and Q in G groups: W_X and W_Z (d, nP),
-    W_K and W_Q (d, GN), taps w and biases b of all but W_Z, W_dt (d, n), b_dt, log_A and D (n),
-    gain (nP) and W_out (nP, d)."""
+    """Mamba-2 in n heads of P channels, with N states per channel, and K and Q in G groups: W_X and
+    W_Z (d, n*P), W_K and W_Q (d, G*N), taps w and biases b for the convolutions of X, K and Q, W_dt
+    (d, n), b_dt, log_A and D (n,), gain (n*P,) and W_out (n*P, d). A subclass chooses the
+    recurrence over rows, pairs of rows, or chunks."""
 
     def __init__(self, *, d: int, l: int, n: int, P: int, N: int, G: int, k: int = 1) -> None:
         super().__init__(d=d, l=l)
@@ -216,7 +233,8 @@ class Mamba2(Selective):
     def given(
         self, x: Tensor, state: State | None, new: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """X (..., n, P), K and Q (..., G, N), the steps Delta (..., n) and U = Delta X."""
+        """X (..., n, P), K and Q (..., G, N), the steps Delta (..., n) and U = Delta X (..., n, P),
+        of rows x (..., d); `state` and `new` as in `rows`."""
         X, K, Q = (self.rows(x, name, state, new) for name in "XKQ")
         X = X.view(*X.shape[:-1], self.n, self.P)
         K, Q = (rows.view(*rows.shape[:-1], self.G, self.N) for rows in (K, Q))
@@ -224,7 +242,8 @@ class Mamba2(Selective):
         return X, K, Q, step, step.unsqueeze(-1) * X
 
     def out(self, x: Tensor, read: Tensor) -> Tensor:
-        """Rows (..., n, P), times silu of the gate, normalised in groups, then mapped."""
+        """y (..., d) of the reads (..., n, P): times silu of the gate and normalised within each
+        group unless `core`, then mapped by W_out."""
         rows = read.flatten(-2)
         if not self.core:
             split = (self.G, self.n // self.G * self.P)
@@ -233,8 +252,8 @@ class Mamba2(Selective):
         return rows @ self.W_out
 
     def weighted(self, M: Tensor, decays: Tensor, U: Tensor) -> Tensor:
-        """The sum of the rows U (b, r, n, P), of which row s reads M (b, G, s, r) times the decays
-        (b, n, s, r): (b, s, n, P)."""
+        """The reads (b, s, n, P) of s rows from r rows: the sum of the rows U (b, r, n, P),
+        weighted by the scores M (b, G, s, r) times the decays (b, n, s, r)."""
         heads = (-1, self.G, self.n // self.G, *M.shape[2:])
         W = (M.unsqueeze(2) * decays.view(heads)).flatten(1, 2)
         return (W @ U.transpose(1, 2)).transpose(1, 2)
@@ -255,7 +274,7 @@ class Mamba2Recurrent(Mamba2):
         return self.out(x, torch.stack(read, dim=1) + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """A step of the recurrence."""
+        """One step of the recurrence: y_t (b, d)."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -267,7 +286,8 @@ class Mamba2Recurrent(Mamba2):
         return self.out(x_t, self.read(S, Q) + self.D.unsqueeze(-1) * X)
 
     def following(self, S: Tensor | None, kept: Tensor | None, U: Tensor, K: Tensor) -> Tensor:
-        """The states (b, G, n/G, P, N) after a row; S and `kept` (b, n) are None for the first."""
+        """The states (b, G, n/G, P, N) after a row: `kept` * S + U K. S and `kept` = exp(Delta A)
+        (b, n) are None for the first row; U is (b, n, P), K (b, G, N)."""
         heads = (-1, self.G, self.n // self.G)
         added = U.view(*heads, self.P, 1) * K.view(-1, self.G, 1, 1, self.N)
         return added if S is None or kept is None else kept.view(*heads, 1, 1) * S + added
@@ -285,10 +305,11 @@ class Mamba2Recurrent(Mamba2):
 
 
 class Mamba2Parallel(Mamba2):
-    """Mamba-2 by the pairs of all rows; F (..., n) are the logarithms of all decays up to a row."""
+    """Mamba-2 by the pairs of all rows; F (..., n) is the sum of the logarithms of the decays up to
+    a row, so that exp(F_i - F_j) is the decay from row j to row i."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """Pairs, those with later rows masked, then y (b, s, d)."""
+        """The reads from all pairs, of which those with later rows are masked, then y (b, s, d)."""
         X, K, Q, step, U = self.given(x, None, {})
         sums = (step * self.A()).cumsum(1).transpose(1, 2)
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
@@ -298,7 +319,7 @@ class Mamba2Parallel(Mamba2):
         return self.out(x, read + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The pairs of the newest row with all rows."""
+        """The reads of the newest row from all rows: y_t (b, d)."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -323,8 +344,9 @@ class Mamba2Parallel(Mamba2):
 
 
 class Mamba2Chunked(Mamba2):
-    """Mamba-2 in chunks of C rows: the pairs within a chunk, and the states at its end; F (..., n)
-    are the logarithms of the decays since its start."""
+    """Mamba-2 in chunks of C rows: pairs of rows within a chunk, and states S at the end of each
+    chunk, which later chunks read; F (..., n) is the sum of the logarithms of the decays since the
+    chunk's start."""
 
     def __init__(
         self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1
@@ -356,7 +378,8 @@ class Mamba2Chunked(Mamba2):
         return self.out(x, torch.cat(read, dim=1) + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token in its chunk, and what it reads of S."""
+        """The token's reads within its chunk and of S: y_t (b, d); the last token of a chunk
+        updates S."""
         assert isinstance(state, ChunkState)
         X, K, Q, step, U = self.given(x_t, state, {})
         held = state.held("S")
@@ -374,20 +397,23 @@ class Mamba2Chunked(Mamba2):
         return self.out(x_t, read + self.D.unsqueeze(-1) * X)
 
     def pairs(self, Q: Tensor, latest: Tensor, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
-        """What one row with Q (b, 1, G, N) and F `latest` (b, 1, n) reads of rows of its chunk."""
+        """The reads (b, 1, n, P) of one row, with Q (b, 1, G, N) and its F `latest` (b, 1, n), from
+        r rows of its chunk, with K (b, r, G, N), F (b, r, n) and U (b, r, n, P)."""
         M = Q.transpose(1, 2) @ K.permute(0, 2, 3, 1)
         decays = torch.exp(latest - F).transpose(1, 2).unsqueeze(2)
         return self.weighted(M, decays, U)
 
     def with_states(self, own: Tensor, S: Tensor | None, F: Tensor, Q: Tensor) -> Tensor:
-        """Reads `own` (b, s, n, P), and what Q reads of the states S before the chunk."""
+        """The reads (b, s, n, P) of s rows of a chunk: those within the chunk, `own`, plus those of
+        the states S at its start, which decay by exp(F); `own` if S is None."""
         if S is None:
             return own
         found = (S.flatten(2, 3) @ Q.permute(0, 2, 3, 1)).view(-1, self.n, self.P, Q.shape[1])
         return own + torch.exp(F).unsqueeze(-1) * found.permute(0, 3, 1, 2)
 
     def after(self, S: Tensor | None, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
-        """The states (b, G, n/G, P, N) after a complete chunk."""
+        """The states (b, G, n/G, P, N) after a complete chunk with K (b, C, G, N), F (b, C, n) and
+        U (b, C, n, P); S are the states before, None for the first chunk."""
         heads = (self.G, self.n // self.G)
         B = torch.exp(F[:, -1:] - F).unsqueeze(-1) * U
         K = K.reshape(-1, self.C, self.G, 1, 1, self.N)
@@ -483,8 +509,8 @@ class Mamba2ChunkedCore(Mamba2Chunked):
 
 
 class Rows3(NamedTuple):
-    """What Mamba-3 makes of rows (..., d): X (..., n, P), the steps Delta and lambda (..., n), the
-    angles before Delta (..., R), and B and C (..., G, N)."""
+    """The arrays that Mamba-3 makes from rows (..., d): X (..., n, P), `step` Delta and `lam`
+    lambda (..., n), `turn`, the angles per unit of Delta (..., R), and B and C (..., G, N)."""
 
     X: Tensor
     step: Tensor
@@ -495,13 +521,19 @@ class Rows3(NamedTuple):
 
 
 Parts = tuple[Tensor, Tensor]
-"""The turning (..., 2R) and the other (..., M) numbers of states."""
+"""An array along the N states, in two parts: the 2R states that are rotated, R pairs, then the M
+other states: (..., 2R) and (..., M)."""
 
 
 class Mamba3(Selective):
-    """Mamba-3 in n heads of P channels with N = 2R + M states each: W_X and W_Z (d, nP), W_B and
-    W_C (d, G, N), W_dt, W_A and W_lam (d, n), W_turn (d, R), b_dt and D (n), b_K and b_Q (n, N),
-    gain_B and gain_C (N), W_out (nP, d)."""
+    """Mamba-3 in n heads of P channels with N = 2R + M states each: W_X and W_Z (d, n*P), W_B and
+    W_C (d, G, N), W_dt, W_A and W_lam (d, n), W_turn (d, R), b_dt and D (n,), b_K and b_Q (n, N),
+    gain_B and gain_C (N,), W_out (n*P, d).
+
+    S_i = alpha_i S_(i-1) + V_i K_(i-1) + U_i K_i, with U_i = lambda_i Delta_i X_i and V_i =
+    (1 - lambda_i) Delta_i alpha_i X_(i-1); K and Q are B and C plus a bias per head, rotated by the
+    angles theta, the running sum of Delta times `turn`.
+    """
 
     def __init__(self, *, d: int, l: int, n: int, P: int, R: int, M: int, G: int) -> None:
         super().__init__(d=d, l=l)
@@ -528,7 +560,8 @@ class Mamba3(Selective):
         self.W_out: nn.Parameter = self.weight(n * P, d)
 
     def given(self, x: Tensor) -> Rows3:
-        """The rows that the recurrence reads."""
+        """The arrays from which the recurrence is computed, of rows x (..., d); B and C are
+        normalised unless `core`."""
         B, C = ((x @ W.flatten(1)).view(*x.shape[:-1], self.G, -1) for W in (self.W_B, self.W_C))
         if not self.core:
             B, C = rms_norm(B, self.gain_B, EPS), rms_norm(C, self.gain_C, EPS)
@@ -542,11 +575,13 @@ class Mamba3(Selective):
         )
 
     def kept(self, x: Tensor, step: Tensor) -> Tensor:
-        """The decays alpha (..., n)."""
+        """The decays alpha = exp(-max(softplus(x W_A), 1e-4) Delta), (..., n), of rows x (..., d)
+        with the steps Delta (..., n)."""
         return torch.exp(-F.softplus(x @ self.W_A).clamp_min(1e-4) * step)
 
     def turned(self, rows: Tensor, bias: Tensor, cos: Tensor, sin: Tensor) -> Parts:
-        """B or C (..., G, N) plus the bias of each head, turned by angles (..., n, R)."""
+        """K or Q: B or C (..., G, N) plus the bias (n, N) of each head, whose first 2R channels are
+        rotated by the angles with these cosines and sines (..., n, R)."""
         heads = (self.G, self.n // self.G)
         all_ = (rows.unsqueeze(-2) + bias.view(*heads, -1)).flatten(-3, -2)
         u, v = all_[..., : self.R], all_[..., self.R : 2 * self.R]
@@ -557,8 +592,9 @@ class Mamba3(Selective):
         self, S: Parts | None, K: Parts, U: Tensor, kept: Tensor | None, V: Tensor | None,
         before: Parts | None,
     ) -> Parts:  # fmt: skip
-        """The states (b, n, P, 2R) and (b, n, P, M) after a row; S, `kept` (b, n), V (b, n, P) and
-        K of the row before are None for the first row."""
+        """The states (b, n, P, 2R) and (b, n, P, M) after a row with K and U (b, n, P). S, the
+        decay `kept` (b, n), V (b, n, P) and `before`, K of the row before, are None for the first
+        row."""
         added = [U.unsqueeze(-1) * k.unsqueeze(-2) for k in K]
         if S is None or kept is None or V is None or before is None:
             return added[0], added[1]
@@ -599,11 +635,11 @@ class Mamba3(Selective):
         return self.out(x, torch.stack(read, dim=1) + self.D.unsqueeze(-1) * rows.X)
 
     def earlier(self, lam: Tensor, step: Tensor, kept: Tensor) -> Tensor:
-        """The factor (..., n) of the product of the row before."""
+        """The factor (1 - lambda) Delta alpha, (..., n), of the term of the row before."""
         return (1 - lam) * step * kept
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """A step of the recurrence."""
+        """One step of the recurrence: y_t (b, d)."""
         rows = self.given(x_t)
         theta = rows.turn.unsqueeze(1) * rows.step.unsqueeze(-1)
         theta = state.held("theta") + theta if state.position else theta
@@ -621,12 +657,13 @@ class Mamba3(Selective):
         return self.out(x_t, self.read(S, Q) + self.D.unsqueeze(-1) * rows.X)
 
     def out(self, x: Tensor, read: Tensor) -> Tensor:
-        """Rows (..., n, P), times silu of the gate, then mapped."""
+        """y (..., d) of the reads (..., n, P): times silu of the gate unless `core`, then mapped by
+        W_out."""
         H = read.flatten(-2)
         return (H if self.core else H * F.silu(x @ self.W_Z)) @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The states; K, X and theta of the newest row."""
+        """The states S in their two parts; K, X and theta of the newest row."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         n, P, R, M = self.n, self.P, self.R, self.M
         shapes = {

@@ -1,8 +1,9 @@
 """Multi-head self-attention in PyTorch, with the options of costmodel.mixers.self_attention.
 
 The equations are (10)-(17) of Chen's SHE/HE/WE/ME paper: Vaswani et al. 2017 with a causal mask.
-Norms, rotary embedding and gates are around any attention; windows, sinks and bounded scores are in
-the explicit one alone.
+Norms, rotary embedding and gates surround any implementation of attention; windows, sinks and
+bounded scores are options of the explicit one alone. Shapes: n query heads (b, n, s, K), g heads of
+keys (b, g, t, K) and values (b, g, t, V).
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fromkeys(
     ("Q_n", "K_n", "O"), "elementwise"
 )
-"""Array -> kernel class, of the arrays that options bring."""
+"""Array that an option brings -> kernel class."""
 
 BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V")}
 """Option -> the linear maps that get a bias."""
 
 AROUND = ("gate", "head-gate", "keys-as-values", "qk-norm", "v-norm")
-"""The options around an attention of any kind."""
+"""The options before and after attention, which any implementation of attention can have."""
 INSIDE = ("sinks", "soft-cap", "unscaled")
-"""The options inside an attention of any kind."""
+"""The options that change the scores or the softmax, for attention with or without a mask."""
 WINDOWS = ("window", "chunked-window")
 
 
@@ -180,11 +181,14 @@ class Heads(SequenceMixer):
         return self._queries(x, first), *self._keys_and_values(x, first)
 
     def _queries(self, x: Tensor, first: int = 0) -> Tensor:
+        """Q (..., n, K) of x (..., d), whose first row is at the position `first`."""
         bias = None if self.b_Q is None else self.b_Q.flatten()
         rows = self._split(linear(x, self.W_Q.flatten(1), bias), self.n)
         return self._placed(rows, self.w_Q, first)
 
     def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
+        """K (..., g, K) and V (..., g, V) of x (..., d), whose first row is at the position
+        `first`; with `keys-as-values` V is K before its norm and rotation."""
         keys = values = self._split(linear(x, self.W_K, self.b_K), self.g)
         if self.W_V is not None:
             values = self._split(linear(x, self.W_V, self.b_V), self.g)
@@ -193,7 +197,8 @@ class Heads(SequenceMixer):
         return self._placed(keys, self.w_K, first), values
 
     def _placed(self, rows: Tensor, gain: Tensor | None, first: int) -> Tensor:
-        """Heads (b, s, n, K) or (b, n, K) after their norm and rotary embedding, if any."""
+        """Heads (b, s, n, K), or (b, n, K) of one token, after their norm with this gain (None for
+        no norm) and their rotary embedding, if any. ValueError beyond the tables."""
         if gain is not None:
             rows = F.rms_norm(rows, (self.K,), gain, float(RMS_EPS))
         if not self.rotary:
@@ -207,7 +212,8 @@ class Heads(SequenceMixer):
         return torch.cat([turned, rest], dim=-1) if self.turned < self.K else turned
 
     def _swapped(self, rows: Tensor) -> Tensor:
-        """(-v, u) for each pair of channels (u, v)."""
+        """(-v, u) for each pair of channels (u, v): neighbours with the option `rotary-pairs`, else
+        channels p and p + half the width."""
         if self.pairs:
             return torch.stack([-rows[..., 1::2], rows[..., ::2]], dim=-1).flatten(-2)
         one, other = rows.chunk(2, dim=-1)
@@ -235,7 +241,8 @@ class Heads(SequenceMixer):
         return self._out(self.attend(q_t.unsqueeze(2), k, v, causal=False).squeeze(2), x_t)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, V): attention of queries (b, n, s, K) to keys and values (b, g, t, ...)."""
+        """R (b, n, s, V): attention of queries (b, n, s, K) to keys and values (b, g, t, ...), with
+        the options of `INSIDE` and `WINDOWS`."""
         sink = None if self.b_sink is None else self.b_sink.reshape(-1, 1, 1)
         more = {"window": self.window, "cap": self.cap, "sink": sink}
         within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)
@@ -244,7 +251,8 @@ class Heads(SequenceMixer):
         return self._by_chunks(within, q, k, v) if self.chunk and causal else within(q, k, v)
 
     def _by_chunks(self, within: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention within the complete chunks at once, then within the short last one."""
+        """R (b, n, s, V) by the attention `within` chunks: all complete chunks in one batch, then
+        the short last one."""
         assert self.chunk is not None
         batch, length = q.shape[0], int(q.shape[2])
         whole, found = length - length % self.chunk, []
@@ -316,7 +324,7 @@ class SourceState(State):
         return self.capacity
 
     def require_room(self) -> None:
-        """Always: a token appends nothing."""
+        """Accept every token, since a token appends nothing."""
 
 
 class CrossAttention(Heads, Mixer):
@@ -339,7 +347,8 @@ class CrossAttention(Heads, Mixer):
     def initial_state(
         self, batch: int, length: int | None = None, z: Tensor | None = None
     ) -> SourceState:
-        """K (batch, g, e, K) and V (batch, g, e, V) of z (batch, e, d), whatever the `length`."""
+        """K (batch, g, e, K) and V (batch, g, e, V) of z (batch, e, d), for any number of tokens;
+        ValueError without z, or for a z of a wrong shape or dtype."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         if z is None:
             raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")
@@ -350,11 +359,12 @@ class CrossAttention(Heads, Mixer):
             return SourceState({name: rows.transpose(1, 2).contiguous() for name, rows in own})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to all held rows."""
+        """Attend from q_t to all held rows: y_t (b, d)."""
         state.position += 1
         return self._row(x_t, self._queries(x_t), state.held("K"), state.held(self.cached[-1]))
 
     def _require_source(self, z: Tensor, batch: int) -> None:
+        """Raise a ValueError unless z is (batch, e, d) with e >= 1, in the module's dtype."""
         if z.dim() != 3 or z.shape[0] != batch or z.shape[1] < 1 or z.shape[2] != self.d:
             shape = tuple(int(size) for size in z.shape)
             raise ValueError(f"z must be ({batch}, source length, {self.d}) and is {shape}")

@@ -22,7 +22,8 @@ Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ProductOrder:
-    """An order of the two products of q, k and v (b, n, s, h); `between` names the first result."""
+    """An order of the two products of q, k and v (b, n, s, h), with the form of the equations that
+    has it; `between` names the array of the first product."""
 
     form: str
     multiply: Multiply
@@ -160,7 +161,8 @@ class SimpleCausal(Simple, Summing):
         return self.finish(x, reads.transpose(1, 2).flatten(2) * (1 / math.sqrt(self.l)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token's key and value to the state, then read it with the token's query."""
+        """Add the token's key and value to the state, then read it with the token's query: y_t
+        (b, d)."""
         q, k, v = (self.split(row) for row in self.project(x_t))
         reads, _ = self.sums.latest(q, k, v, state)
         return self.finish(x_t, reads.flatten(1) * (1 / math.sqrt(self.l)))

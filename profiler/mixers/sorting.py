@@ -1,7 +1,9 @@
 """Attention to rows that are sorted first, in PyTorch: Sinkhorn attention and Reformer.
 
-Sinkhorn scores all whole blocks in one batch, against themselves and against the sorted blocks.
-Reformer attends in three batches: the first chunk, the other whole chunks, the short last chunk.
+Tay et al. 2020 and Kitaev et al. 2020, with the choices stated in costmodel.mixers.sorting.
+Sinkhorn attention scores all complete blocks in one batch, against themselves and against the
+sorted blocks. Reformer attends in three batches: the first chunk, the other complete chunks, the
+short last chunk. Heads are (b, n, s, h).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from profiler.modules.registry import implementation
     | {"A_S": "softmax"},
 )
 class Sinkhorn(InBlocks):
-    """Sinkhorn attention. W_S is (h, l // B); a shorter sequence uses its first columns."""
+    """Sinkhorn attention over blocks of B rows, whose order is a doubly stochastic matrix from T
+    rounds of normalisation. W_S is (h, l // B); a shorter sequence uses its first columns."""
 
     bounded = True
     causal = False
@@ -38,7 +41,9 @@ class Sinkhorn(InBlocks):
         self.W_S = self.weight(self.K, l // B)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): attention to the own block, plus attention to the block sorted there."""
+        """R (b, n, s, h): attention of each row to its block, plus attention to the mixture of
+        blocks that sorting moves to its block's place; the short last block has the first term
+        alone."""
         rows = super().attend(q, k, v, causal=causal)
         end = q.shape[2] // self.B * self.B
         if end == 0:
@@ -51,7 +56,8 @@ class Sinkhorn(InBlocks):
         return torch.cat([rows[:, :, :end] + moved, rows[:, :, end:]], dim=2)
 
     def shares(self, k: Tensor) -> Tensor:
-        """The share of block p that goes to place q, (b, n, p, q), from keys (b, n, p, B, h)."""
+        """The share of block p that goes to place q, (b, n, p, q), from keys (b, n, p, B, h). Each
+        round divides by the sums over q, then by the sums over p."""
         found = torch.exp(k.sum(3) @ self.W_S[:, : k.shape[2]])
         for _ in range(self.T):
             found = found / found.sum(3, keepdim=True)
@@ -98,7 +104,7 @@ class Reformer(Headed):
         return rows.transpose(1, 2).flatten(2) @ self.W_out
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of each sorted row (b, n, s, h) to its chunk and the chunk before."""
+        """Attention of each sorted row (b, n, s, h) to its chunk of C rows and the chunk before."""
         (batch, n, length, h), C = q.shape, self.C
         whole = length - length % C
         found = []

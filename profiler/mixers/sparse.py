@@ -1,7 +1,9 @@
-"""How does sparse attention run in PyTorch?
+"""Sparse attention in PyTorch: the Sparse Transformer, Longformer and BigBird.
 
-The Sparse Transformer scores whole blocks, the others every pair, and drawn ones apart; pairs
-outside the pattern are masked.
+Child et al. 2019, Beltagy et al. 2020 and Zaheer et al. 2020, with the choices stated in
+costmodel.mixers.sparse. The two patterns of the Sparse Transformer, strided and fixed, are scored
+in blocks of B rows; Longformer and BigBird score every pair, and BigBird its random pairs
+separately. Pairs outside of the pattern are masked. Shapes: heads (b, n, s, h).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ KERNELS = PROJECTIONS | EXPLICIT.kernels
 
 
 def in_blocks(rows: Tensor, first: int, last: int, size: int) -> Tensor:
-    """Some rows (b, n, s, h) as blocks (b, n, number, size, h)."""
+    """The rows from `first` up to `last`, excluded, of (b, n, s, h), as blocks (b, n, number, size,
+    h)."""
     return rows[:, :, first:last].reshape(*rows.shape[:2], -1, size, rows.shape[-1])
 
 
@@ -36,10 +39,12 @@ def in_blocks(rows: Tensor, first: int, last: int, size: int) -> Tensor:
     step_kernels=KERNELS,
 )
 class StridedAttention(InBlocks, Mixer):
-    """A token attends to the last B rows and to every B-th one before them."""
+    """A token attends to the last B rows, its own included, and before these to every row with the
+    same place in its block."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): of the first block, of the complete ones behind it, of the short one."""
+        """R (b, n, s, h): the first block, the later complete blocks in one batch, then the short
+        last block."""
         B, length = self.B, int(q.shape[2])
         whole = length - length % B
         first = (rows[:, :, :B] for rows in (q, k, v))
@@ -50,12 +55,16 @@ class StridedAttention(InBlocks, Mixer):
         return torch.cat(found, dim=2)
 
     def later(self, q: Tensor, k: Tensor, v: Tensor, start: int, end: int) -> Tensor:
-        """R of blocks behind the first, of one size: over the own block and the one before, and
-        over the own place of all complete blocks; what is not seen of these is masked."""
+        """R (b, n, end - start, h) of the rows from `start` to `end`, blocks of one size after the
+        first block. A row is scored against its block and the block before (its window), and
+        against the rows at its place in all complete blocks; pairs outside of the pattern are
+        masked."""
         B, first, size = self.B, start // self.B, min(self.B, end - start)
         number, complete = (end - start) // size, int(q.shape[2]) // B
 
         def seen(rows: Tensor) -> tuple[Tensor, Tensor]:
+            """Each block with the one before it, (b, n, number, size + B, h), and the rows at
+            each place of all complete blocks, (b, n, size, complete, h)."""
             before = in_blocks(rows, start - B, start + (number - 1) * B, B)
             near = torch.cat([in_blocks(rows, start, end, size), before], dim=3)
             return near, in_blocks(rows, 0, complete * B, B)[..., :size, :].transpose(2, 3)
@@ -75,11 +84,12 @@ class StridedAttention(InBlocks, Mixer):
         return (window @ near_values + others).flatten(2, 3)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values (b, n, length, h) of all rows: each is read again, B rows later."""
+        """Keys and values (b, n, length, h) of all tokens: every row is read again B rows later."""
         return State({name: self._rows(batch, length, self.n, self.K) for name in ("K", "V")})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to every B-th row and the window."""
+        """Attend from q_t to the last B rows, and to the rows at the token's place in the blocks
+        before: y_t (b, d)."""
         q_t, k_t, v_t = self._project(x_t)
         place, first = state.position % self.B, max(0, state.position + 1 - self.B)
         state.append(K=k_t, V=v_t)
@@ -91,7 +101,8 @@ class StridedAttention(InBlocks, Mixer):
 
 @dataclass
 class Summaries(State):
-    """The rows of the running block, of B, behind the last `kept` ones of every block before."""
+    """A state that holds the last `kept` rows of every complete block of B rows, then the rows of
+    the current block; `length` is the number of tokens for which there is room."""
 
     B: int = 1
     kept: int = 1
@@ -99,15 +110,16 @@ class Summaries(State):
 
     @property
     def capacity(self) -> int:
-        """Number of tokens for which there is room."""
+        """Number of tokens for which there is room, at least the number of rows of an array."""
         return self.length
 
     def rows(self, name: str) -> int:
-        """Number of rows held."""
+        """Number of rows that an array holds."""
         return self.position // self.B * self.kept + self.position % self.B
 
     def _write(self, array: Tensor, row: Tensor) -> None:
-        """Write a row; of a block that it completes the last rows move to its front."""
+        """Write a row (b, n, h) behind the held rows; if it completes a block, the block's last
+        `kept` rows are moved to its front, and the next block overwrites the others."""
         at = self.position // self.B * self.kept
         array.select(-2, at + self.position % self.B).copy_(row)
         if self.kept < self.B and (self.position + 1) % self.B == 0:
@@ -123,7 +135,7 @@ class Summaries(State):
     step_kernels=KERNELS,
 )
 class FixedAttention(InBlocks, Mixer):
-    """A token attends to its block and to the last s rows of those before."""
+    """A token attends to its block up to itself, and to the last s rows of each block before."""
 
     def __init__(self, *, d: int, l: int, n: int, B: int, s: int) -> None:
         super().__init__(d=d, l=l, n=n, B=B)
@@ -131,7 +143,7 @@ class FixedAttention(InBlocks, Mixer):
         self.kept = min(s, B)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h) of whole sequences: of the complete blocks, of the short one."""
+        """R (b, n, s, h): the complete blocks in one batch, then the short last block."""
         length = int(q.shape[2])
         whole = length - length % self.B
         if not whole:
@@ -147,8 +159,13 @@ class FixedAttention(InBlocks, Mixer):
     def seen(
         self, q: Tensor, k: Tensor, v: Tensor, far: Tensor, values: Tensor, start: int, end: int
     ) -> Tensor:
-        """R of blocks of one size, over themselves and the ends of all complete ones; what is not
-        seen of these is masked."""
+        """R (b, n, end - start, h) of the rows from `start` to `end`, blocks of one size: scored
+        against their block, and against the last rows of all complete blocks. Later rows, and the
+        ends of the own and of later blocks, are masked.
+
+        Args:
+            far, values: keys and values (b, n, complete*kept, h) of the blocks' last rows.
+        """
         size = min(self.B, end - start)
         number, complete = (end - start) // size, far.shape[2] // self.kept
         queries, keys, own = (in_blocks(rows, start, end, size) for rows in (q, k, v))
@@ -163,7 +180,8 @@ class FixedAttention(InBlocks, Mixer):
         return (weights[..., :size] @ own).flatten(2, 3) + others
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values (b, n, rows, h) of a block, behind the last s of every one before."""
+        """Keys and values (b, n, rows, h): the last s rows of each complete block, then the current
+        block."""
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         rows = length // self.B * self.kept + min(self.B, length)
@@ -171,7 +189,7 @@ class FixedAttention(InBlocks, Mixer):
         return Summaries(arrays, B=self.B, kept=self.kept, length=length)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to what is held and to the token's own row."""
+        """Attend from q_t to the held rows and the token's own: y_t (b, d)."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -183,7 +201,8 @@ class FixedAttention(InBlocks, Mixer):
 
 
 class Windowed(Heads):
-    """A window of w rows, and s rows that see all and are seen by all."""
+    """Attention to a window of w rows around the token, with s global rows at the start, which
+    attend to all rows and to which all rows attend."""
 
     def __init__(self, *, d: int, l: int, n: int, w: int, s: int) -> None:
         super().__init__(d=d, l=l, n=n)
@@ -191,8 +210,8 @@ class Windowed(Heads):
         self.w, self.s = w, s
 
     def near(self, q: Tensor, k: Tensor) -> Tensor:
-        """Products of the rows behind the global ones with these and their windows, the others
-        masked."""
+        """The scores (b, n, s', t) of the rows behind the global ones, s' of t, before the division
+        by sqrt(h): pairs outside of the window are masked, except with global rows."""
         length, side = int(k.shape[2]), self.w // 2
         apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
         outside = (apart.triu(side + 1) | apart.tril(-side - 1))[self.s :, self.s :]
@@ -207,14 +226,14 @@ class Windowed(Heads):
     kernels=KERNELS | dict.fromkeys(("Q_g", "K_g", "V_g"), "contraction"),
 )
 class Longformer(Windowed):
-    """Global rows have projections of their own."""
+    """Longformer: global rows attend by further projections W_Q_g, W_K_g and W_V_g (d, d)."""
 
     def __init__(self, *, d: int, l: int, n: int, w: int, s: int) -> None:
         super().__init__(d=d, l=l, n=n, w=w, s=s)
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
-        """The global rows by their own projections, then the others, if any; y (b, s, d)."""
+        """The global rows by their projections, then the other rows, if any: y (b, s, d)."""
         first = (x[:, : self.s] @ self.W_Q_g, x @ self.W_K_g, x @ self.W_V_g)
         q, k, v = (self._split(rows, self.n).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]
@@ -227,7 +246,8 @@ class Longformer(Windowed):
 
 @implementation("bigbird", "explicit", rewrites=EXPLICIT.rewrites, kernels=KERNELS)
 class BigBird(Windowed):
-    """Each row behind the global ones sees c further rows, which a table names."""
+    """BigBird: each row behind the global ones also attends to c random rows, which the table P
+    (l, c) names."""
 
     P: Tensor
 
@@ -238,7 +258,7 @@ class BigBird(Windowed):
         self.register_buffer("P", self.table(l, self.like.device), persistent=False)
 
     def table(self, length: int, device: torch.device) -> Tensor:
-        """Which c rows each of a number of rows sees besides, counted from 0."""
+        """The c random rows of each of `length` rows, (length, c), counted from 0."""
         return torch.tensor(drawn(length, self.c, self.w, self.s), device=device) - 1
 
     def mix(self, x: Tensor) -> Tensor:
@@ -246,7 +266,8 @@ class BigBird(Windowed):
         return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h) of whole sequences: the global rows, then the others."""
+        """R (b, n, s, h): the global rows, then the others by one softmax over the scores of all
+        pairs and of their c random rows."""
         length = int(k.shape[2])
         named = (self.P if length == self.l else self.table(length, q.device))[self.s :]
         first, rest = q[:, :, : self.s], q[:, :, self.s :]

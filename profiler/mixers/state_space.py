@@ -1,8 +1,10 @@
 """Diagonal state space models (S4D, DSS, H3 and GSS) and SPADE in PyTorch.
 
-Complex numbers are pairs of real tensors (real part, imaginary part): E, B and C have parts (d, N).
-A class computes the recurrence with state S (b, d, N), or a convolution with the model's kernel K
-(l, d).
+The model of a channel is S_i = E S_(i-1) + B u_i, y_i = Re(sum over N of C S_i) + D u_i, with
+E = exp(step A) and B = (E - 1) / A; the real part is doubled in S4D, H3 and SPADE. Complex numbers
+are pairs of real tensors (real part, imaginary part): E, B and C have parts (d, N). A class
+computes the recurrence with state S (b, d, N), or a convolution with the model's kernel K (l, d).
+Sources and choices: costmodel.mixers.state_space.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def product_real(one: Pair, two: Pair) -> Tensor:
 
 
 def exponential(exponent: Pair) -> Pair:
-    """The complex exponential."""
+    """The complex exponential of every entry."""
     radius = torch.exp(exponent[0])
     return torch.cos(exponent[1]) * radius, torch.sin(exponent[1]) * radius
 
@@ -53,7 +55,8 @@ CARRIED = {"S_re": "elementwise", "S_im": "elementwise"}
 
 
 class Diagonal(LongConvolved):
-    """A diagonal model: log_step (d,), log_A (or A_re) and A_im (d, N) or (N,), C (d, N, 2), D."""
+    """A diagonal model: log_step (d,), log_A (or A_re) and A_im (d, N) or (N,), C (d, N, 2) and
+    D (d,). A has the real part -exp(log_A), or A_re, and the imaginary part A_im."""
 
     bounded = False
     shared: ClassVar[bool] = False
@@ -79,7 +82,8 @@ class Diagonal(LongConvolved):
         self.C: nn.Parameter = self.weight(self.channels, N, 2)
 
     def discretised(self) -> tuple[Pair, Pair, Pair]:
-        """E, B and T = step A, (d, N) each, or (N,)."""
+        """E = exp(T), B = (E - 1) / A and T = step A, parts (d, N) each; (N,) for E, B and T that
+        all channels share. With `softmax`, A is multiplied by exp(T l) - 1 for B."""
         real = self.A_re if self.softmax else -torch.exp(self.log_A)
         A = T = real, self.A_im if self.stepped else torch.exp(self.log_A_im)
         if self.stepped:
@@ -105,7 +109,8 @@ class Diagonal(LongConvolved):
         return self.C[..., 0], self.C[..., 1]
 
     def twice(self, real: Tensor) -> Tensor:
-        """The real part, doubled if the conjugates count too."""
+        """The real part; doubled if each channel has its own A, whose entries stand for pairs of
+        conjugates."""
         return real if self.shared else 2 * real
 
 
@@ -113,7 +118,7 @@ class Carried(Diagonal):
     """A diagonal model as a recurrence over rows."""
 
     def convolved(self, u: Tensor) -> Tensor:
-        """The model's output for rows u (b, s, d)."""
+        """The model's output (b, s, d) for rows u (b, s, d), by the recurrence."""
         E, B, _ = self.discretised()
         S: Pair | None = None
         found = []
@@ -136,7 +141,8 @@ class Carried(Diagonal):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, (batch, 1, d*N) for each part; `prepared` holds E and B."""
+        """S, (batch, 1, d*N) for each part, and the rows of short convolutions; `prepared` holds
+        the parts of E and B."""
         require_sizes(length=self.l if length is None else length)
         rows = {name: self._rows(batch, 1, self.channels * self.N) for name in CARRIED}
         held = {**rows, **self.short_rows(batch)}
@@ -146,7 +152,8 @@ class Carried(Diagonal):
         return state
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
-        """One step of the recurrence with row u_t (b, d): the model's output (b, d)."""
+        """One step of the recurrence with row u_t (b, d), appended to the state with the rows of
+        other arrays; returns the model's output (b, d)."""
         assert isinstance(state, PreparedState)
         E_re, E_im, B_re, B_im = state.prepared
         S = None
@@ -162,7 +169,8 @@ _Class = TypeVar("_Class", bound=type[Carried])
 
 
 def carried(mixer: _Class) -> _Class:
-    """Register the decorated class, an implementation by the recurrence."""
+    """Register the decorated class, an implementation by the recurrence. The arrays of the kernel
+    K are replaced by those of the state."""
     dense = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
     kernels = {k: v for k, v in mixer.KERNELS.items() if k not in KERNEL} | CARRIED
     return implementation(
@@ -194,7 +202,7 @@ class S4D(Diagonal):
         return self.mapped(self.convolved(x))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """A step of the recurrence, or the long convolution at the token's row."""
+        """A step of the recurrence, or the long convolution at the token's row: y_t (b, d)."""
         return self.mapped(self.newest(x_t, state))
 
     def mapped(self, rows: Tensor) -> Tensor:
@@ -266,8 +274,9 @@ class DSSSoftmaxFft(DSSSoftmax):
 
 
 class GSS(Diagonal):
-    """GSS: W_V (d, f), W_U (d, r), W_O (r, f) and W_out (f, d); gain and bias (r,) of the norm;
-    log_A and log_A_im (N,)."""
+    """GSS: the model reads r channels, a normalised map W_U (d, r) of x with gain and bias (r,).
+    W_O (r, f) maps its output, which is multiplied by a gate from W_V (d, f) and mapped by W_out
+    (f, d). log_A and log_A_im are (N,)."""
 
     MIXER = "gss"
     HELD = "u"
@@ -295,7 +304,7 @@ class GSS(Diagonal):
         return self.gated(x, self.convolved(self.rows(x)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """A step of the recurrence, or the long convolution at the token's row."""
+        """A step of the recurrence, or the long convolution at the token's row: y_t (b, d)."""
         return self.gated(x_t, self.newest(self.rows(x_t), state))
 
     def rows(self, x: Tensor) -> Tensor:
@@ -349,13 +358,15 @@ class H3(Diagonal):
         self.D_K: nn.Parameter = self.weight(d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Shifted keys times values, the model, times queries, then y (b, s, d)."""
+        """Keys after a short convolution, times values, pass the model; times queries, then y
+        (b, s, d)."""
         keys = x @ self.W_K
         u = (short_convolution(keys, self.w_K) + self.D_K * keys) * (x @ self.W_V)
         return (self.convolved(u) * (x @ self.W_Q)) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The short convolution at the token, then the model at its product with the value."""
+        """The short convolution at the token, then the model at its product with the value: y_t
+        (b, d)."""
         key = x_t @ self.W_K
         short = short_latest(key, state.held("X_K"), self.w_K) + self.D_K * key
         read = self.newest(short * (x_t @ self.W_V), state, X_K=key)
@@ -378,8 +389,9 @@ class H3Fft(H3):
 
 
 class Spade(S4D):
-    """SPADE: S4D beside n heads of width h = d/n that attend to the last w rows; both results are
-    normalised, with gains g and biases b (d,), and W (2d, d) maps their concatenation."""
+    """SPADE: S4D (global, G) in parallel with n heads of width h = d/n that attend to the last w
+    rows (local, L); both results are normalised, with gains g and biases b (d,), and W (2d, d) maps
+    their concatenation."""
 
     MIXER = "spade"
     REWRITES = ("dense", "safe-softmax")
@@ -414,7 +426,8 @@ class Spade(S4D):
         return self.combined(self.convolved(x), local)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from the token to the held rows and its own, then the model at the token."""
+        """Attend from the token to the held rows and its own, then the model at the token: y_t
+        (b, d)."""
         q, k, v = self.heads(x_t)
         keys, values = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -430,7 +443,8 @@ class Spade(S4D):
         return q.view(shape), k.view(shape), v.view(shape)
 
     def combined(self, read: Tensor, local: Tensor) -> Tensor:
-        """y (..., d): both results normalised, concatenated and mapped."""
+        """y (..., d) of the model's output and the heads' rows, (..., d) each: both mapped,
+        normalised, concatenated and mapped by W."""
         both = (
             layer_norm(self.mapped(read), self.g_G, self.b_G),
             layer_norm(local @ self.W_out_w, self.g_L, self.b_L),

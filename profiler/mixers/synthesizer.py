@@ -1,7 +1,9 @@
-"""How does the Synthesizer run in PyTorch?
+"""The Synthesizer in PyTorch: attention whose scores are no products of queries and keys.
 
-Tay et al. 2020, with the choices that the equations' file states. A class combines one way to score
-with attention to all positions or to the earlier ones.
+Tay et al. 2020, with the choices stated in costmodel.mixers.synthesizer. The scores of a token are
+a function of the token alone (dense), or parameters of its position (random). A class combines such
+scores with attention to all positions or to earlier ones. Shapes: rows (b, s, d), n heads of width
+h, scores (n, b, s, s).
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from profiler.modules.registry import implementation
 
 
 def relu(x: Tensor) -> Tensor:
-    """The larger one of x and 0; the backward pass reads which it was, and compares no more."""
+    """max(x, 0) for every entry; the backward pass reads the saved comparison, and compares no
+    more."""
     return x.masked_fill(x <= 0, 0)
 
 
 class Synthesizer(Headed):
-    """n heads, each with scores of its own; a sequence has at most l tokens.
+    """n heads, each with its scores; a sequence has at most l tokens.
 
     W_V and W_out are (d, d).
     """
@@ -39,10 +42,11 @@ class Synthesizer(Headed):
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
-        """The scores (n, b, s, s) of x (b, s, d), or (n, s, s) where they are parameters."""
+        """The scores (n, b, s, s) of x (b, s, d), or (n, s, s) if they are the same for all
+        sequences."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """Scores, a softmax, the values' sums (b, s, d), then y (b, s, d)."""
+        """Scores, a softmax, the weighted sums of the values (b, s, d), then y (b, s, d)."""
         batch, length = x.shape[:2]
         weights, v = self.weights(x), self.split(x @ self.W_V)  # (b, s, n, h)
         if weights.dim() == 4:
@@ -53,7 +57,8 @@ class Synthesizer(Headed):
         return read.permute(1, 2, 0, 3).flatten(2) @ self.W_out
 
     def weights(self, x: Tensor) -> Tensor:
-        """The softmax of the scores, those of later tokens masked where causal."""
+        """The softmax of the scores, of the same shape; if causal, those of later tokens are
+        masked."""
         scores, length = self.scores(x), x.shape[1]
         if self.causal:
             later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
@@ -62,7 +67,7 @@ class Synthesizer(Headed):
 
 
 class Causal(Synthesizer, Mixer):
-    """A token attends to itself and those before it."""
+    """A token attends to itself and all tokens before it."""
 
     causal = True
 
@@ -71,7 +76,8 @@ class Causal(Synthesizer, Mixer):
         return State({"V": self._rows(batch, length, self.n, self.h)})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The held values, the token's own among them, in the token's weights."""
+        """Append the token's value, then sum all held values with the token's weights: y_t
+        (b, d)."""
         state.append(V=self.split(x_t @ self.W_V))
         read = self.latest(x_t, state).unsqueeze(-2) @ state.held("V")
         return read.flatten(1) @ self.W_out
@@ -82,20 +88,22 @@ class Causal(Synthesizer, Mixer):
 
 
 class OfToken(Synthesizer):
-    """Scores are a function of the token; W_F is (d, d)."""
+    """Scores are a function of the token: two layers, of which the first is relu(x W_F), with W_F
+    (d, d) split into heads."""
 
     def declare(self) -> None:
-        """W_F besides."""
+        """W_F, after W_V and W_out."""
         super().declare()
         self.W_F: nn.Parameter = self.weight(self.d, self.d)
 
     def hidden(self, x: Tensor) -> Tensor:
-        """The first layer, (n, b s, h), of x (b, s, d)."""
+        """The first layer (n, b*s, h) of x (b, s, d)."""
         return self.split(relu(x.flatten(0, 1) @ self.W_F)).transpose(0, 1)
 
     @abstractmethod
     def of(self, hidden: Tensor, length: int) -> Tensor:
-        """The scores (n, rows, length) of rows of the first layer, (n, rows, h)."""
+        """The second layer: the scores (n, rows, length) against the first `length` positions, of
+        rows of the first layer (n, rows, h)."""
 
     def scores(self, x: Tensor) -> Tensor:
         """The scores (n, b, s, s)."""
@@ -103,7 +111,7 @@ class OfToken(Synthesizer):
 
 
 class CausalOfToken(Causal, OfToken):
-    """A token's scores are computed when it comes."""
+    """In inference, a token's scores are computed at its step."""
 
     def latest(self, x_t: Tensor, state: State) -> Tensor:
         """The weights (b, n, t) of the newest token."""
@@ -112,33 +120,35 @@ class CausalOfToken(Causal, OfToken):
 
 
 class Dense(OfToken):
-    """A second layer gives the scores; W is (n, h, l)."""
+    """The second layer is a linear map W (n, h, l)."""
 
     def declare(self) -> None:
-        """W besides."""
+        """W, after the other parameters."""
         super().declare()
         self.W: nn.Parameter = self.weight(self.n, self.h, self.l)
 
     def of(self, hidden: Tensor, length: int) -> Tensor:
-        """The scores of the first positions."""
+        """The scores (n, rows, length) against the first `length` positions."""
         return hidden @ self.W[..., :length]
 
 
 class FactorizedDense(OfToken):
-    """Products of two factors; W_P is (n, h, ceil(l/B)) and W_S (n, h, B)."""
+    """The score against a position is the product of a number for its block of B positions and a
+    number for its place in the block, by linear maps W_P (n, h, ceil(l/B)) and W_S (n, h, B)."""
 
     def __init__(self, *, d: int, l: int, n: int, B: int) -> None:
         self.B = B
         super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
-        """W_P and W_S besides."""
+        """W_P and W_S, after the other parameters."""
         super().declare()
         self.W_P: nn.Parameter = self.weight(self.n, self.h, -(-self.l // self.B))
         self.W_S: nn.Parameter = self.weight(self.n, self.h, self.B)
 
     def of(self, hidden: Tensor, length: int) -> Tensor:
-        """Products of the two factors, block by block; those beyond the length are not computed."""
+        """The scores (n, rows, length): the products of both factors for all complete blocks, then
+        for the first positions of the short last block."""
         blocks = -(-length // self.B)
         one = hidden @ self.W_P[..., :blocks]
         two = hidden @ self.W_S[..., : min(self.B, length)]
@@ -150,23 +160,23 @@ class FactorizedDense(OfToken):
 
 
 class OfPosition(Synthesizer):
-    """Scores are parameters."""
+    """Scores are parameters of the positions, the same for all sequences."""
 
     @abstractmethod
     def table(self, length: int) -> Tensor:
         """The scores (n, length, length)."""
 
     def scores(self, x: Tensor) -> Tensor:
-        """The scores of the first positions."""
+        """The scores (n, s, s) of the first s positions."""
         return self.table(x.shape[1])
 
 
 class CausalOfPosition(Causal, OfPosition):
-    """All weights are computed once."""
+    """In inference, all weights are computed once, before the first token."""
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The values, (batch, n, length, h), and the weights (n, length, length) of all rows."""
+        """The values, (batch, n, length, h); `prepared` holds the weights (n, length, length)."""
         state = PreparedState(super().initial_state(batch, length).arrays)
         state.prepared = self.weights(self.like.new_empty(batch, state.capacity, self.d))
         return state
@@ -179,10 +189,10 @@ class CausalOfPosition(Causal, OfPosition):
 
 
 class Random(OfPosition):
-    """R is (n, l, l)."""
+    """The scores are R (n, l, l)."""
 
     def declare(self) -> None:
-        """R besides."""
+        """R, after W_V and W_out."""
         super().declare()
         self.R: nn.Parameter = self.weight(self.n, self.l, self.l)
 
@@ -192,14 +202,14 @@ class Random(OfPosition):
 
 
 class FactorizedRandom(OfPosition):
-    """R_1 and R_2 are (n, l, r)."""
+    """The scores are R_1 R_2^T of rank r, with R_1 and R_2 (n, l, r)."""
 
     def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
         self.r = r
         super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
-        """R_1 and R_2 besides."""
+        """R_1 and R_2, after W_V and W_out."""
         super().declare()
         self.R_1: nn.Parameter = self.weight(self.n, self.l, self.r)
         self.R_2: nn.Parameter = self.weight(self.n, self.l, self.r)
@@ -213,7 +223,8 @@ _Class = TypeVar("_Class", bound=type[Synthesizer])
 
 
 def explicit(mixer: str, **scores: str) -> Callable[[_Class], _Class]:
-    """Register the decorated class, whose scores have these kernel classes."""
+    """Register the decorated class as an implementation of `mixer`; `scores` maps the arrays of the
+    scores to kernel classes. A causal mixer executes the rewrite `dense` too."""
     masked = ("dense",) if mixer.endswith("+causal") else ()
     kernels = dict.fromkeys(("V", "O", "y"), "contraction") | {"A": "softmax"} | scores
     return implementation(
@@ -227,32 +238,32 @@ def explicit(mixer: str, **scores: str) -> Callable[[_Class], _Class]:
 
 @explicit("synthesizer-dense", H="contraction", Z="contraction")
 class ExplicitDense(Dense):
-    """One operation per equation."""
+    """The dense Synthesizer, with one operation per equation."""
 
 
 @explicit("synthesizer-dense+causal", H="contraction", Z="contraction")
 class CausalDense(CausalOfToken, Dense):
-    """All scores are computed, those of later tokens are masked."""
+    """The causal dense Synthesizer; all scores are computed, and those of later tokens masked."""
 
 
 @explicit("synthesizer-random")
 class ExplicitRandom(Random):
-    """One operation per equation."""
+    """The random Synthesizer, with one operation per equation."""
 
 
 @explicit("synthesizer-random+causal")
 class CausalRandom(CausalOfPosition, Random):
-    """The softmax runs over masked rows."""
+    """The causal random Synthesizer; the softmax runs over masked rows."""
 
 
 @explicit("synthesizer-factorized-random", Z="contraction")
 class ExplicitFactorizedRandom(FactorizedRandom):
-    """One operation per equation."""
+    """The factorized random Synthesizer, with one operation per equation."""
 
 
 @explicit("synthesizer-factorized-random+causal", Z="contraction")
 class CausalFactorizedRandom(CausalOfPosition, FactorizedRandom):
-    """All scores are computed, those of later tokens are masked."""
+    """The causal factorized random Synthesizer; scores of later tokens are computed and masked."""
 
 
 @explicit(
@@ -263,4 +274,4 @@ class CausalFactorizedRandom(CausalOfPosition, FactorizedRandom):
     Z="elementwise",
 )
 class ExplicitFactorizedDense(FactorizedDense):
-    """One operation per equation."""
+    """The factorized dense Synthesizer, with one operation per equation."""
