@@ -354,3 +354,17 @@ def test_a_range_that_is_always_empty_has_a_sum_of_0(around: str, ends: str) -> 
         assert (cm.gradients(made, arrays, x, sizes)["x"] == x).all()
     (equation,) = made.forms["direct"].equations
     assert "none=" in printed(equation).right
+
+
+@pytest.mark.parametrize("letter", ["w", "C"])
+def test_a_parameter_of_half_a_size_is_proven_where_sizes_fit(letter: str) -> None:
+    """(w + 1)/2 and (C + 1)/2 are whole at odd sizes alone; the mixer has no d."""
+    m = Mixer("halves")
+    l, w, C = m.sizes("l w C")
+    x, y = m.input("x", l), m.output("y", l)
+    P = m.parameter("P", ({"w": w, "C": C}[letter] + 1) / 2)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        j, k = f.index("j", cm.max_(1, i - w + 1), i), f.index("k", (i - 1) // C * C + 1, i)
+        y[i] = cm.sum_(x[j] * P[1], over=j) + cm.sum_(x[k], over=k)
+    assert all(proof.passed is not False for proof in prove(m))

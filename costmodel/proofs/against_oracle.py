@@ -20,7 +20,7 @@ from costmodel.oracle.execute import Execution, execute
 from costmodel.oracle.quantities import QUANTITIES, Quantity
 from costmodel.program.conventions import convention
 from costmodel.program.phases import overruns
-from costmodel.proofs.tried_sizes import whole_length
+from costmodel.proofs.tried_sizes import fits, whole_length
 from costmodel.questions.count import counted
 from costmodel.questions.evaluate import evaluate
 from costmodel.questions.question import Answers, Tally
@@ -241,9 +241,13 @@ def general(question: str) -> str:
 
 
 def causal(form: Form, sizes: Sizes) -> bool:
-    """Whether the form's execution is causal. Windows (w, k) are raised to 2 and the length to 3,
-    since smaller sizes would hide reads of later tokens."""
-    windows = {letter: max(sizes[letter], 2) for letter in ("w", "k") if letter in sizes}
+    """Whether the form's execution is causal. Windows (w, k) are raised to 2, or to 3 where 2 does
+    not fit the mixer, and the length to 3, since smaller sizes would hide reads of later tokens."""
+    raised = (
+        {letter: max(sizes[letter], least) for letter in ("w", "k") if letter in sizes}
+        for least in (2, 3)
+    )
+    windows = next((w for w in raised if fits(form.mixer, {**sizes, **w})), {})
     length = whole_length(form.mixer, {**sizes, **windows}, max(sizes["l"], 3))
     return execute(form, {**sizes, **windows}, length=length).causal
 

@@ -22,7 +22,8 @@ LONG = 67
 
 def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
     """Sets of sizes from small to large: all ones, then small primes, handed out in turn; d is a
-    multiple of n. If a set does not fit the mixer, d is doubled up to twice; else it is left out.
+    multiple of n. If a set does not fit the mixer, its d, if any, is doubled up to twice; a
+    set that does not fit then is left out.
 
     Raises:
         SizeError: no set of small sizes fits the mixer.
@@ -43,7 +44,7 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
                 sizes[by] = min(sizes[by], 3)
             sizes[size] = sizes[by] * (1 if shift < 0 else 2)
         sizes = raised(mixer, sizes)
-        for scale in (1, 2, 4):
+        for scale in (1, 2, 4) if "d" in sizes else (1,):
             whole = {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})}
             if fits(mixer, whole):
                 found.append(whole)
