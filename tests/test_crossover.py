@@ -248,6 +248,15 @@ def test_a_map_has_exact_ranges_at_each_step_of_the_second_size(
     ]  # fmt: skip
 
 
+def test_of_many_candidates_those_are_shown_that_have_the_least_somewhere(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mixers = "self-attention she he we me linear-attention recurrent gru"
+    _, out, _ = run(mixers, capsys)
+    assert "never the least: self-attention, she, he, we, linear-attention, gru" in out
+    assert "she" in run(f"{mixers} --format csv", capsys)[1].splitlines()[0]
+
+
 def test_json_and_csv_have_every_range(capsys: pytest.CaptureFixture[str]) -> None:
     line = "linear-attention self-attention --phase inference --n 16 --d 512,1024"
     _, out, _ = run(f"{line} --format json", capsys)

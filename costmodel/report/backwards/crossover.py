@@ -114,7 +114,10 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
     else:
         ends = few and len(one.ranges) > 1 and all(x.step == 1 for x in one.ranges)
         table = _both_sides(one) if ends else _ranges(one)
-    notes = dict.fromkeys(note for each in found for note in _notes(each))
+    notes: dict[Line, None] = {}
+    if never := [name for name in one.names if name not in _shown(found)]:
+        notes[(f"never the least: {', '.join(never)}",)] = None
+    notes |= dict.fromkeys(note for each in found for note in _notes(each))
     yield replace(table, notes=(*table.notes, *map(Note, notes)))
 
 
@@ -191,12 +194,12 @@ def _map(found: Sequence[Crossover]) -> Table:
     one, varying = found[0], _varying(found)
     columns = (
         *(Column(x, letter(x), names=True) for x in varying),
-        *(Column(name, name, numeric=False, wide=True) for name in one.names),
+        *(Column(name, name, numeric=False, wide=True) for name in _shown(found)),
     )
     rows: list[Row] = []
     for each in found:
         cells = []
-        for name in one.names:
+        for name in _shown(found):
             own = [stretch for stretch in each.ranges if name in stretch.least]
             said = [_range(each, x) + " (equal)" * (len(x.least) > 1) for x in own[:LISTED]]
             more = [f"{len(own) - LISTED:,} more ranges"] if len(own) > LISTED else []
@@ -206,17 +209,29 @@ def _map(found: Sequence[Crossover]) -> Table:
     return Table(_title(one), columns, tuple(rows), (at,))
 
 
+def _shown(found: Sequence[Crossover]) -> list[str]:
+    """The candidates with columns: all of few; of many, those that have the least somewhere."""
+    names = found[0].names
+    if len(names) <= FEW:
+        return [*names]
+    least = {name for each in found for stretch in each.ranges for name in stretch.least}
+    return [name for name in names if name in least]
+
+
 def _both_sides(one: Crossover) -> Table:
     """The values of all candidates on both sides of each break-even."""
     columns = (
         Column(one.over, letter(one.over), names=True),
-        *(Column(name, name) for name in one.names),
+        *(Column(name, name) for name in _shown([one])),
         Column("least", f"least {one.figure.name}", numeric=False),
     )
     sizes: dict[int, None] = {}
     for before, after in pairwise(one.ranges):
         sizes |= {before.last: None, after.first: None}
-    rows = [(x, *one.values(x).values(), " = ".join(one.least(x))) for x in sizes]
+    rows = [
+        (x, *(one.values(x)[name] for name in _shown([one])), " = ".join(one.least(x)))
+        for x in sizes
+    ]
     return Table(_title(one), columns, tuple(rows))
 
 
