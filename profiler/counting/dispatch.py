@@ -96,7 +96,8 @@ class DispatchRecorder(DispatchMode):
         return super().see_functions(func, args, kwargs)
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and add its counts to `by_op`, or the operation to `unknown`."""
+        """Run an operation, and add the call to `by_op`, with its operations and bytes (0 for a
+        view); without a counting rule also to `unknown`."""
         result = super().see(kind, args, kwargs)
         call = bind(kind.func, args, kwargs, result)
         read, written = (0, 0) if kind.view else (bytes_read(call), bytes_written(call))
@@ -126,7 +127,8 @@ class DispatchRecorder(DispatchMode):
 
     @contextmanager
     def watching_exits(self) -> Iterator[None]:
-        """A context in which every method of `EXITS` is noted as an uncounted operation."""
+        """A context in which each call of a method of `EXITS` on a floating or complex tensor is
+        noted as an uncounted operation, such as `Tensor.numpy`."""
 
         def noting(name: str) -> Any:
             leave = getattr(Tensor, name)

@@ -54,7 +54,8 @@ def kind_of_operation(func: Any) -> OperationKind:
 
 
 def make_kind(func: Any) -> OperationKind:
-    """The kind of an operation, from its schema and its counting rule."""
+    """The kind of an operation, from its schema and its counting rule. A view is composite if torch
+    has its parts, other operations only without a counting rule."""
     name = func._schema.name
     rule = rule_for(name)
     has = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -48,8 +48,9 @@ def row_norm_backward(
     With x' = (x - mean) r and g = weight dy: dx = (N g - sum g - x' sum(g x')) r / N along a row of
     N entries; dweight = sum(dy x'); dbias = sum dy. The kernels layer_norm_backward and
     group_norm_backward."""
+    # x'
     total = Operations(mul=entries, add=entries) if wanted[0] or wanted[1] else Operations()
-    if wanted[0]:
+    if wanted[0]:  # g, both sums, dx
         total += Operations(mul=entries if weight is not None else 0)
         total += Operations(mul=entries, add=2 * (entries - rows))
         total += Operations(mul=3 * entries, add=2 * entries, div=rows)
@@ -72,8 +73,8 @@ def rms_norm_backward(
     """The gradients of an RMS norm, from the saved r = 1 / sqrt(mean(x * x) + eps). With x' = x r
     and g = weight dy: dx = (g - x' sum(g x') / N) r along a row of N entries; dweight =
     sum(dy x')."""
-    total = Operations(mul=entries)
-    if wanted[0]:
+    total = Operations(mul=entries)  # x'
+    if wanted[0]:  # g, its sum, dx
         total += Operations(mul=entries if weight is not None else 0)
         total += Operations(mul=entries, add=entries - rows, div=rows)
         total += Operations(mul=2 * entries, add=entries)
@@ -112,8 +113,8 @@ def batch_norm_backward(
     if (training and wanted[0]) or (weight is not None and wanted[1]):
         total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')
     if (training and wanted[0]) or wanted[2]:
-        total += Operations(add=entries - rows)
-    if wanted[0]:
+        total += Operations(add=entries - rows)  # sum dy
+    if wanted[0]:  # weight r, dx
         total += Operations(mul=rows if weight is not None else 0)
         whole = Operations(mul=3 * entries, add=2 * entries, div=rows)
         total += whole if training else Operations(mul=entries)

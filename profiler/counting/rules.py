@@ -31,8 +31,8 @@ RULES: Mapping[str, Rule] = {
 
 
 def nominal(name: str) -> str:
-    """The definition by which an operation is counted although its kernel may run another algorithm
-    ("fused attention"); "" for all other operations."""
+    """The kind of an operation that is counted by a definition although its kernel may run another
+    algorithm ("sorts", "fused attention"); "" for any other operation."""
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"

@@ -233,7 +233,8 @@ class ChunksByHead(ByHead):
         self.power_table("D_C", 0, self.C)
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Chunk after chunk."""
+        """The reads (b, n, s, V) chunk after chunk: within the chunk, and from S before it. A short
+        last chunk does not update S."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v))
@@ -371,7 +372,8 @@ class ChunksByChannel(ByChannel):
         super().declare()
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Chunk after chunk."""
+        """The reads (b, n, s, V) chunk after chunk: within the chunk, and from S before it. A short
+        last chunk does not update S."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (self.logarithms(x), q, k, v))

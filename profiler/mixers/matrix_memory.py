@@ -151,7 +151,8 @@ class CellsRowByRow(Cells):
     """The cells by their recurrence."""
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """The recurrence over rows."""
+        """H (b, n, s, h) by the recurrence over rows, with A = exp(I - M) k in the new term and
+        P = exp(F + M' - M), the factor of the old one."""
         M = self.bounds(I, F)
         A = torch.exp(I - M).unsqueeze(-1) * k
         P = torch.exp(F[..., 1:] + M[..., :-1] - M[..., 1:])

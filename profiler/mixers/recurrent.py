@@ -98,7 +98,8 @@ class Explicit(Recurrence):
         return x @ self.beside(self.W, gates) + self.beside(self.b, gates)
 
     def mix(self, x: Tensor) -> Tensor:
-        """W x + b of all rows, then y (b, s, d) row by row."""
+        """W x + b of all rows, then y (b, s, d) row by row. The gates that the first row lacks are
+        computed for the later rows alone."""
         own = [*self.of_input(x, slice(self.lacking, None)).unbind(1)]
         if self.lacking and own[1:]:
             more = self.of_input(x[:, 1:], slice(self.lacking)).unbind(1)

@@ -73,8 +73,8 @@ class Selective(Mixer):
 
     @torch.no_grad()
     def carrying(self, batch: int, length: int | None, S: Tensor, **widths: int) -> PreparedState:
-        """An empty state with S (of the shape and dtype of the zeros given), which each token
-        replaces, and the last rows of the convolutions; `prepared` holds A."""
+        """An empty state with S, zeros that each token replaces, and room for the last rows of the
+        convolutions, by the name and width of their rows; `prepared` holds A."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays = {"S": S, **self.short_rows(batch, **widths)}
         state = PreparedState(arrays, newest_first=True, sliding=True, carried=("S",))
@@ -126,7 +126,8 @@ class Mamba(Selective):
         self.W_out: nn.Parameter = self.weight(E, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The recurrence over rows, then y (b, s, d)."""
+        """The recurrence over rows, a loop with S (b, E, N) of one row in memory, then y
+        (b, s, d)."""
         X = self.rows(x, "X", None, {})
         step, U, B, C = self.given(X)
         kept = torch.exp(step[:, 1:].unsqueeze(-1) * self.A())
@@ -356,7 +357,8 @@ class Mamba2Chunked(Mamba2):
         self.C = C
 
     def mix(self, x: Tensor) -> Tensor:
-        """Chunk after chunk, then y (b, s, d)."""
+        """The reads chunk after chunk, within the chunk row by row and from the states S before it,
+        then y (b, s, d). A short last chunk does not update S."""
         X, K, Q, step, U = self.given(x, None, {})
         A, read = self.A(), []
         S: Tensor | None = None
@@ -610,7 +612,8 @@ class Mamba3(Selective):
         return one + two
 
     def mix(self, x: Tensor) -> Tensor:
-        """The recurrence over rows, then y (b, s, d)."""
+        """The angles theta of all rows by a running sum, K, Q, U and V of all rows, the recurrence
+        over rows, then y (b, s, d)."""
         rows = self.given(x)
         change = rows.turn.unsqueeze(2) * rows.step.unsqueeze(-1)
         theta = [change[:, 0]]

@@ -288,9 +288,10 @@ class SelfAttention(Heads, Mixer):
         return self._across(x, *self._project(x), causal=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the rows that are held and the token's own, k_t and v_t, which are
-        appended to the state."""
+        """Attend from q_t to the held rows and the token's own, k_t and v_t, which are appended to
+        the state: y_t (b, d)."""
         q_t, *both = self._project(x_t, state.position)
+        # `last` names the values' array, which is that of the keys if both are equal
         own, last = dict(zip(self.cached, both, strict=False)), self.cached[-1]
         if self.window is not None:
             rows = {

@@ -82,10 +82,10 @@ def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
 
 
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
-    """The rewrites of gradients for the kernel classes `used`, given the rewrites of the forward
-    pass: those of `OF_AUTOGRAD`, those of the classes and, after a "dense" forward pass, which
-    stores zeros, a padding: "padded-rows" with a convolution, else "padded", none if `rewrites`
-    name one."""
+    """The rewrites of gradients of a backward pass, in the order of `REWRITES`: those of
+    `OF_AUTOGRAD`, and those of `OF_KERNELS` for the kernel classes `used`. A "dense" forward pass
+    stores zeros, which adds "padded-rows" if a convolution is used, else "padded", unless
+    `rewrites`, those of the forward pass, include a padding."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"]
     if "dense" not in rewrites or any(name in PADDINGS for name in rewrites):

@@ -94,7 +94,8 @@ class Implementation:
         arrays that the options bring."""
 
         def every(known: Mapping[str, str] | None, form: str | None) -> Mapping[str, str] | None:
-            """The classes of a form; `known` unchanged if None, or without such a form."""
+            """`known`, and the classes of the options' arrays that the form computes; `known` alone
+            if it is None, or the mixer lacks the form."""
             if known is None or form not in mixer.forms:
                 return known
             made = {equation.name for equation in mixer.forms[form].equations}

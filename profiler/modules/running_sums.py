@@ -139,7 +139,8 @@ class RowByRow(RecurrentSums):
     name = "recurrent"
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, kept: Tensor | None = None) -> Read:
-        """The recurrence over all rows, with the decay `kept` (b, n, s) if given."""
+        """The reads and weights of all rows by the recurrence; S and Z are multiplied by the decay
+        `kept` (b, n, s) of a row, if given, before the row is added."""
         S: Tensor | None = None
         Z: Tensor | None = None
         rows: list[Read] = []

@@ -369,7 +369,7 @@ class Trial:
                 return own
             draw = replace(self.draw, sizes=wide)
             if (draw, way) not in known:
-                known[draw, way] = None
+                known[draw, way] = None  # kept if `wrong` raises: an error blames no array
                 known[draw, way] = wrong(type(self)(self.subject, draw, 0))
             return known[draw, way]
 

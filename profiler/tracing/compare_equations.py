@@ -436,7 +436,7 @@ def in_trace(
     """
     counts = count(mixer, phase, form, ("strict", *rewrites), **gradients_of(found, phase))
     batch = found.variables.poly("b") or Poly.of(1)
-    once = counts.once.classes if counts.once else {}
+    once = counts.once.classes if counts.once else {}  # work that all sequences share
     result: Classes = {}
     for classes, times in ((counts.classes, batch), (once, Poly.of(1))):
         for name, exact in classes.items():

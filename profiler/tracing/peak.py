@@ -52,8 +52,9 @@ def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
 
 
 def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
-    """The maximum over all moments that are local maxima at some point; None if different
-    operations run at different points, or a moment has no formula."""
+    """The maximum over all moments that are local maxima at some point. None if different
+    operations run at different points, the interpolation needs a point that is not among `inside`,
+    or the formula of a moment fails at one of them. Without any moment, as `plain_peak`."""
     seen = {p: points.at(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
@@ -64,7 +65,7 @@ def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
     columns = outermost(list(dict.fromkeys(tuple(a[k] for a in alive) for k in sorted(tops))))
     if not columns:
         return plain_peak(points, axes, inside)
-    numbers = {p: dict.fromkeys(columns, 0) for p in inside}
+    numbers = {p: dict.fromkeys(columns, 0) for p in inside}  # a column is its quantity's name
     for values in columns:
         for point, value in zip(inside, values, strict=True):
             numbers[point][values] = value

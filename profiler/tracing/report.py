@@ -171,7 +171,8 @@ BY_PARTS = (
 
 
 def said(found: Trace) -> Iterator[str]:
-    """The notes beside the formulas."""
+    """The notes below the table of formulas: how the formulas were found and proven, gradients,
+    mode, bytes, doubts, `let`, decomposed operations, FlopCounterMode, and the trace's notes."""
     least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
     yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
     yield f"operations: as dispatched; {UNSEEN}"

@@ -201,6 +201,7 @@ class SizeSamples:
         for k, (first, second, third) in enumerate(
             zip(counts, counts[1:], counts[2:], strict=False)
         ):
+            # Newton's forward differences: the parabola's rise after so many steps
             steps = (place - base[i]) / self.multiples[i] - k
             more = steps * (second - first) + steps * (steps - 1) / 2 * (third - 2 * second + first)
             found.append((first + more) / max(1, counts[0]))

@@ -229,7 +229,8 @@ class AtomSearch:
                 return
 
     def steps(self, values: Extents, places: Sequence[int], period: int) -> Iterator[Poly]:
-        """One atom for each position within a period at which the extent steps."""
+        """One atom for each position within a period at which the extent rises otherwise than at
+        most positions, whose rise is that of the size's affine part."""
         rises = [b - a for a, b in pairwise(values[: period + 1])]
         usual = max(set(rises), key=rises.count)
         for k, rise in enumerate(rises):

@@ -140,7 +140,7 @@ def trace(
     sizes = parse_variables(over, let, parameters_of(asked))
     try:
         return by_cases(trace_case(asked, sizes, backend, frozenset()))
-    except OnlyDivided as refused:
+    except OnlyDivided as refused:  # traced over the quotient of both sizes instead
         division = Division(refused.size, Poly.atom(refused.divisor), 0)
         if sizes.over[refused.size] != 1:
             raise
@@ -198,6 +198,7 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
             if (number := whole_divisor(condition, letter)) is not None:
                 over = {**sizes.over, letter: lcm(multiple, number)}
                 return pinned(region - {condition}, Variables(over, sizes.let))
+            # slope * letter + rest = 0, with a slope of 1 or -1, gives letter = -slope * rest
             slope = condition.terms.get(((letter, 1),))
             value = Poly.atom(letter) - condition * (slope or 0)
             if slope not in (1, -1) or letter in value.letters or -condition not in region:
@@ -367,7 +368,14 @@ class FormulaSearch:
         proven: Sequence[Point],
         followed: Callable[[], ZeroArithmetic],
     ) -> Trace:
-        """The trace as a record, with its notes."""
+        """The trace as a record, with its notes.
+
+        Args:
+            base, least: the first sizes, and the least sizes from which formulas hold.
+            quantities: the formulas, or their failures.
+            proven: the points at which formulas were tested.
+            followed: computes `Trace.zeros`.
+        """
         points, first = self.points, self.points.at(base)
         sizes = points.variables.sizes(points.named(base))
         notes = [*points.notes, *observation_notes(first, "b" if "b" in sizes else "1")]

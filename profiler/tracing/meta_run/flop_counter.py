@@ -80,7 +80,8 @@ class FlopCounter:
 
 
 def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
-    """Run the module once under FlopCounterMode and the recorder of a trace.
+    """The figures of FlopCounterMode, beside this project's counts, for one run of the module,
+    forward and backward.
 
     Raises:
         TraceError: the module runs, but not under FlopCounterMode; one sentence.

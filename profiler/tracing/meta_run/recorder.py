@@ -140,7 +140,9 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def called(self, kind: OperationKind, args: Any, kwargs: Any) -> Any:
-        """The result of an operation that is not a view, with its operations recorded."""
+        """The result of an operation that is not a view: made from the layouts of an earlier call
+        with equal arguments if possible, else by running it. The call is recorded in `counted`
+        unless it is a move, or `quiet` is on."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.met.get(key)
         if made is not None and made.again is not None:
@@ -183,7 +185,8 @@ class Recorder(shape_values.MetaMode):
         return Cost(operations, "", touched, products, groups, decomposed)
 
     def hold(self, tensor: Tensor) -> None:
-        """Count a tensor's storage as alive until nothing refers to it."""
+        """Count a tensor's storage as alive until nothing refers to it; once per storage. A weak
+        reference to the storage then calls `_release`."""
         storage = tensor.untyped_storage()
         key = id(storage)
         if key in self.known:
@@ -311,7 +314,8 @@ PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
 
 
 def _signature(values: Iterable[Any]) -> list[Any]:
-    """The key of a call's arguments: layouts of tensors, types and values of other arguments."""
+    """The key of a call's arguments: shape, strides, dtype and device of a tensor, type and value
+    of a number, text or dtype, the entries of a list or tuple, and the text of anything else."""
     found: list[Any] = []
     for value in values:
         kind = type(value)

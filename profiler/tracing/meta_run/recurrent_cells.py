@@ -108,6 +108,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
             ) * rows + cell.forward * (rows * units)
 
         def backward(wanted: Sequence[bool]) -> Operations:
+            """The operations of the backward pass; `wanted[0]`: the input requires a gradient."""
             total = NOTHING
             for place, inputs in enumerate(maps):
                 # the cells; dh of this step's result plus that of the next step

@@ -45,7 +45,8 @@ def known_value(tensor: Tensor) -> Tensor | None:
 
 
 def known_number(func: Any, args: tuple[Any, ...]) -> Any:
-    """The result of reading a number from a tensor; None if the tensor has no value."""
+    """The number that a call of `READ`, as `.item()` makes it, reads from a tensor with a value;
+    None for any other call, or without a value."""
     if func is not READ or not isinstance(args[0], Tensor):
         return None
     known = known_value(args[0])

@@ -490,7 +490,9 @@ NO_META = ("'Meta' backend", "with Meta tensors")
 
 
 def _error_words(error: Exception) -> str:
-    """The error of a module's own code or of torch, in one sentence of bounded length."""
+    """The error of a module's own code or of torch, in one sentence of bounded length: which
+    operation torch lacks on the meta device, if that is the cause; the first paragraph of a
+    ValueError or RuntimeError; else the error's type and text."""
     said = text_of(error)
     if any(sign in said for sign in NO_META):
         name = operation_of_error(error) or "an operation"
@@ -505,7 +507,9 @@ def _error_words(error: Exception) -> str:
 
 @contextmanager
 def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
-    """A context that turns errors of a run on the meta device into a TraceError of one sentence."""
+    """A context that turns errors of a run on the meta device into a TraceError of one sentence,
+    which names the cause if known (values that a meta tensor lacks, a tensor on the CPU, an
+    operator that does not run there) and the last line of a user's file."""
     try:
         with as_exception():
             yield
