@@ -56,8 +56,8 @@ class ZeroGradientCounter(DispatchMode):
         self.spent = NOTHING
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and set the masks of its results; a tensor that it writes without a
-        result that is masked holds gradients everywhere."""
+        """Run an operation, and set the masks of its results. An argument that the operation writes
+        loses its mask first."""
         result = super().see(kind, args, kwargs)
         if not kind.view:
             call = bind(kind.func, args, kwargs, result)

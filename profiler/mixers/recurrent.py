@@ -174,6 +174,7 @@ class LstmExplicit(Explicit):
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
         """The output and the cell, (b, d) each, after a row."""
         inside = plus_optional(own, self.of_state(None if before is None else before[0], U))
+        # the first row has no forget gate, so `forget` is empty
         *forget, i, o = torch.sigmoid(inside[:, : -self.d]).chunk(3 - (before is None), dim=1)
         c = i * torch.tanh(inside[:, -self.d :])
         c = c if before is None else forget[0] * before[1] + c

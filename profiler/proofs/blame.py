@@ -220,7 +220,7 @@ def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) 
         for name, where, _ in parts
         if within(np.asarray(expected[name][where], float).ravel(), others(name))
     }
-    # arrays that are right, and right only if the arrays that they read are
+    # right arrays with values of their own: the arrays that they read must be in order too
     telling = {name for name, _, right in parts if right} - {mixer.role("output").name, *alike}
     moved = [
         name

@@ -730,7 +730,8 @@ def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
 
 
 def _blamed(subject: Subject, trial: Trial, low: ModuleCase, precision: Precision) -> str:
-    """The first equation whose values the module in low precision never computes, in words."""
+    """The clause that names the first equation whose values the module in low precision never
+    computes, for the first sequence."""
     recorder = Multisets(trial.draw.b)
     with torch.no_grad(), precision.around(), recorder:
         low.forward()

@@ -537,7 +537,7 @@ class FormulaSearch:
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
         """The base, and the functions of every letter. If small sizes of a letter are a separate
-        case, the base is moved up along this letter, at most once, and all functions are sought
+        case, the base is moved up along this letter, once per letter, and all functions are sought
         again."""
         moved: set[int] = set()
         while True:
@@ -619,9 +619,9 @@ class FormulaSearch:
         )
 
     def quick(self, base: Point, i: int, start: int) -> bool:
-        """Whether the runs that atoms need, from a size on, fit into the patience; False in a
-        case."""
-        points = self.points
+        """Whether the runs that atoms need, from the size `start` of letter i on, fit into the
+        patience together; False in a case."""
+        points = self.points  # up to WINDOWS[-1] runs
         return not points.region and points.patient(
             base, points.moved(base, i, start), 1 / WINDOWS[-1]
         )
