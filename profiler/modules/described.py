@@ -144,16 +144,16 @@ def class_differences(larger: Classes, smaller: Classes) -> Classes:
     return {n: d for n in names if (d := larger.get(n, 0) - smaller.get(n, 0))}
 
 
-def executed_counts(mixer: Mixer, does: Described, phase: str) -> Counts:
+def executed_counts(mixer: Mixer, described: Described, phase: str) -> Counts:
     """The counts of the equations in the form and under the rewrites of a description."""
-    return count(mixer, phase, does.form, ("strict", *does.rewrites))
+    return count(mixer, phase, described.form, ("strict", *described.rewrites))
 
 
 def executed_classes(
-    mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
+    mixer: Mixer, described: Described, phase: str, sizes: Mapping[str, int]
 ) -> Classes:
     """Rung 2 of a reconciliation: the operations of a description, by class, at sizes."""
-    return classes_at(executed_counts(mixer, does, phase).at(**sizes))
+    return classes_at(executed_counts(mixer, described, phase).at(**sizes))
 
 
 def switches_to(
@@ -168,10 +168,10 @@ def switches_to(
         yield rewrite, REWRITES[rewrite], form, tuple(rewrites[: k + 1])
 
 
-def held_rewrites(does: Described) -> tuple[str, ...]:
+def held_rewrites(described: Described) -> tuple[str, ...]:
     """The rewrites of a description except `PADDINGS`, for the derived number of live bytes: the
     bytes of paddings are measured instead."""
-    return tuple(name for name in does.rewrites if name not in PADDINGS)
+    return tuple(name for name in described.rewrites if name not in PADDINGS)
 
 
 def dispatched_classes(operations: Mapping[str, Any]) -> Classes:

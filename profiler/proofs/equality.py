@@ -351,14 +351,14 @@ def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCou
             yield t, count_dispatch(case.step, t, state)
 
 
-def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
+def _unexplained(described: Described, phase: str, t: int, gap: str) -> str:
     """The sentence that a call dispatches `gap` (signed operations by class) beyond its
     description, and how to correct the description; `t` is the token of a step."""
     call, prefix = (f"step at token {t}", "step_") if phase == "inference" else ("forward", "")
-    rewrites = ", ".join(does.rewrites) or "none"
+    rewrites = ", ".join(described.rewrites) or "none"
     return (
         f"{call} of a batch of {BATCH} dispatches {gap} beyond its description (form "
-        f"'{does.form}', rewrites: {rewrites}); if intended, describe these operations by "
+        f"'{described.form}', rewrites: {rewrites}); if intended, describe these operations by "
         f"{prefix}rewrites= or {prefix}form= of @implementation"
     )
 
