@@ -96,6 +96,41 @@ def attention(of: Any, ours: Weights, each: Comparison) -> Any:
     return by_steps(call, config, each)
 
 
+DIFFERENTIAL = model("diffllama", "DiffLlama")
+
+
+@compared("differential-attention+rotary", "transformers", DIFFERENTIAL, l=7, d=8, n=2, g=1)
+@compared("differential-attention+rotary", "transformers", DIFFERENTIAL, l=9, d=16, n=4, g=2)
+def differential(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their layer 0. They count two heads for one of ours, and their heads of values are in two
+    halves, of which ours has one of twice the width."""
+    n, g = each.sizes["n"], each.sizes["g"]
+    module = importlib.import_module(of.__module__)
+    config = module.DiffLlamaConfig(
+        hidden_size=each.sizes["d"], num_attention_heads=2 * n, num_key_value_heads=2 * g,
+        head_dim=each.sizes["d"] // n, rms_norm_eps=EPS, num_hidden_layers=1,
+        attn_implementation="eager",
+    )  # fmt: skip
+    theirs = of(config, 0).double()
+    assert sum(p.numel() for p in theirs.parameters()) == sum(map(torch.numel, weights(ours)))
+    halves = ours["W_V"].view(each.sizes["d"], g, 2, -1).movedim(-2, 1)
+    W = {"q": ours["W_Q"], "k": ours["W_K"], "v": halves}
+    for name, weight in W.items():
+        linear(getattr(theirs, f"{name}_proj"), weight.flatten(1))
+    linear(theirs.o_proj, ours["W_out"].flatten(0, -2))
+    for half, (Q, K) in enumerate(zip(ours["lambda_Q"], ours["lambda_K"], strict=True), 1):
+        fill((getattr(theirs, f"lambda_q{half}"), Q), (getattr(theirs, f"lambda_k{half}"), K))
+    with double():
+        angles = module.DiffLlamaRotaryEmbedding(config)
+
+    def call(x: torch.Tensor, rows: slice, **given: Any) -> torch.Tensor:
+        places = angles(x, torch.arange(x.shape[1])[None, rows])
+        found, _ = theirs(x[:, rows], position_embeddings=places, **given)
+        return found  # type: ignore[no-any-return]
+
+    return by_steps(call, config, each)
+
+
 def double() -> Any:
     """A context in which what they convert to float32 is converted to float64."""
     return patch.multiple(torch, float32=torch.float64, float=torch.float64)
@@ -103,7 +138,7 @@ def double() -> Any:
 
 def weights(ours: Weights) -> list[torch.Tensor]:
     """The parameters among the arrays."""
-    return [value for name, value in ours.items() if name[0] in "Wbw"]
+    return [value for name, value in ours.items() if name[0] in "Wbw" or "lambda" in name]
 
 
 def configuration(of: Any, each: Comparison) -> Any:
