@@ -421,7 +421,7 @@ def _rows_words(rows: Sequence[tuple[Sizes, Mapping[str, int]]], name: str, fewe
         apart = {held[name] - sizes[letter] - fewer for sizes, held in rows}
         if len(apart) == 1 and (by := apart.pop()):
             return f"{letter} {'+' if by > 0 else '-'} {abs(by)}"
-        if not apart:
+        if not apart:  # the one difference, 0, was taken out above
             return letter
     return f"{fewer} fewer" if fewer else "some"
 
