@@ -46,7 +46,7 @@ class _Placing:
 
     def layers(self, stack: Stack, layers: Poly) -> None:
         """Add the parts of a stack's layers: norms before, mixers and other sublayers by their
-        place in a layer, dropout, residual sums, norms after."""
+        place in a layer, norms of their outputs, dropout, residual sums, norms after."""
         numbers = stack.numbers(layers)
         every = [(s, number) for block, number in numbers for s in block.sublayers]
         deepest = max(len(block.sublayers) for block, _ in numbers)
@@ -59,6 +59,7 @@ class _Placing:
         for found in (
             _each(every, lambda s: s.before),
             inner,
+            _each(every, lambda s: s.out),
             _each(every, lambda s: s.dropout),
             _each(every, lambda s: s.residual),
             _each(every, lambda s: s.after),

@@ -47,6 +47,8 @@ class Use:
     section: str = ""
     """`encoder` or `decoder` in an encoder-decoder, else empty."""
     form: str | None = None
+    token_form: str | None = None
+    """The form of one new token, where it is not `form`."""
     forms_under: Mapping[str, str] = field(default_factory=dict)
     """Rewrite of a convention -> the form that is counted under it."""
     shared: frozenset[str] = frozenset()
@@ -86,13 +88,15 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class Sublayer:
-    """A part with what stands around it: after(x + dropout(part(before(x)))), each where given."""
+    """A part with what stands around it: after(x + dropout(out(part(before(x))))), each where
+    given."""
 
     part: Use
     residual: Use
     before: Use | None = None
     after: Use | None = None
     dropout: Use | None = None
+    out: Use | None = None
 
     @property
     def equal(self) -> object:
@@ -101,8 +105,8 @@ class Sublayer:
 
     @property
     def around(self) -> tuple[Use | None, ...]:
-        """The norm before, the part, dropout, the residual sum and the norm after."""
-        return (self.before, self.part, self.dropout, self.residual, self.after)
+        """The norm before, the part, its norm, dropout, the residual sum and the norm after."""
+        return (self.before, self.part, self.out, self.dropout, self.residual, self.after)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,35 +23,47 @@ SHAZEER = "Shazeer et al. 2017, arXiv 1701.06538, eqs. (1)-(5)"
 ROUTINGS: Mapping[str, str] = {
     "softmax": "weights are entries of the softmax of all scores",
     "softmax-normalised": "weights are entries of the softmax of all scores over their sum",
-    "chosen-softmax": "weights are the softmax of the chosen scores; the router has a bias",
+    "chosen-softmax": "weights are the softmax of the chosen scores",
+    "sigmoid": "scores are sigmoids, and choose with a bias that a step of training moves, no "
+    "parameter; weights are the chosen scores times a constant",
+    "sigmoid-normalised": "the same, with weights over their sum before the constant",
 }
 """How the scores of a router become the weights of the chosen experts, by name."""
+
+SCALE = Constant(Poly.of(Fraction(5, 2)))
+"""The constant of DeepSeek-V3, `routed_scaling_factor`; other models have other constants."""
 
 LIMIT = 7
 ALPHA = Constant(Poly.of(Fraction("1.702")))
 """gpt-oss bounds gate and up at 7, and multiplies the gate by sigmoid(1.702 gate)."""
 
 
+SHARED: Mapping[str, str] = {
+    "": "no expert is shared",
+    "plain": "another gated FFN, S wide, for every token, as in DeepSeek-V3",
+    "gated": "the same, times the sigmoid of a score of its own, as in Qwen3-Next",
+}
+"""What every token goes through beside its own experts, by name."""
+
+
 @cache
 def experts(
-    routing: str, activation: str = "silu", *, clamped: bool = False, shared: bool = False
+    routing: str, activation: str = "silu", *, clamped: bool = False, shared: str = ""
 ) -> Mixer:
     """A mixture of experts, x (l, d) to y (l, d): c of E gated FFNs, f wide.
 
     Args:
         routing: one of `ROUTINGS`.
-        clamped: experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
-        shared: another gated FFN, S wide, for every token, times the sigmoid of a score of its own,
-            as in Qwen3-Next.
+        clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
+        shared: one of `SHARED`.
     """
     m = Mixer("experts", title="Mixture of experts", source=SHAZEER, group="part of a network")
     l, d, width = m.sizes("l d f")
     E = m.size("E", "experts", 8)
     c = m.size("c", "experts that a token goes through", 2)
     x, y = m.input("x", l, d), m.output("y", l, d)
-    biased = routing == "chosen-softmax"
     W_R = m.parameter("W_R", d, E)
-    b_R = m.parameter("b_R", E) if biased else None
+    b_R = m.parameter("b_R", E) if clamped else None
     with m.form("direct") as f:
         i, b, a = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
         e, r = f.index("e", 1, E), f.index("r", 1, min_(c, E))
@@ -61,7 +73,7 @@ def experts(
         at, w = _routed(f, routing, R, (i, e, r))
         Y = _through(f, x, at, width, _clamped if clamped else _gated(activation))
         routed = sum_(w[i, r] * Y[i, r, b], over=r)
-        y[i, b] = routed + _shared(f, x, activation)[i, b] if shared else routed
+        y[i, b] = routed + _shared(f, x, activation, shared)[i, b] if shared else routed
     return m
 
 
@@ -77,8 +89,16 @@ def _routed(f: Form, routing: str, R: Array, of: tuple[Index, Index, Index]) -> 
         w[i, r] = softmax(chosen[i, r], over=r)
         return at, w
     P = f.array("P", l, E)
-    P[i, e] = softmax(R[i, e], over=e)
-    at[i, r] = top_k(P[i, e], over=e)
+    sigmoid = routing.startswith("sigmoid")
+    P[i, e] = function("sigmoid", R[i, e]) if sigmoid else softmax(R[i, e], over=e)
+    best = P
+    if sigmoid:
+        best, moved = f.array("best", l, E), f.mixer.buffer("moved", E)
+        best[i, e] = P[i, e] + moved[e]
+    at[i, r] = top_k(best[i, e], over=e)
+    if routing == "sigmoid":
+        w[i, r] = SCALE * P[i, at[i, r]]
+        return at, w
     if routing == "softmax":
         w[i, r] = P[i, at[i, r]]
         return at, w
@@ -86,7 +106,8 @@ def _routed(f: Form, routing: str, R: Array, of: tuple[Index, Index, Index]) -> 
     total = f.array("total", l)
     chosen[i, r] = P[i, at[i, r]]
     total[i] = sum_(chosen[i, s], over=s)
-    w[i, r] = chosen[i, r] / total[i]
+    share = chosen[i, r] / total[i]
+    w[i, r] = SCALE * share if sigmoid else share
     return at, w
 
 
@@ -138,20 +159,22 @@ def _through(f: Form, x: Array, at: Array, width: Poly, combine: Combine) -> Arr
     return Y
 
 
-def _shared(f: Form, x: Array, activation: str) -> Array:
-    """The gated FFN that all tokens go through (l, d), times the sigmoid of a score of its own."""
+def _shared(f: Form, x: Array, activation: str, shared: str) -> Array:
+    """The gated FFN that all tokens go through (l, d)."""
     m, (l, d) = f.mixer, x.shape
     S = m.size("S", "width of the shared expert", 512)
     i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)
     maps = {"gate": (d, S), "up": (d, S), "down": (S, d)}
     W = {name: m.parameter(f"V_{name}", *shape) for name, shape in maps.items()}
-    v = m.parameter("v", d)
     G, U, H = (f.array(f"shared_{name}", l, S) for name in ("gate", "up", "hidden"))
-    Y, z, out = f.array("shared_Y", l, d), f.array("z", l), f.array("shared", l, d)
+    Y = f.array("shared_Y", l, d)
     G[i, p] = ACTIVATIONS[activation](sum_(x[i, a] * W["gate"][a, p], over=a))
     U[i, p] = sum_(x[i, a] * W["up"][a, p], over=a)
     H[i, p] = G[i, p] * U[i, p]
     Y[i, b] = sum_(H[i, p] * W["down"][p, b], over=p)
+    if shared == "plain":
+        return Y
+    v, z, out = m.parameter("v", d), f.array("z", l), f.array("shared", l, d)
     z[i] = function("sigmoid", sum_(x[i, a] * v[a], over=a))
     out[i, b] = z[i] * Y[i, b]
     return out

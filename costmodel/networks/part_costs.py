@@ -194,7 +194,10 @@ def own_parameters(use: Use) -> Poly:
 def part_answers(use: Use, phase: str, convention: Counting) -> Answers:
     """Every answer about a part in a phase of mixers, in the part's own sizes."""
     chosen = convention.convention
-    return answers(use.mixer, use.form_under(chosen.rewrites), phase, chosen)
+    form = use.form_under(chosen.rewrites)
+    if phase == "inference" and use.token_form is not None:
+        form = use.token_form
+    return answers(use.mixer, form, phase, chosen)
 
 
 def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -> PartCost:

@@ -25,6 +25,12 @@ Width = tuple[Index, Index]
 """An index over the tokens, and an index over the entries of a row."""
 
 
+CAP = 30
+"""The bound of the scores of Gemma 2."""
+
+MULTIPLIER = Constant(Poly.of(Fraction(11, 50)))
+"""A constant of Granite; each model has another one."""
+
 RMS_EPS = Fraction(1, 10**6)
 """What an RMS norm adds under the root, as Llama and Qwen do."""
 
@@ -159,14 +165,15 @@ def rms_norm(plus_one: bool = False) -> Mixer:
 
 
 @cache
-def residual() -> Mixer:
-    """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d)."""
+def residual(scaled: bool = False) -> Mixer:
+    """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d); `scaled`: the output is
+    multiplied by a constant, as in Granite."""
     m = _new_part("residual", "Residual sum")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, 2, d), m.output("y", l, d)
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
-        y[i, b] = x[i, 1, b] + x[i, 2, b]
+        y[i, b] = x[i, 1, b] + (MULTIPLIER * x[i, 2, b] if scaled else x[i, 2, b])
     return m
 
 
@@ -263,11 +270,14 @@ def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
 
 
 @cache
-def head(tied: bool = False, bias: bool = False) -> Mixer:
+def head(
+    tied: bool = False, bias: bool = False, *, cap: bool = False, divided: bool = False
+) -> Mixer:
     """A score for every entry of the vocabulary, x (l, d) to y (l, u).
 
     `tied`: the weights are the embedding's E (u, d), whose parameters the embedding has; else the
-    head has its own W (d, u).
+    head has its own W (d, u). `cap`: scores s as 30 tanh(s/30), as in Gemma 2; `divided`: scores
+    over a constant, as in Granite.
     """
     m = _new_part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
     l, d, u = m.sizes("l d u")
@@ -278,7 +288,10 @@ def head(tied: bool = False, bias: bool = False) -> Mixer:
         i, c = f.index("i", 1, l), f.index("c", 1, u)
         a = f.index("a", 1, d)
         product = sum_(x[i, a] * (W[c, a] if tied else W[a, c]), over=a)
-        y[i, c] = product if b_out is None else product + b_out[c]
+        score = product if b_out is None else product + b_out[c]
+        if cap:
+            score = CAP * function("tanh", score / CAP)
+        y[i, c] = score / MULTIPLIER if divided else score
     return m
 
 

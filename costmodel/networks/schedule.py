@@ -76,6 +76,7 @@ class _Writer:
             for sublayer in stack.blocks[k % len(stack.blocks)].sublayers:
                 entry = self.run(sublayer.before, stream)
                 out = self.run(sublayer.part, entry, context=memory)
+                out = self.run(sublayer.out, out)
                 total = self.run(sublayer.residual, stream, out)
                 stream = self.run(sublayer.after, total)
                 self._name_stream(stream)

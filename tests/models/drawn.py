@@ -17,7 +17,12 @@ FILE = Path(__file__).parent / "configurations.json"
 DRAWN = 12
 """Drawn configurations of each type."""
 
-WIDTHS = {"vocab_size": (7, 31), "hidden_size": (24, 48, 120), "num_hidden_layers": (1, 2, 3, 5, 9)}
+WIDTHS = {
+    "pad_token_id": (None,),
+    "vocab_size": (7, 31),
+    "hidden_size": (24, 48, 120),
+    "num_hidden_layers": (1, 2, 3, 5, 9),
+}
 FFN = {"intermediate_size": (1, 11, 70)}
 HEADS: Mapping[str, Sequence[Any]] = {
     "num_attention_heads": (6, 12),
@@ -92,6 +97,58 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "head_dim": (8,),
         "n_groups": (1, 2, 3),
     },
+    "phi3": {**USUAL, "partial_rotary_factor": (0.5, 1.0), "head_dim": (4, 12)},
+    "smollm3": {
+        **USUAL,
+        "attention_bias": (True, False),
+        "mlp_bias": (True, False),
+        "no_rope_layer_interval": (2, 3),
+        "use_sliding_window": (True, False),
+        "sliding_window": (3,),
+    },
+    "lfm2": {
+        **USUAL,
+        "conv_L_cache": (2, 5),
+        "full_attn_idxs": ([0], [0, 2]),
+        "block_multiple_of": (8,),
+        "block_ffn_dim_multiplier": (1.0, 1.5),
+        "block_auto_adjust_ff_dim": (True, False),
+    },
+    "deepseek_v3": {
+        **WIDTHS,
+        **FFN,
+        **TIED,
+        "num_attention_heads": (6,),
+        "num_key_value_heads": (6,),
+        "moe_intermediate_size": (1, 9),
+        "n_shared_experts": (1, 2),
+        "n_routed_experts": (8,),
+        "kv_lora_rank": (3, 8),
+        "q_lora_rank": (None, 5),
+        "qk_rope_head_dim": (2, 4),
+        "v_head_dim": (3, 7),
+        "qk_nope_head_dim": (5, 6),
+        "n_group": (1, 4),
+        "topk_group": (1,),
+        "num_experts_per_tok": (1, 2),
+        "first_k_dense_replace": (0, 1, 2),
+        "norm_topk_prob": (True, False),
+    },
+    "granitemoehybrid": {
+        **USUAL,
+        "hidden_size": (24, 48),
+        "num_local_experts": (0, 3),
+        "num_experts_per_tok": (2,),
+        "shared_intermediate_size": (1, 9),
+        "mamba_n_heads": (6,),
+        "mamba_n_groups": (1, 3),
+        "mamba_d_state": (3, 8),
+        "mamba_d_conv": (3, 4),
+        "attention_bias": (True, False),
+    },
+    "gemma": USUAL,
+    "gemma2": {**USUAL, "sliding_window": (3,)},
+    "gemma3_text": {**USUAL, "sliding_window": (3,), "sliding_window_pattern": (2, 3)},
     "qwen3_5_text": {**USUAL, **DELTA},
     "qwen3_5_moe_text": {**WIDTHS, **HEADS, **TIED, **DELTA, **EXPERTS, **SHARED},
 }

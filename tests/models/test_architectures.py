@@ -80,10 +80,38 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
             "linear_num_key_heads": 16, "linear_num_value_heads": 48,
         }}, 26_895_998_464, 26_895_998_464, 8_743_878_656, 150_994_944,
     ),
+    "DeepSeek-V3": (
+        {"model_type": "deepseek_v3"}, 671_026_404_352, 37_552_282_624, 9_210_691_584, 0
+    ),
+    "Granite-4.0-H-Small": (
+        {
+            "model_type": "granitemoehybrid", "vocab_size": 100352, "intermediate_size": 768,
+            "num_hidden_layers": 40, "num_key_value_heads": 8, "mamba_d_state": 128,
+            "num_local_experts": 72, "num_experts_per_tok": 10, "shared_intermediate_size": 1536,
+            "layer_types": ["attention" if k in (5, 15, 25, 35) else "mamba" for k in range(40)],
+            "tie_word_embeddings": True,
+        }, 32_207_337_984, 8_803_121_664, 2_300_303_360, 150_994_944,
+    ),
+    "LFM2-1.2B": (
+        {
+            "model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16,
+            "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+        }, 1_170_340_608, 1_170_340_608, 1_610_694_656, 0,
+    ),
+    "gemma-3-27b, its text": (
+        {
+            "model_type": "gemma3", "text_config": {
+                "model_type": "gemma3_text", "hidden_size": 5376, "intermediate_size": 21504,
+                "num_hidden_layers": 62, "num_attention_heads": 32, "num_key_value_heads": 16,
+                "head_dim": 128,
+            },
+        }, 27_009_346_304, 27_009_346_304, 12_481_822_720, 0,
+    ),
 }  # fmt: skip
 """Configuration -> parameters, those active for a token, and the bytes of a sequence of 131,072
 tokens, in all and of recurrent state: bf16, but float32 for the state. Mixtral's card says 12.9B
-active, that of gpt-oss-120b 5.1B without its embedding of 0.58B."""
+active, that of gpt-oss-120b 5.1B without its embedding of 0.58B, DeepSeek-V3's 37B: all
+parameters but 3 d f of each expert that is not chosen."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

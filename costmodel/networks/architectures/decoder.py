@@ -38,14 +38,17 @@ def part(label: str, mixer: Mixer, **sizes: int) -> Use:
     return Use(label, mixer, sizes={letter: Poly.of(value) for letter, value in sizes.items()})
 
 
-def block(name: str, *inner: Use, norm: Mixer) -> Block:
-    """A layer of sublayers, each with a norm before and a residual sum after."""
-    sublayers = (Sublayer(use, _residual(), Use("norm, before", norm)) for use in inner)
-    return Block(name, tuple(sublayers))
+def block(name: str, *inner: Use, norm: Mixer, both: bool = False, scaled: bool = False) -> Block:
+    """A layer of sublayers, each with a norm before and a residual sum after.
 
-
-def _residual() -> Use:
-    return Use("residual sum", parts.residual())
+    Args:
+        both: what a sublayer gives has a norm too, before the sum.
+        scaled: the sum multiplies what a sublayer gives by a constant.
+    """
+    total = Use("residual sum", parts.residual(scaled))
+    out = Use("norm, of the output", norm) if both else None
+    before = Use("norm, before", norm)
+    return Block(name, tuple(Sublayer(use, total, before, out=out) for use in inner))
 
 
 def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
@@ -59,20 +62,28 @@ def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
     return mixer("self-attention", (*grouped, *options), n=n, g=groups, h=width, **sizes)
 
 
-def mixture(c: Configuration, routing: str, width: int, **options: bool) -> Use:
+def mixture(
+    c: Configuration, routing: str, width: int, *, clamped: bool = False, shared: str = ""
+) -> Use:
     """Experts of a width, of which each token goes through some, by the usual fields.
 
     Args:
-        options: of `experts`; a `shared` expert has the usual field too.
+        clamped, shared: as of `experts`.
     """
-    part_sizes = {"E": c.size("num_experts", "num_local_experts"), "f": width}
+    part_sizes = {"E": c.size("num_experts", "num_local_experts", "n_routed_experts"), "f": width}
     part_sizes["c"] = c.size("num_experts_per_tok")
     if part_sizes["c"] > part_sizes["E"]:
         raise c.refused(f"{part_sizes['c']} of {part_sizes['E']} experts cannot be chosen")
-    if options.get("shared"):
-        part_sizes["S"] = c.size("shared_expert_intermediate_size")
-    activation = c.activation("hidden_act")
-    return part("experts", experts(routing, activation, **options), **part_sizes)
+    if shared and (copies := c.size_or_none("n_shared_experts")) is not None:
+        part_sizes["S"] = copies * width
+    elif shared:
+        part_sizes["S"] = c.size("shared_expert_intermediate_size", "shared_intermediate_size")
+    made = experts(routing, c.activation("hidden_act"), clamped=clamped, shared=shared)
+    return part("experts", made, **part_sizes)
+
+
+UNIT_GAINS = "the sums 1 + w of the norms of queries and keys, on weights alone, are not counted"
+"""The remark on norms of mixers whose gain is 1 + w."""
 
 
 def sparse(c: Configuration, layers: int) -> list[bool]:
@@ -90,11 +101,17 @@ def decoder(
     sizes: Mapping[str, int] | None = None,
     *,
     bare: str = "Model",
+    remark: str = "",
+    scaled: bool = False,
+    cap: bool = False,
+    divided: bool = False,
 ) -> Description:
     """A decoder of these layers, with the head that the model's class has.
 
     Args:
         bare: how the name of the class without a head ends.
+        scaled: embedded tokens are multiplied by a constant.
+        cap, divided: scores are bounded, or divided by a constant.
 
     Raises:
         ModelError: a class that is not known.
@@ -102,7 +119,7 @@ def decoder(
     classes = (f"{class_prefix}ForCausalLM", class_prefix + bare)
     scored = c.architecture(*classes) == classes[0]
     tied = c.switch("tie_word_embeddings") and scored
-    head = parts.head(tied)
+    head = parts.head(tied, cap=cap, divided=divided)
     ending = (
         Use("head", head, shared=frozenset({"E"}) if tied else frozenset(), last=True),
         Use("loss", parts.loss_of_scores(), when=FORWARD, forms_under=FORMS_OF_SCORES),
@@ -116,13 +133,19 @@ def decoder(
     if (longest := c.size_or_none("max_position_embeddings")) is not None:
         own["l"] = longest
     stack = Stack(
-        (Use("embedding", parts.look_up(), table=True),),
+        (Use("embedding", parts.look_up(scaled), table=True),),
         in_turn(blocks),
         (Use("norm at the end", norm),),
     )
     return Description(
-        c.name, (stack,), ending if scored else (), source=c.source, sizes=own, dtype=c.dtype
-    )  # fmt: skip
+        c.name,
+        (stack,),
+        ending if scored else (),
+        source=c.source,
+        remark=remark,
+        sizes=own,
+        dtype=c.dtype,
+    )
 
 
 def rotary(c: Configuration, usual: float | None = None) -> tuple[tuple[str, ...], dict[str, int]]:

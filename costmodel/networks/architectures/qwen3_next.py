@@ -1,7 +1,8 @@
 """Which network does a configuration of Qwen3-Next or Qwen3.5 describe?
 
 Gated DeltaNet in most layers, gated attention in the others; after either a gated FFN, or experts
-with one that is shared. All norms but that of Gated DeltaNet have gains 1 + w.
+with one that is shared. All norms but that of Gated DeltaNet have gains 1 + w; those of queries
+and keys count without the sum.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from costmodel.networks import parts
 from costmodel.networks.architectures.decoder import (
+    UNIT_GAINS,
     attention,
     block,
     decoder,
@@ -93,7 +95,7 @@ def read(c: Configuration) -> Description:
     c.with_defaults(NEXT)
     routing = "softmax-normalised" if c.switch("norm_topk_prob") else "softmax"
     there = sparse(c, c.size("num_hidden_layers"))
-    experts = mixture(c, routing, c.size("moe_intermediate_size"), shared=True)
+    experts = mixture(c, routing, c.size("moe_intermediate_size"), shared="gated")
     f = c.size("intermediate_size")
     ffn = [experts if sparse_ else _dense(c) for sparse_ in there]
     return _decoder(c, "Qwen3Next", ffn, {"f": f}, "Model")
@@ -109,7 +111,7 @@ def read_3_5_moe(c: Configuration) -> Description:
     """The blocks of transformers' Qwen3_5MoeForCausalLM and Qwen3_5MoeTextModel."""
     c.with_defaults(MOE)
     width = c.size("moe_intermediate_size")
-    experts = mixture(c, "softmax-normalised", width, shared=True)
+    experts = mixture(c, "softmax-normalised", width, shared="gated")
     ffn = [experts] * c.size("num_hidden_layers")
     return _decoder(c, "Qwen3_5Moe", ffn, {}, "TextModel")
 
@@ -145,4 +147,4 @@ def _decoder(
         block(kind.removesuffix("_attention"), made[kind], after, norm=norm)
         for kind, after in zip(kinds, ffn, strict=True)
     ]
-    return decoder(c, name, layers, norm, sizes, bare=bare)
+    return decoder(c, name, layers, norm, sizes, bare=bare, remark=UNIT_GAINS)

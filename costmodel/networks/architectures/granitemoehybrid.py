@@ -1,0 +1,97 @@
+"""Which network does a configuration of Granite 4.0 describe?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import (
+    attention,
+    block,
+    decoder,
+    layer_kinds,
+    mixer,
+    mixture,
+    part,
+    rotary,
+)
+from costmodel.networks.blocks import Description
+from costmodel.networks.configuration import Configuration
+
+DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "rope_parameters": None,
+    "rope_scaling": None,
+    "attention_bias": False,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 1024,
+    "position_embedding_type": None,
+    "layer_types": None,
+    "mamba_n_heads": 128,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 256,
+    "mamba_d_head": "auto",
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+}
+"""The fields of transformers' GraniteMoeHybridConfig that a count may depend on."""
+
+KINDS = ("full_attention", "linear_attention")
+
+ONLY_NUMBERS = (
+    "embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier",
+    "mamba_chunk_size", "time_step_limit", "init_method", "normalization_function",
+)  # fmt: skip
+"""Constants, by which the class multiplies whatever they are, and sizes of kernels."""
+
+
+def read(c: Configuration) -> Description:
+    """The blocks of transformers' GraniteMoeHybridForCausalLM and GraniteMoeHybridModel."""
+    c.with_defaults(DEFAULTS)
+    c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
+    c.taken.update(ONLY_NUMBERS)
+    turned, share = rotary(c)
+    if c.get("position_embedding_type") != "rope":
+        turned, share = (), {}
+    bias = ("bias",) if c.switch("attention_bias") else ()
+    number, norm = c.size("num_hidden_layers"), parts.rms_norm()
+    heads, inner = c.size("mamba_n_heads"), c.size("mamba_expand") * c.size("hidden_size")
+    width = c.get("mamba_d_head")
+    width = inner // heads if width == "auto" else c.size("mamba_d_head")
+    if heads * width != inner:
+        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of mamba_expand")
+    made = {
+        KINDS[0]: attention(c, *bias, *turned, **share),
+        KINDS[1]: mixer(
+            "mamba-2",
+            (),
+            n=heads,
+            P=width,
+            N=c.size("mamba_d_state"),
+            G=c.size("mamba_n_groups"),
+            k=c.size("mamba_d_conv"),
+        ),
+    }
+    sizes: dict[str, int] = {}
+    if c.get("num_local_experts"):
+        ffn = mixture(c, "chosen-softmax", c.size("intermediate_size"), shared="plain")
+    else:
+        ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_act")))
+        sizes = {"f": c.size("shared_intermediate_size")}
+        c.taken.update(("intermediate_size", "num_experts_per_tok"))
+    kinds = layer_kinds(c, number, lambda k: KINDS[1], KINDS)
+    layers = [
+        block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, scaled=True)
+        for kind in kinds
+    ]
+    return decoder(c, "GraniteMoeHybrid", layers, norm, sizes, scaled=True, divided=True)

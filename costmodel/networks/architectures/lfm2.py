@@ -1,0 +1,83 @@
+"""Which network does a configuration of LFM2 describe?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import (
+    attention,
+    block,
+    decoder,
+    layer_kinds,
+    mixer,
+    part,
+    rotary,
+)
+from costmodel.networks.blocks import Description
+from costmodel.networks.configuration import Configuration
+
+DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 65536,
+    "hidden_size": 2560,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 128000,
+    "tie_word_embeddings": True,
+    "rope_parameters": None,
+    "rope_scaling": None,
+    "conv_L_cache": 3,
+    "block_multiple_of": 256,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_auto_adjust_ff_dim": True,
+    "full_attn_idxs": None,
+    "layer_types": None,
+}
+"""The fields of transformers' Lfm2Config that a count may depend on."""
+
+KINDS = ("full_attention", "conv")
+
+ONLY_NUMBERS = (
+    "norm_eps", "block_norm_eps", "block_mlp_init_scale", "block_out_init_scale",
+    "block_use_xavier_init", "conv_use_xavier_init", "theta",
+)  # fmt: skip
+"""Fields that say how weights start, and constants of norms and angles."""
+
+
+def read(c: Configuration) -> Description:
+    """The blocks of transformers' Lfm2ForCausalLM and Lfm2Model."""
+    c.with_defaults(DEFAULTS).require({"conv_bias": (False,)})
+    d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
+    c.taken.update(ONLY_NUMBERS)
+    c.agree(
+        block_dim=d,
+        conv_dim=d,
+        conv_dim_out=d,
+        num_heads=c.size("num_attention_heads"),
+        block_use_swiglu=True,
+        use_pos_enc=True,
+    )
+    turned, _ = rotary(c)
+    listed = c.get("full_attn_idxs")
+    there = range(number) if listed is None else listed
+    kinds = layer_kinds(c, number, lambda k: KINDS[k not in there], KINDS)
+    made = {
+        KINDS[0]: attention(c, "qk-norm", *turned),
+        KINDS[1]: mixer("lfm2", (), k=c.size("conv_L_cache")),
+    }
+    ffn = part("gated FFN", parts.gated_ffn())
+    layers = [block(kind, made[kind], ffn, norm=norm) for kind in kinds]
+    return decoder(c, "Lfm2", layers, norm, {"f": _width(c)})
+
+
+def _width(c: Configuration) -> int:
+    """The width of the gated FFNs: two thirds of the one named, made a multiple of a number."""
+    width = c.size("block_ff_dim", "intermediate_size")
+    factor, multiple = c.get("block_ffn_dim_multiplier"), c.size("block_multiple_of")
+    if not c.switch("block_auto_adjust_ff_dim"):
+        return width
+    width = int(2 * width / 3)
+    return width if factor is None else -(-int(factor * width) // multiple) * multiple
