@@ -77,7 +77,7 @@ def crossover(
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
-    label: Annotated[str, labelled("of the table")] = "",
+    label: Annotated[str, labelled("the table gets LABEL")] = "",
     caption: Caption = "",
 ) -> None:
     """From which size on one mixer is cheaper than another: every break-even, proven."""
