@@ -109,11 +109,11 @@ def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
         Unsupported: a floor stands in the difference, or another function of the size, or its
             degree in the size is above two.
     """
-    found: list[tuple[Constraints, Poly]] = [*difference.chambers()]
-    for where, poly in found:
-        for part in (poly, *where):
+    for guards, poly in difference.pieces:
+        for part in (poly, *guards):
             if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):
                 raise Unsupported("a floor stands in the difference")
+    found: list[tuple[Constraints, Poly]] = [*difference.chambers()]
     for _, general in found:
         if all(general == poly or _alike(poly, general, letter, where) for where, poly in found):
             found = [(frozenset(), general)]
