@@ -483,6 +483,16 @@ def weighed_by_the_end(m: Mixer, f: Form, i: Index) -> None:
     y[(g - 1) * C + u] = cm.sum_(x[(g - 1) * C + b], over=b) + sums[g - 1]
 
 
+def pairs_of_sums(m: Mixer, f: Form, i: Index) -> None:
+    """Pairs of sums since the start of the chunk, none of which is made of one row alone."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    q, e = chunk(f, C, l)
+    s, sums, pairs = f.index("s", 1, e), f.array("G", l // C + 1, C), f.array("L", l // C + 1, C, C)
+    sums[q, e] = cm.sum_(x[(q - 1) * C + s], over=s)
+    pairs[q, e, s] = sums[q, e] * sums[q, s]
+    y[(q - 1) * C + e] = cm.sum_(pairs[q, e, s], over=s)
+
+
 def handed_on(m: Mixer, f: Form, i: Index) -> None:
     """The sums, from a learned start, are handed on through a second array."""
     x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
@@ -570,6 +580,7 @@ IN_CHUNKS: dict[Writer, Places] = {
     carried: {"S": at_end},
     one_chunk_back: {"S": at_end},
     weighed_by_the_end: {"S": at_end},
+    pairs_of_sums: {},
     handed_on: {
         "S": lambda where, sizes: (where[0] - 1) * sizes["C"],
         "M": lambda where, sizes: (where[0] - 1) * sizes["C"],

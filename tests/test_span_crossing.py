@@ -13,7 +13,7 @@ from costmodel import Mixer
 from costmodel.errors import Unsupported
 from costmodel.oracle.execute import execute
 from costmodel.symbolic.maximise import best_pairs, highest
-from costmodel.symbolic.piecewise_max import Level, maxima
+from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima
 from costmodel.symbolic.polynomial import Poly, call, size
 from costmodel.symbolic.sizes import ceil_log2
 from tests.systems import examples
@@ -25,6 +25,15 @@ WHOLE = frozenset({v - 1, l - v})
 
 def log(number: Poly | int) -> Poly:
     return call("ceil_log2", number)
+
+
+def test_the_logarithm_of_a_product_is_at_most_those_of_its_factors() -> None:
+    """ceil_log2(15) = 4 and ceil_log2(3) + ceil_log2(5) = 2 + 3; each factor counts once."""
+    assert is_at_least(frozenset(), log(l) + log(d) + 1, log(l * d) + 1)
+    assert is_at_least(frozenset({l - w}), log(l) + log(d), log(w * d))
+    assert not is_at_least(frozenset(), log(l) + log(d), log(l * d) + 1)
+    assert not is_at_least(frozenset(), log(l) + log(d), log(l * d) + log(d))
+    assert not is_at_least(frozenset(), log(l) + log(w), log(l * d))
 
 
 def below(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:

@@ -42,10 +42,6 @@ def executed(
     return run(system, sizes, dense="dense" in rewrites, ready=ready).span()
 
 
-SEARCHED = ("chunked", "training-step", ("dense",))
-"""Every pair of a chunk is computed, and the last chunk may be short: no formula follows."""
-
-
 @pytest.mark.parametrize("rewrites", REWRITES, ids=str)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "form", "letter"), CUT)
@@ -55,12 +51,11 @@ def test_span_of_cut_sequences_equals_execution(
     """Chunks and windows of one row, that divide the length or do not, as long as it and longer."""
     mixer = cm.mixer(name)
     about = Answers(mixer, form, phase, convention(("strict", *rewrites)))
-    searched = (form, phase, rewrites) == SEARCHED
     for length, cut in REWRITTEN if rewrites else PLAIN:
         sizes = complete(mixer, {"l": length, letter: cut, "d": 2, "n": 1})
         found = Case(about, sizes, symbolic=False).figure(FIGURES["span"])
         assert found == executed(mixer, form, phase, sizes, rewrites), sizes
-        assert isinstance(found, Searched) == searched
+        assert not isinstance(found, Searched)
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -51,7 +51,7 @@ from costmodel.symbolic.piecewise_max import (
     pruned,
 )
 from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, is_index, stand_in
-from costmodel.symbolic.simplify_max import simplify_max
+from costmodel.symbolic.simplify_max import simplify_max, with_simple_minima
 
 
 class Depths:
@@ -228,8 +228,8 @@ class Depths:
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
         """The depth of an expression."""
-        rule = self.rules[type(node)]
-        return pruned(constraints, rule(self, node, part, constraints))
+        found = self.rules[type(node)](self, node, part, constraints)
+        return pruned(constraints, [with_simple_minima(x, constraints) for x in found])
 
 
 @lru_cache(maxsize=20_000)
@@ -295,7 +295,8 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
     if split:
         names = sorted(part.variables, reverse=True)
         try:
-            entries = region(equation.array, equation.positions, part.constraints, names) or entries
+            written = region(equation.array, equation.positions, part.constraints, names)
+            entries = (written or entries) - whole(equation.array)
         except Unsupported:  # a stride between entries: the indices of their axes stay
             placed |= _sharing_an_axis(equation, {*part.variables} - values.keys())
             others = [v for v in others if v not in placed]

@@ -20,7 +20,7 @@ from costmodel.language.nodes import Array, Gather, Position, position_value
 from costmodel.program.dependence import Read, after_token, reads
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import whole
+from costmodel.program.wellformed import defined, whole
 from costmodel.symbolic.constraints import Constraints, bounds, implied, implied_all, projected
 from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
@@ -368,7 +368,7 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
             row_range for row_range in exact if _proven_equal(there[row_range].last, here, around)
         } or ranges
     if len(ranges) > 1:
-        ranges = {_united(array, ranges)}
+        ranges = {_united(known.system, array, ranges)}
     for row_range in ranges:
         if row_range.last is not None and (
             row_range.last == row_range.first or _all_after(row_range.last, readers, 1)
@@ -384,7 +384,7 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     return None
 
 
-def _united(array: Array, ranges: set[RowRange]) -> RowRange:
+def _united(system: System, array: Array, ranges: set[RowRange]) -> RowRange:
     """The row range from the first to the last row of all row ranges of an array; None for an end
     that a range lacks, or if it depends on the sizes which range has the outermost end.
 
@@ -392,18 +392,27 @@ def _united(array: Array, ranges: set[RowRange]) -> RowRange:
         Unsupported: neither end is known.
     """
     firsts, lasts = zip(*map(_both_ends, ranges), strict=True)
-    found = RowRange(_outermost(array, firsts, -1), _outermost(array, lasts, 1))
+    entries = []
+    for equation in system.defining[array]:
+        region: Constraints | None = whole(array)
+        with suppress(Unsupported):  # a stride between entries
+            region = defined(equation)
+        entries += [] if region is None else [region]
+    found = RowRange(_outermost(entries, firsts, -1), _outermost(entries, lasts, 1))
     if found == RowRange(None, None):
         raise Unsupported(f"the rows of {array.name} lie on one of several axes")
     return found
 
 
-def _outermost(array: Array, ends: Sequence[Poly | None], sign: int) -> Poly | None:
+def _outermost(
+    entries: Sequence[Constraints], ends: Sequence[Poly | None], sign: int
+) -> Poly | None:
     """The end that is proven to be the largest (`sign` 1) or smallest (`sign` -1) at every entry of
-    the array; None if there is no such end, or if an end is not known."""
+    these regions; None if there is no such end, or if an end is not known."""
     known = [end for end in ends if end is not None]
     for end in known if len(known) == len(ends) else ():
-        if implied_all(whole(array), [(end - other) * sign for other in known]):
+        further = [(end - other) * sign for other in known]
+        if all(implied_all(region, further) for region in entries):
             return end
     return None
 

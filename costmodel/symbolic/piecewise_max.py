@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import combinations
 from typing import Any, NamedTuple, Self
 
 from costmodel.errors import Unsupported
@@ -90,7 +91,8 @@ Depth = tuple[Level, ...]
 def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
     """Whether `larger >= smaller` is proven. Each subtracted logarithm is cancelled against added
     logarithms whose arguments are proven to be at least as large: (ceil_log2(a) + 3) -
-    (ceil_log2(b) + 1) is positive if a >= b."""
+    (ceil_log2(b) + 1) is positive if a >= b. What is left of one is cancelled against two added
+    logarithms, as ceil_log2(a*b) is at most ceil_log2(a) + ceil_log2(b)."""
     difference = larger - smaller
     if isinstance(number := difference.constant(), int):
         return number >= 0
@@ -116,6 +118,13 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
                 taken = min(available, missing)
                 spare[rival], missing = available - taken, missing - taken
                 difference = difference + (Poly.atom(atom) - Poly.atom(rival)) * taken
+        for one, two in combinations(spare, 2):
+            taken = min(missing, spare[one], spare[two])
+            if taken > 0 and _no_fewer(constraints, one.args[0] * two.args[0], atom.args[0]):
+                spare[one], spare[two] = spare[one] - taken, spare[two] - taken
+                missing = missing - taken
+                pair = Poly.atom(one) + Poly.atom(two)
+                difference = difference + (Poly.atom(atom) - pair) * taken
     difference = with_positive_extrema(difference, constraints)
     if any(is_variable(a) for a in difference.letters):
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from costmodel.symbolic.constraints import Constraints, infeasible, irredundant, nonnegative
 from costmodel.symbolic.piecewise_max import (
@@ -93,8 +94,20 @@ def _simplified(level: Level) -> Level:
     where = irredundant(frozenset(map(_without_factor, level.where)))
     zeros = {a: Poly() for guard in where for a in guard.atoms if -guard == Poly.atom(a)}
     depth = exchanged(level.depth, {a: x for a, x in zeros.items() if nonnegative(Poly.atom(a))})
-    simpler = exchanged(depth, {a: _simplified_min(a, where) for a in _minima(depth)})
-    return Level(simpler, where, level.witness)
+    return with_simple_minima(Level(depth, where, level.witness), frozenset())
+
+
+def with_simple_minima(level: Level, known: Constraints) -> Level:
+    """The level, each `Min` in its depth without the arguments that are proven never to attain the
+    minimum under its conditions and the `known` ones."""
+    if not any(True for _ in _minima(level.depth)):
+        return level
+    return level._replace(depth=_with_simple_minima(level.depth, known | level.where))
+
+
+@lru_cache(maxsize=20_000)
+def _with_simple_minima(depth: Poly, where: Constraints) -> Poly:
+    return exchanged(depth, {atom: _simplified_min(atom, where) for atom in _minima(depth)})
 
 
 def _minima(depth: Poly) -> Iterator[Fn]:
