@@ -10,7 +10,10 @@ with q over sqrt(K). As the authors' code has it, M is 0 before the first row, a
 of F are 15 tanh(z / 15) of linear maps. Each head's H is normalised to mean 0 and variance 1, times
 a gain and a sigmoid of a linear map. `parallel` weighs the products of a query and all earlier keys
 by exp(G_i - G_k + I_k - M_i), where G is the running sum of F; the largest of these exponents
-without M_i, which the paper subtracts, is M_i, so that M is computed by its recurrence.
+without M_i, which the paper subtracts, is M_i, so that M is computed by its recurrence. `chunked`
+weighs pairs so within chunks of C rows, where G sums F since the start of the chunk, and carries S,
+Z and T, the M of the last row, from chunk to chunk; M_i is max(G_i + T, max over k of G_i + N_k)
+with N = I - G, as in the authors' chunkwise kernels.
 
 RWKV-7: six mixes of a row and the row before (zeros before the first) give r, w, k, v, a and a gate
 g. The decay exp(-exp(-1/2) sigmoid(w)) of each key channel and the rates alpha = sigmoid(a) come
@@ -26,15 +29,18 @@ others; with `later`, v is v + sigmoid(map of low rank) (v_first - v).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index
+from costmodel.language.indices import Index, min_
 from costmodel.language.macros.norms import l2_norm, layer_norm
 from costmodel.language.macros.softmax import scaled
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import exp, function, maximum, sum_
+from costmodel.language.writing import exp, function, max_over, maximum, sum_
+from costmodel.mixers.decayed_attention import Chunks, Places, in_turn
 from costmodel.symbolic.polynomial import Poly
 
 CAP = 15
@@ -72,14 +78,24 @@ def mlstm(chosen: Chosen) -> Mixer:
         m.parameter("W_O", d, n * h)
         m.parameter("gain", n * h)
     W_out = m.parameter("W_out", n * h, d)
-    for form, read in (("recurrent", _recurrent), ("parallel", _parallel)):
+    forms = {"recurrent": _recurrent, "parallel": _parallel} | (
+        {} if whole else {"chunked": _chunked}
+    )
+    for form, read in forms.items():
         with m.form(form) as f:
-            i, e, b = f.index("i", 1, l), f.index("e", 1, n * h), f.index("b", 1, d)
-            R = f.array("R", l, n * h)
-            H = read(f, _headed(f, "Q", K), _headed(f, "K", K), _headed(f, "V", h))
-            _joined(f, H, R)
-            y[i, b] = sum_(R[i, e] * W_out[e, b], over=e)
+            i, v, b = f.index("i", 1, l), f.index("v", 1, n * h), f.index("b", 1, d)
+            R, places = f.array("R", l, n * h), _places(f, form)
+            heads = (
+                _headed(f, name, width, places) for name, width in (("Q", K), ("K", K), ("V", h))
+            )
+            _joined(f, read(f, *heads), R)
+            y[i, b] = sum_(R[i, v] * W_out[v, b], over=v)
     return m
+
+
+def _places(f: Form, form: str) -> Places:
+    """How the rows of a form lie: in chunks by chunk and place."""
+    return Chunks(f, *f.mixer.sizes("l C")).places if form == "chunked" else in_turn(f)
 
 
 def _mapped(f: Form, name: str, row: Node | object, column: object) -> Node:
@@ -89,40 +105,46 @@ def _mapped(f: Form, name: str, row: Node | object, column: object) -> Node:
     return sum_(x[row, a] * W[a, column], over=a)
 
 
-def _headed(f: Form, name: str, width: Poly) -> Array:
-    """The rows x W_name as n heads, (n, l, width)."""
-    l, n = f.mixer.sizes("l n")
-    j, i = f.index("j", 1, n), f.index("i", 1, l)
-    c = f.index("p" if name in "QK" else "c", 1, width)
-    rows = f.array(name, n, l, width)
-    rows[j, i, c] = _mapped(f, name, i, (j - 1) * width + c)
+def _headed(f: Form, name: str, width: Poly, places: Places) -> Array:
+    """The rows x W_name as n heads, (n, rows, width)."""
+    (n,) = f.mixer.sizes("n")
+    j, c = f.index("j", 1, n), f.index("p" if name in "QK" else "c", 1, width)
+    rows = f.array(name, n, *places.extents, width)
+    rows[j, *places.at, c] = _mapped(f, name, places.row, (j - 1) * width + c)
     return rows
 
 
-def _gates(f: Form) -> tuple[Array, Array, Array]:
-    """I, F and M (n, l): input gate, logarithm of the forget gate, and their bound."""
-    (l, n), b = f.mixer.sizes("l n"), f.mixer.arrays
-    j, i, later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
-    I, F, M = f.array("I", n, l), f.array("F", n, l), f.array("M", n, l)
-    values = {name: _mapped(f, name, i, j) for name in "IF"}
+def _gates(f: Form, places: Places) -> tuple[Array, Array]:
+    """I and F (n, rows): input gate, and logarithm of the forget gate."""
+    (n,), b, (extents, at, row) = f.mixer.sizes("n"), f.mixer.arrays, places
+    j, I, F = f.index("j", 1, n), f.array("I", n, *extents), f.array("F", n, *extents)
+    values = {name: _mapped(f, name, row, j) for name in "IF"}
     if "b_I" in b:
         for name, value in values.items():
             values[name] = CAP * function("tanh", (value + b[f"b_{name}"][j]) / CAP)
-    I[j, i] = values["I"]
-    F[j, i] = -function("softplus", -values["F"])
+    I[j, *at] = values["I"]
+    F[j, *at] = -function("softplus", -values["F"])
+    return I, F
+
+
+def _bounded(f: Form) -> tuple[Array, Array, Array]:
+    """I, F and M (n, l): both gates, and their bound."""
+    (l, n), (I, F) = f.mixer.sizes("l n"), _gates(f, in_turn(f))
+    j, later, M = f.index("j", 1, n), f.index("i2", 2, l), f.array("M", n, l)
     M[j, 1] = maximum(F[j, 1], I[j, 1])
     M[j, later] = maximum(F[j, later] + M[j, later - 1], I[j, later])
     return I, F, M
 
 
-def _quotient(f: Form, reads: Node, weight: Node, M: Array, H: Array) -> None:
-    """Define H (n, l, h) as `reads` over the larger of |weight| and exp(-M), plus a little."""
-    n, l, h = H.shape
-    j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
-    W, D = f.array("W", n, l), f.array("D", n, l)
-    W[j, i] = weight
-    D[j, i] = maximum(maximum(W[j, i], -W[j, i]), exp(-M[j, i])) + TINY
-    H[j, i, c] = reads / D[j, i]
+def _denominator(f: Form, weights: Sequence[tuple[tuple[Any, ...], Node]], M: Array) -> Array:
+    """D, of M's extents: the larger of |weight| and exp(-M), plus a little, for each position of
+    rows and weight."""
+    W, D, j = f.array("W", *M.shape), f.array("D", *M.shape), f.index("j", 1, M.shape[0])
+    for at, weight in weights:
+        W[j, *at] = weight
+    for at, _ in weights:
+        D[j, *at] = maximum(maximum(W[j, *at], -W[j, *at]), exp(-M[j, *at])) + TINY
+    return D
 
 
 def _recurrent(f: Form, Q: Array, K: Array, V: Array) -> Array:
@@ -131,7 +153,7 @@ def _recurrent(f: Form, Q: Array, K: Array, V: Array) -> Array:
     (n, l, width), h = K.shape, V.shape[2]
     j, i, later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
     p, c = f.index("p", 1, width), f.index("c", 1, h)
-    I, F, M = _gates(f)
+    I, F, M = _bounded(f)
     E, P, A = f.array("E", n, l), f.array("P", n, l), f.array("A", n, l, width)
     S, Z, U = f.array("S", n, l, width, h), f.array("Z", n, l, width), f.array("U", n, l, width)
     E[j, i] = exp(I[j, i] - M[j, i])
@@ -143,8 +165,8 @@ def _recurrent(f: Form, Q: Array, K: Array, V: Array) -> Array:
     Z[j, later, p] = P[j, later] * Z[j, later - 1, p] + A[j, later, p]
     U[j, i, p] = scaled(Q[j, i, p], by=width)
     H = f.array("H", n, l, h)
-    reads = sum_(U[j, i, p] * S[j, i, p, c], over=p)
-    _quotient(f, reads, sum_(U[j, i, p] * Z[j, i, p], over=p), M, H)
+    D = _denominator(f, [((i,), sum_(U[j, i, p] * Z[j, i, p], over=p))], M)
+    H[j, i, c] = sum_(U[j, i, p] * S[j, i, p, c], over=p) / D[j, i]
     return H
 
 
@@ -154,15 +176,69 @@ def _parallel(f: Form, Q: Array, K: Array, V: Array) -> Array:
     (n, l, width), h = K.shape, V.shape[2]
     j, i, later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
     p, c, k = f.index("p", 1, width), f.index("c", 1, h), f.index("k", 1, i)
-    (I, F, M), G = _gates(f), f.array("G", n, l)
+    (I, F, M), G = _bounded(f), f.array("G", n, l)
     A, B = f.array("A", n, l, l), f.array("B", n, l, l)
     G[j, 1] = F[j, 1]
     G[j, later] = G[j, later - 1] + F[j, later]
     A[j, i, k] = scaled(sum_(Q[j, i, p] * K[j, k, p], over=p), by=width)
     B[j, i, k] = A[j, i, k] * exp(G[j, i] - G[j, k] + I[j, k] - M[j, i])
     H = f.array("H", n, l, h)
-    reads = sum_(B[j, i, k] * V[j, k, c], over=k)
-    _quotient(f, reads, sum_(B[j, i, k], over=k), M, H)
+    D = _denominator(f, [((i,), sum_(B[j, i, k], over=k))], M)
+    H[j, i, c] = sum_(B[j, i, k] * V[j, k, c], over=k) / D[j, i]
+    return H
+
+
+def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
+    """H (n, l, h): values weighted by the gated products of pairs within chunks, and the reads of S
+    and Z at the end of the chunk before. X is the largest exponent L of a row's pairs."""
+    (n, number, C, width), h, (l,) = K.shape, V.shape[3], f.mixer.sizes("l")
+    chunks = Chunks(f, l, C)
+    (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete
+    j, p, c = f.index("j", 1, n), f.index("p", 1, width), f.index("c", 1, h)
+    s, w, first = f.index("s", 1, e), f.index("w", 1, C), f.index("e4", 1, min_(C, l))
+    I, F = _gates(f, chunks.places)
+    G, N, X, M = (f.array(name, n, number, C) for name in "GNXM")
+    L, A, B = (f.array(name, n, number, C, C) for name in "LAB")
+    T, E, P = f.array("T", n, l // C), f.array("E", n, l // C, C), f.array("P", n, l // C)
+    G[j, q, e] = sum_(F[j, q, s], over=s)
+    N[j, q, e] = I[j, q, e] - G[j, q, e]
+    L[j, q, e, s] = G[j, q, e] + N[j, q, s]
+    X[j, q, e] = max_over(L[j, q, e, s], over=s)
+    for o, before in chunks.whole:
+        end = G[j, o, C]
+        T[j, o] = maximum(end if before is None else end + T[j, before], X[j, o, C])
+    M[j, 1, first] = maximum(G[j, 1, first], X[j, 1, first])
+    M[j, z, u] = maximum(G[j, z, u] + T[j, z - 1], X[j, z, u])
+    S, Z = f.array("S", n, l // C, width, h), f.array("Z", n, l // C, width)
+    K_C = f.array("K_C", n, l // C, C, width)
+    E[j, every, w] = exp(G[j, every, C] + N[j, every, w] - T[j, every])
+    K_C[j, every, w, p] = E[j, every, w] * K[j, every, w, p]
+    for o, before in chunks.whole:
+        matrix = sum_(K_C[j, o, w, p] * V[j, o, w, c], over=w)
+        row = sum_(K_C[j, o, w, p], over=w)
+        if before is not None:
+            P[j, o] = exp(G[j, o, C] + T[j, before] - T[j, o])
+            matrix = P[j, o] * S[j, before, p, c] + matrix
+            row = P[j, o] * Z[j, before, p] + row
+        S[j, o, p, c] = matrix
+        Z[j, o, p] = row
+    A[j, q, e, s] = scaled(sum_(Q[j, q, e, p] * K[j, q, s, p], over=p), by=width)
+    B[j, q, e, s] = A[j, q, e, s] * exp(G[j, q, e] + N[j, q, s] - M[j, q, e])
+    own, weights, kept = (
+        f.array("O_C", *V.shape),
+        f.array("W_C", *M.shape),
+        f.array("D_C", *M.shape),
+    )
+    U, H = f.array("U", *Q.shape), f.array("H", n, l, h)
+    own[j, q, e, c] = sum_(B[j, q, e, s] * V[j, q, s, c], over=s)
+    weights[j, q, e] = sum_(B[j, q, e, s], over=s)
+    kept[j, z, u] = exp(G[j, z, u] + T[j, z - 1] - M[j, z, u])
+    U[j, z, u, p] = scaled(Q[j, z, u, p], by=width) * kept[j, z, u]
+    weight = weights[j, z, u] + sum_(U[j, z, u, p] * Z[j, z - 1, p], over=p)
+    D = _denominator(f, [((1, first), weights[j, 1, first]), ((z, u), weight)], M)
+    H[j, first, c] = own[j, 1, first, c] / D[j, 1, first]
+    found = own[j, z, u, c] + sum_(U[j, z, u, p] * S[j, z - 1, p, c], over=p)
+    H[j, chunks.row(z, u), c] = found / D[j, z, u]
     return H
 
 
@@ -174,9 +250,9 @@ def _joined(f: Form, H: Array, R: Array) -> None:
     if "gain" not in arrays:
         R[i, column] = H[j, i, c]
         return
-    N, O, e = f.array("N", n, l, h), f.array("O", l, n * h), f.index("e", 1, n * h)
+    N, O, v = f.array("N", n, l, h), f.array("O", l, n * h), f.index("v", 1, n * h)
     N[j, i, c] = layer_norm(H[j, i, c], over=c, gain=arrays["gain"][column], eps="1e-6")
-    O[i, e] = function("sigmoid", _mapped(f, "O", i, e))
+    O[i, v] = function("sigmoid", _mapped(f, "O", i, v))
     R[i, column] = O[i, column] * N[j, i, c]
 
 

@@ -21,6 +21,8 @@ from profiler.modules.registry import implementation
 CAP = 15
 """The bound of the mLSTM's gates."""
 
+Carried = tuple[Tensor, Tensor, Tensor]
+"""S (b, n, K, h), Z (b, n, K) and T (b, n, 1) at the end of a chunk."""
 Gates = tuple[Tensor, Tensor]
 """The logarithms I of the input gate and F of the forget gate, (b, n, s) each, or (b, n)."""
 
@@ -182,6 +184,57 @@ class CellsOfPairs(Cells):
         return self.quotient(B @ v, B.sum(-1), M)
 
 
+class CellsInChunks(Cells):
+    """The cells in chunks of C rows: gated products of pairs within a chunk, and S, Z and T, the
+    bound M of its last row, at its end."""
+
+    def __init__(self, *, d: int, l: int, n: int, K: int, C: int, h: int | None = None) -> None:
+        super().__init__(d=d, l=l, n=n, K=K, h=h, whole=False)
+        require_sizes(C=C)
+        self.C = C
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
+        """Chunk after chunk. G sums F since the start of the chunk; N is I - G, and X the largest
+        exponent G + N of a row's pairs."""
+        carried: Carried | None = None
+        found = []
+        split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v, I, F))
+        for queries, keys, values, gates, forgets in zip(*split, strict=True):
+            places = range(1, gates.shape[2] + 1)
+            G = torch.stack([forgets[..., :e].sum(-1) for e in places], dim=-1)
+            N = gates - G
+            rows = [G[..., e - 1 : e] + N[..., :e] for e in places]
+            X = torch.cat([row.max(-1, keepdim=True).values for row in rows], dim=-1)
+            M = larger(G if carried is None else G + carried[2], X)
+            B = [
+                queries[:, :, e - 1 : e] @ keys[:, :, :e].mT / math.sqrt(self.K)
+                * torch.exp(G[..., e - 1 : e] + N[..., :e] - M[..., e - 1 : e]).unsqueeze(2)
+                for e in places
+            ]  # fmt: skip
+            reads = torch.cat([B[e - 1] @ values[:, :, :e] for e in places], dim=2)
+            weights = torch.cat([row.sum(-1) for row in B], dim=2)
+            if carried is not None:
+                S, Z, T = carried
+                U = queries / math.sqrt(self.K) * torch.exp(G + T - M).unsqueeze(-1)
+                reads, weights = reads + U @ S, weights + (U * Z.unsqueeze(2)).sum(-1)
+            found.append(self.quotient(reads, weights, M))
+            if len(B) == self.C:
+                carried = self.after(keys, values, G[..., -1:], N, X[..., -1:], carried)
+        return torch.cat(found, dim=2)
+
+    def after(
+        self, k: Tensor, v: Tensor, G: Tensor, N: Tensor, X: Tensor, carried: Carried | None
+    ) -> Carried:
+        """S, Z and T after a complete chunk, whose last row has these G and X, (b, n, 1)."""
+        T = larger(G if carried is None else G + carried[2], X)
+        keys = torch.exp(G + N - T).unsqueeze(-1) * k
+        S, Z = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2), keys.sum(2)
+        if carried is not None:
+            P = torch.exp(G + carried[2] - T)
+            S, Z = P.unsqueeze(-1) * carried[0] + S, P * carried[1] + Z
+        return S, Z, T
+
+
 CORE = {
     **dict.fromkeys(("Q", "K", "V", "I", "F", "y"), "contraction"),
     **dict.fromkeys(("M", "D", "R"), "elementwise"),
@@ -191,6 +244,12 @@ CARRIED = {**CORE, **dict.fromkeys(("E", "P", "A", "S", "Z", "U"), "elementwise"
 PAIRS = {
     **CORE,
     **{"G": "running-sum", "A": "contraction", "B": "elementwise"},
+}
+IN_CHUNKS = {
+    **CORE,
+    **dict.fromkeys(("L", "N", "T", "E", "P", "K_C", "B", "U", "D_C"), "elementwise"),
+    **dict.fromkeys(("G", "X", "S", "Z", "W_C"), "reduction"),
+    **dict.fromkeys(("A", "O_C"), "contraction"),
 }
 LAYER = {"N": "elementwise", "O": "contraction"}
 
@@ -225,6 +284,18 @@ class CoreCarried(CellsRowByRow):
 
     def __init__(self, *, d: int, l: int, n: int, K: int, h: int | None = None) -> None:
         super().__init__(d=d, l=l, n=n, K=K, h=h, whole=False)
+
+
+@implementation(
+    "mlstm+core",
+    "chunked",
+    form="chunked",
+    kernels=IN_CHUNKS,
+    step_form="recurrent",
+    step_kernels=CARRIED,
+)
+class CoreInChunks(CellsInChunks):
+    """The cells in chunks of C rows, and by the recurrence token by token."""
 
 
 DECAY = 0.6065306597126334

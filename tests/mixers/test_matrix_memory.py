@@ -33,10 +33,11 @@ ROUNDING = 1e-10
 """Exponentials of at most 30, quotients and sums of at most some ten terms, in float64."""
 
 MLSTM_SIZES: list[Sizes] = [
-    {"l": 5, "d": 6, "n": 2, "h": 3, "K": 2},
-    {"l": 3, "d": 2, "n": 1, "h": 2, "K": 3},
-    {"l": 1, "d": 1, "n": 1, "h": 1, "K": 1},
+    {"l": 5, "d": 6, "n": 2, "h": 3, "K": 2, "C": 2},
+    {"l": 3, "d": 2, "n": 1, "h": 2, "K": 3, "C": 4},
+    {"l": 1, "d": 1, "n": 1, "h": 1, "K": 1, "C": 1},
 ]
+"""Chunks of C rows, the last of which may be short, and a chunk longer than the sequence."""
 WIDER = "{h=4}"
 """Values of 4 channels, whatever d and n are."""
 
@@ -105,6 +106,7 @@ def test_values_of_another_width_equal_the_paper() -> None:
 def test_gradients_pass_through_the_mlstm() -> None:
     for implementation in ("recurrent", "parallel"):
         assert gradients_pass("mlstm", implementation, {"l": 3, "d": 2, "n": 1, "K": 2})
+    assert gradients_pass("mlstm+core", "chunked", {"l": 5, "d": 2, "n": 1, "K": 2, "C": 2})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -143,9 +145,53 @@ def test_a_token_of_the_mlstm_takes_these_operations(d: int, n: int, h: int, K: 
     assert operations(f"mlstm{{h={h}}}", sizes, **said) == whole
 
 
+def cell_in_chunks(K: int, V: int, C: int, t: int) -> Counter[str]:
+    """Row e of its chunk in one head, its gates given: a sum of e forget gates, e exponents and the
+    largest; e products of queries and keys, scaled and gated, which weigh the values. A later chunk
+    reads C and n of the chunk before. At the end of a chunk, C gated keys and the values are added
+    up, and join what is kept of the chunk before."""
+    earlier = (t - 1) // C
+    e = t - C * earlier
+    done = Counter(exp=1, add=1, log=1) + Counter(add=e - 1 + 1 + e, compare=e - 1 + 1)
+    done += Counter(mul=e * K + e + e + e * V, exp=e)
+    done += Counter(add=e * (K - 1) + 2 * e + (e - 1) * V + e - 1)
+    done += Counter(compare=2, exp=1, add=1, div=V)
+    if earlier:
+        done += Counter(add=1 + 2, exp=1, mul=3 * K + K * V)
+        done += Counter(add=K + K * V)
+    if e == C:
+        done += Counter(compare=1, add=2 * C, exp=C, mul=C * K + C * K * V)
+        done += Counter(add=(C - 1) * (K * V + K))
+        if earlier:
+            done += Counter(add=1 + 2 + K * V + K, exp=1, mul=K * V + K)
+    return +done
+
+
+@pytest.mark.parametrize("sizes", MLSTM_SIZES, ids=str)
+def test_a_token_of_the_mlstm_in_chunks_takes_these_operations(sizes: Sizes) -> None:
+    d, n, h, K, C = (sizes[letter] for letter in ("d", "n", "h", "K", "C"))
+    maps = times(linear(d, n * K), 2) + linear(d, n * h) + times(linear(d, n), 2)
+    for t in (1, 2, 3, 4, 5, 8, 9, 12):
+        expected = +(maps + times(cell_in_chunks(K, h, C, t), n) + linear(n * h, d))
+        at = {"l": 12, "t": t, "d": d, "n": n, "K": K, "C": C}
+        found = operations(
+            f"mlstm+core{{h={h}}}", at, phase="inference", form="chunked", convention="scale=mul"
+        )
+        assert found == expected, t
+
+
 # --------------------------------------------------------------------------------------------------
 # Parameters and state
 # --------------------------------------------------------------------------------------------------
+
+
+def test_the_state_of_chunks_is_a_sawtooth() -> None:
+    """n(KV + K + 1) once a chunk of 3 is complete; K + V and two numbers of the gates of each row
+    of the current one."""
+    held, n, K, h = cm.state(cm.mixer("mlstm+core"), "chunked"), 2, 5, 3
+    for t in range(1, 10):
+        expected = n * ((K * h + K + 1) * (t >= 3) + (K + h + 2) * (t % 3))
+        assert held.at(d=n * h, n=n, K=K, C=3, t=t) == expected
 
 
 @pytest.mark.parametrize(("name", "d"), [("mlstm{n=8,K=256}", 4096), ("mlstm{n=3,h=5,K=2}", 4)])
