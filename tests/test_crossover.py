@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import cli
 import costmodel as cm
 from costmodel.backwards import condition
-from costmodel.backwards.crossover import Crossover
+from costmodel.backwards.crossover import Cheaper, Crossover
 from costmodel.claims.comparisons import OrderingClaim, ThresholdClaim
 from costmodel.claims.identities import SEARCHED
 from costmodel.errors import SizeError, Unanswered
@@ -62,8 +63,8 @@ def test_grouped_attention_and_mamba_2_by_traffic(b: int) -> None:
     assert shown(found) == [(1, last, grouped), (last + 1, LARGEST, mamba)]
 
 
-def drawn(draw: random.Random) -> Crossover | None:
-    """A random request; None where a candidate is drawn twice."""
+def drawn(draw: random.Random, given: float = 0.6) -> Crossover | None:
+    """A random request, with a part of the sizes given; None where a candidate is drawn twice."""
     phase = draw.choice(EVERY)
     by = draw.choice([name for name in NUMBERS if phase in FIGURES[name].phases] + ["total"] * 9)
     mixers = [builtin(draw.choice(names())) for _ in range(draw.choice([2, 2, 3]))]
@@ -72,11 +73,10 @@ def drawn(draw: random.Random) -> Crossover | None:
     usual = "t" if phase == "inference" else "l"
     over = draw.choice([usual, usual, draw.choice(sorted(letters))])
     values = {x: draw.choice([1, 2, 3, 4, 6, 8, 12, 16, 48, 96]) for x in sorted(letters - {over})}
-    given = {x: size for x, size in values.items() if draw.random() < 0.6}
+    sizes: Any = {x: size for x, size in values.items() if draw.random() < given}
     if len({*forms}) < len(forms):
         return None
     typed = [f"{mixer.name}:{form}" for mixer, form in forms]
-    sizes: Any = given
     return cm.crossover(*typed, by=by, over=over, phase=phase, **sizes)
 
 
@@ -312,6 +312,36 @@ def test_conditions_in_letters_are_right_at_small_sizes(seed: int) -> None:
     found = condition.positive_in(difference, "l")
     for sizes in points(frozenset("ldn"), 9):
         assert any(holds(case, sizes) for case in found) == (difference.rational(sizes) > 0), sizes
+
+
+@pytest.mark.grid(200)
+@pytest.mark.parametrize("seed", range(400))
+def test_conditions_of_random_mixers_are_right_at_random_sizes(seed: int) -> None:
+    draw = random.Random(seed)
+    told: tuple[Cheaper, ...] = ()
+    while not told:
+        found = drawn(draw, given=0.3)
+        with suppress(SizeError, Unanswered):
+            told = found.conditions if found is not None else ()
+    assert found is not None
+    by_name = dict(zip(found.names, found.forms, strict=True))
+    for _ in range(20):
+        letters = {x for form in found.forms for x in letters_of(form.mixer, found.phase)}
+        sizes = {x: draw.choice([1, 2, 3, 4, 6, 8, 12, 16, 48, 96, 1000]) for x in sorted(letters)}
+        sizes["t"] = draw.randint(1, sizes["l"])
+        sizes |= {x: size for x, size in found.given.items() if isinstance(size, int)}
+        values: dict[str, int | Fraction] = {}
+        for name, form in by_name.items():
+            own = {**sizes, **form.mixer.given}
+            if does_fit(form.mixer, own):
+                case = Case(form, own, symbolic=False, dtypes=found.dtypes)
+                value = case.figure(found.figure)
+                if isinstance(value, (int, Fraction)):
+                    values[name] = value
+        for each in told:
+            if {each.name, each.other} <= values.keys():
+                less = any(holds(case, sizes) for case in each.cases)
+                assert less == (values[each.name] < values[each.other]), (each, sizes)
 
 
 def test_the_condition_on_traffic_is_the_one_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
