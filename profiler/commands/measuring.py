@@ -256,7 +256,7 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
             raise UsageError(f"--counts-only times nothing: leave out {', '.join(beside)}")
     elif number * sum(longest_s(request, limits) for request in wanted) > LONG_S:
         told([estimate(wanted * number, limits)])
-    starts = None if number == 1 else one_worker(asked)
+    starts = None if number == 1 else one_worker(asked)  # None: measured in this process
     with objects_settled(), bar() as progress:
         found = session.run(
             wanted,
@@ -318,8 +318,8 @@ AGAIN_S = 0.3
 
 
 def further(asked: Asked) -> Starts | None:
-    """A function that starts a process in which short CPU calls are timed again; None on a GPU,
-    with --processes or --compile, or with --seconds below `LEAST_S`."""
+    """Device -> a function that starts a process in which short calls are timed again, for one CPU;
+    None on a GPU, with --processes or --compile, or with --seconds below `LEAST_S`."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import TIME_AGAIN

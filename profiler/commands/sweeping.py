@@ -111,8 +111,8 @@ def sweep(
 
 
 def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
-    """The blocks of the grid, or of one shard, in the order of measurement. Their device is its
-    kind, cpu or cuda, as a worker may use any board."""
+    """The blocks of the grid, or of one shard, in the order of measurement, with the points that a
+    mixer refuses. The device of a point is its kind, cpu or cuda, as a worker may use any board."""
     from profiler.run.plan import requests
     from profiler.sweep import order
 

@@ -178,9 +178,9 @@ class Run:
 
     @property
     def needed(self) -> int:
-        """The number of undisturbed rounds that a process needs: as many as the test needs, if
-        rounds are tested; else as many as the interval of a median needs, or all if fewer are
-        asked for."""
+        """The number of undisturbed rounds that a process needs. A single process needs as many as
+        the test over rounds. Of several processes, whose medians are tested, each needs as many as
+        the interval of a median, or all its rounds if fewer are asked for."""
         if self.process is None:
             return rounds_needed(self.pairs, self.level)
         return min(least_number(), self.rounds)
@@ -191,6 +191,7 @@ class Run:
         return torch.device(next(iter(self.asked.values())).device)
 
     def __post_init__(self) -> None:
+        """Set `limits`; MeasureError for a window or a number of trials that energy refuses."""
         try:
             asked = EnergyLimits.in_turns(self.energy_window_s, self.energy_trials)
         except ValueError as error:
@@ -351,7 +352,8 @@ def measured(made: Run) -> InProcess:
 
 
 def timed(made: Run, threads: int) -> InProcess:
-    """`measured`, with `threads` as torch's number of threads beforehand."""
+    """The rounds, memory and energy of all candidates in this process, which stays with the number
+    of threads of the rounds. `threads`: torch's usual number, for memory and energy."""
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()

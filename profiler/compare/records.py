@@ -93,7 +93,9 @@ def compare_files(
 ) -> tuple[Comparison, list[str]]:
     """The comparison of the files, and a sentence for every line that is not a record.
 
-    `tell` receives the remarks on truncated lines of a file that was continued.
+    One file, or files of which only the union has rounds, are compared round by round; else every
+    two files are compared at their common points. `level` is the probability of a false difference,
+    and `tell` receives the remarks on truncated lines of a file that was continued.
 
     Raises:
         StoreError: a file cannot be read or holds no record.
@@ -291,7 +293,8 @@ def asked_words(record: Measurement) -> str:
 def missing(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement]
 ) -> list[str]:
-    """A sentence for each file with records that have no partner in the other file."""
+    """A sentence for each of two files, named `a` and `b`, with records that have no partner (the
+    same point and repetition) in the other file."""
     found = []
     one, other = keyed(first), keyed(second)
     for name, own, partner, theirs in ((a, one, b, other), (b, other, a, one)):
@@ -430,9 +433,9 @@ def _too_few(x: Reading, y: Reading, confidence: float) -> str:
 def over_all(
     a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
 ) -> list[Row]:
-    """A row with the test whether one file's values tend to be larger; [] for fewer than two
-    points, and a row without a test for points too few to show a difference. The repetitions of a
-    point are averaged."""
+    """A row with the signed-rank test whether the values of file `a` or `b` tend to be larger, from
+    `both`, point -> the readings of `a` and `b`; [] for fewer than two points, and a row without a
+    test for points too few to show a difference. The repetitions of a point are averaged."""
     logs: dict[tuple[object, ...], list[float]] = {}
     for key, (x, y) in both.items():
         if min(x.value, y.value) > 0:

@@ -29,7 +29,8 @@ def as_record(row: Row) -> dict[str, Any]:
 
 
 def document(made: Comparison) -> Document:
-    """The document of `tables`; JSON has the rows, records, notes and failures, CSV the rows."""
+    """A comparison as tables of text, one per quantity; JSON has its level, rows, records, notes
+    and failures, CSV its rows."""
     return Document(
         lambda: tables(made),
         data=lambda: {

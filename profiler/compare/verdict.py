@@ -71,15 +71,16 @@ class Rounds:
         describe: Callable[[Exception], str] = str,
         progress: Callable[[int], object] = lambda done: None,
     ) -> None:
-        """Take `number` rounds, trying at most `TRIES * number`; `progress` gets the completed
-        number."""
+        """Take `number` rounds, trying at most `TRIES * number`. `describe` makes an error of a
+        candidate the text in `failed`; `progress` gets the completed number."""
         for _ in range(TRIES * number):
             if len(self.orders) < number:
                 progress(len(self.orders))
                 self.once(describe)
 
     def once(self, describe: Callable[[Exception], str] = str) -> None:
-        """One round: all in random order, then in reverse; dropped if a visit is disturbed."""
+        """One round: visit all candidates in random order, then in reverse, and keep the mean of
+        each candidate's two values; nothing is kept if a visit is disturbed."""
         try:
             order, found = self.visited(describe)
         except Disturbed:
@@ -92,8 +93,8 @@ class Rounds:
     def visited(
         self, describe: Callable[[Exception], str]
     ) -> tuple[list[str], dict[str, list[float]]]:
-        """The order of a round, and candidate -> its two values; a candidate that fails has fewer.
-        Raises Disturbed, as a visit does."""
+        """The order of a round, and candidate -> its two values; a candidate that fails has fewer,
+        and its error, as text by `describe`, is in `failed`. Disturbed if a visit raises it."""
         order = [name for name in self.visits if name not in self.failed]
         self.chance.shuffle(order)
         found: dict[str, list[float]] = {name: [] for name in order}
@@ -221,7 +222,8 @@ def location(logs: Sequence[float]) -> float:
 
 @lru_cache(maxsize=256)
 def interval_rank(n: int, confidence: float) -> int:
-    """The rank, from 1, of the Walsh average that begins the interval; 0 for too few values.
+    """The rank, from 1, of the lower end of the centre's confidence interval among the ascending
+    Walsh averages (means of two) of `n` values; 0 if too few for an interval.
 
     >>> interval_rank(5, 0.95), interval_rank(6, 0.95), interval_rank(10, 0.95)
     (0, 1, 9)
@@ -237,7 +239,8 @@ def interval_rank(n: int, confidence: float) -> int:
 
 
 def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """The interval of the values' centre by the signed-rank test; None for too few values.
+    """The confidence interval of the values' centre by the signed-rank test, between two of the
+    Walsh averages (means of two values); None for too few values.
 
     Exact for values without ties, conservative with ties.
     """

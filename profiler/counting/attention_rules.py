@@ -128,9 +128,10 @@ def attention_gradients(
 
 
 def attention_backward(call: Call, axis: int = -2) -> Operations:
-    """The gradients of queries, keys and values; see `attention_gradients`. Heads of queries that
-    share keys and values add to one gradient. The scores are computed again with their bias, whose
-    gradient is dS without further work; dropout is applied again to the weights, and to dP."""
+    """The gradients of queries, keys and values, over all heads (`axis`: the axis of tokens).
+    Heads of queries that share keys and values add to one gradient. The scores are computed again
+    with their bias, whose gradient is dS without further work; dropout is applied again to the
+    weights P, and to their gradient dP."""
     dense_only(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape

@@ -69,8 +69,9 @@ def contraction(call: Call, left: str, right: str, axis: int) -> Operations:
 
 
 def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations:
-    """beta * self + alpha * (left @ right) as `contraction`; factors of 1 cost nothing, and with
-    beta = 0 nothing is added."""
+    """beta * self + alpha * (left @ right), for the product of the arguments named `left` and
+    `right`, which sums over axis `axis` of `left`; factors of 1 cost nothing, and with beta = 0
+    nothing is added."""
     counts = contraction(call, left, right, axis)
     entries, alpha, beta = call.output.numel(), call.arguments["alpha"], call.arguments["beta"]
     if alpha != 1:
@@ -273,7 +274,8 @@ def softmax(call: Call) -> Operations:
 
 
 def log_softmax(call: Call) -> Operations:
-    """As softmax, with a logarithm per row and R subtractions in place of R divisions."""
+    """x - max - log(sum(exp(x - max))) along each row: per entry an exponential and two
+    subtractions, per row R - 1 comparisons, R - 1 additions and a logarithm."""
     source = call.tensor("self")
     entries, rows = source.numel(), row_count(call, source)
     return converted(call, source) + Operations(

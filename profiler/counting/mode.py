@@ -46,7 +46,8 @@ slow."""
 
 
 def kind_of_operation(func: Any) -> OperationKind:
-    """The kind of an operation, made once per operation."""
+    """The name, counting rule and properties (view, in place, ...) of an operation, derived once
+    per operation."""
     found = KINDS.get(id(func))
     if found is None:
         found = KINDS[id(func)] = make_kind(func)
@@ -54,8 +55,9 @@ def kind_of_operation(func: Any) -> OperationKind:
 
 
 def make_kind(func: Any) -> OperationKind:
-    """The kind of an operation, from its schema and its counting rule. A view is composite if torch
-    has its parts, other operations only without a counting rule."""
+    """The kind of an operation, from its schema and its counting rule. An operation is composite,
+    so that its parts are dispatched instead, if torch has its parts and it is a view or has no
+    counting rule."""
     name = func._schema.name
     rule = rule_for(name)
     has = torch._C._dispatch_has_kernel_for_dispatch_key

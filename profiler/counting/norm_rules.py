@@ -148,7 +148,7 @@ def rows_of(call: Call, source: Tensor) -> int:
 
 
 def forward_rule(call: Call, *, rms: bool = False) -> Operations:
-    """A layer norm, a group norm or, with `rms`, an RMS norm."""
+    """The operations of a call of a layer norm, a group norm or, with `rms`, an RMS norm."""
     source = source_of(call)
     entries, rows, weight = source.numel(), rows_of(call, source), given(call, "weight")
     if rms:
@@ -165,7 +165,8 @@ def backward_rule(call: Call, *, rms: bool = False) -> Operations:
 
 
 def batch_rule(call: Call, *, training: bool | None = None) -> Operations:
-    """A batch norm, by any of torch's kernels; `training` None reads the call's argument."""
+    """The operations of a call of a batch norm, by any of torch's kernels; with `training` None,
+    the call's own argument says whether it trains."""
     source = source_of(call)
     return batch_norm(
         source.numel(),

@@ -28,6 +28,7 @@ class Operations(Record, frozen=True):
     other: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
+        """Drop zeros from `other`; ValueError for a count that is negative or no integer."""
         counts = (self.mul, self.add, self.div, self.exp, *self.other.values())
         for n in counts:
             if not isinstance(n, int) or n < 0:
@@ -37,6 +38,7 @@ class Operations(Record, frozen=True):
             force_setattr(self, "other", named)
 
     def __add__(self, more: Operations) -> Operations:
+        """The sum, class by class."""
         if more is NOTHING:
             return self
         names = self.other.keys() | more.other.keys()
@@ -49,6 +51,7 @@ class Operations(Record, frozen=True):
         )
 
     def __mul__(self, times: int) -> Operations:
+        """Every class `times` times."""
         return Operations(
             self.mul * times,
             self.add * times,

@@ -56,8 +56,8 @@ class ZeroGradientCounter(DispatchMode):
         self.spent = NOTHING
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and set the masks of its results. An argument that the operation writes
-        loses its mask first."""
+        """Run an operation, and set the masks of its results, which are True at entries that hold a
+        gradient. An argument that the operation writes loses its mask first."""
         result = super().see(kind, args, kwargs)
         if not kind.view:
             call = bind(kind.func, args, kwargs, result)
@@ -110,8 +110,8 @@ same operation on the masks of the operands gives the mask of the result."""
 
 
 def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, Tensor]]:
-    """(result, mask) of each result of an operation of `MOVES`, which runs again on masks in place
-    of its operands, except indices; [] if torch does not define it for booleans."""
+    """(result, mask) of each result of an operation that only moves entries: it runs again on the
+    masks of its operands, except indices; [] if torch does not define it for booleans."""
 
     def masked(leaf: Any) -> Any:
         return mask_of(leaf) if isinstance(leaf, Tensor) and is_arithmetic(leaf.dtype) else leaf
@@ -135,7 +135,7 @@ def storage_mask(tensor: Tensor) -> Tensor | None:
 
 
 def mask_if_any(tensor: Tensor) -> Tensor | None:
-    """The mask of a tensor; None where its storage has none."""
+    """The mask of a tensor (True where an entry holds a gradient); None if its storage has none."""
     whole = storage_mask(tensor)
     if whole is None:
         return None
@@ -216,7 +216,8 @@ def operand_masks(call: Call) -> list[Tensor]:
 
 
 def where_all(call: Call) -> MaskedCount:
-    """Counted at entries where every operand holds a gradient; the result holds one there."""
+    """(operations at the entries where every operand holds a gradient, the mask of these entries):
+    the result holds a gradient there alone."""
     mask = operand_masks(call)[0]
     for other in operand_masks(call)[1:]:
         mask = mask & other
@@ -224,8 +225,9 @@ def where_all(call: Call) -> MaskedCount:
 
 
 def where_any(call: Call) -> MaskedCount:
-    """An addition: counted at entries where both operands hold a gradient; the result holds one
-    where either operand does."""
+    """(operations of an addition at the entries where both operands hold a gradient, the mask of
+    the entries where either does): the result holds a gradient in the latter. A single operand is
+    added to a number, which stands for a gradient everywhere."""
     first, *rest = operand_masks(call)
     second = rest[0] if rest else torch.ones_like(first)
     return operations_at(call, first & second), first | second
@@ -238,8 +240,8 @@ def where_gradient(call: Call) -> MaskedCount:
 
 
 def masked_sum(call: Call) -> MaskedCount:
-    """A sum: R - 1 additions for the R terms that hold a gradient, and their conversions. The
-    result holds a gradient if R > 0."""
+    """(operations, mask) of a sum: R - 1 additions for the R terms that hold a gradient, and their
+    conversions. An entry of the result holds a gradient if R > 0."""
     source = call.tensor("self")
     mask = mask_of(source)
     axes, keep = call.arguments.get("dim"), bool(call.arguments.get("keepdim"))
@@ -252,8 +254,8 @@ def masked_sum(call: Call) -> MaskedCount:
 
 
 def masked_product(call: Call) -> MaskedCount:
-    """A matrix product: R multiplications and R - 1 additions for the R terms of an entry of which
-    both factors hold a gradient. The entry holds a gradient if R > 0."""
+    """(operations, mask) of a matrix product: R multiplications and R - 1 additions for the R terms
+    of an entry of which both factors hold a gradient. The entry holds a gradient if R > 0."""
     left, right = call.inputs[:2]
     terms = mask_of(left).to(torch.float64) @ mask_of(right).to(torch.float64)
     adds = entry_sum(call.output) * int((terms - 1).clamp_min(0).sum())

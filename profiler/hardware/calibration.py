@@ -228,7 +228,8 @@ def counted_of(
 
 
 def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Mapping[str, int]:
-    """Executed operations by class; {} if the number of multiplications is unknown."""
+    """Executed operations by class; {} if the number of multiplications is unknown. `halves`:
+    half-precision operations per counted instruction, None if not calibrated."""
     if found.opcodes is None:
         return {}
     executed = classes_of(found.executed, found.opcodes, dtype, halves)
@@ -236,7 +237,8 @@ def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Map
 
 
 def product_check(found: KernelCounts, dtype: str, halves: float | None, why: str) -> Check:
-    """The check of the matrix product: multiplications plus additions, with whole tiles."""
+    """The check of the matrix product: multiplications plus additions, with whole tiles. `halves`:
+    half-precision operations per counted instruction, or None; `why`: why nothing was counted."""
     product = Product(1, SIDE, SIDE, SIDE)
     product = product.padded(found.tile) if found.tile else product
     counted = classes_of(found.executed, found.opcodes, dtype, halves, why)

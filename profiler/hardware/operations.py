@@ -83,7 +83,9 @@ def arithmetic_of(
     without: str,
 ) -> dict[str, int] | str:
     """Multiplications and additions, or why they are unknown. Opcodes replace counters that were
-    not read, unless tensor cores worked: opcodes do not give their number of operations."""
+    not read, unless tensor cores worked: opcodes do not give their number of operations.
+    `halves`: half-precision operations per counted instruction, None if not calibrated; `without`:
+    why `executed` was not read."""
     matrix = None if executed is None else tensor_total(executed)
     # whether tensor cores worked; None without opcodes
     worked = None if opcodes is None else any(o.partition(".")[0] in MATRIX for o in opcodes)

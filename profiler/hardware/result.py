@@ -121,7 +121,8 @@ class HardwareLevel(Record, frozen=True):
 
 
 def hardware_level(measurement: Measurement) -> HardwareLevel | None:
-    """Rung 4 of a measurement; None if the measurement has no hardware counts."""
+    """What the hardware executed in a measurement; None if the measurement has no hardware counts.
+    Of the classes that opcodes do not identify, only the dispatched ones are `untold`."""
     record = measurement.counts.get("hardware")
     if record is None:
         return None

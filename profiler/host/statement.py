@@ -128,7 +128,7 @@ STATES = {
 
 def state(group: Group, when: str) -> dict[str, str]:
     """Name of a fact of `STATES` -> the fact in words, as a range over the records; "" if unknown.
-    `when`: as of `Group.states`."""
+    `when`: "state", as a record was written, or "state_before", before its measurement."""
     seen = {name: group.states(name, when) for name in STATES}
     return {
         name: said(STATES[name], values and ends(values, lambda v: f"{v:g}"))
@@ -404,7 +404,8 @@ PARTS: tuple[Callable[[Group], Iterator[str]], ...] = (
 def fact(
     group: Group, words: str, name: str, shown: Callable[[Any], Any] = lambda value: value
 ) -> str | None:
-    """A fact of the environment in words; None if unknown."""
+    """A fact of the environment in words: `words` with the fact, as `shown` makes it readable, in
+    place of {}; None if the fact is unknown."""
     value = group.fact(name)
     if value is None:
         return None

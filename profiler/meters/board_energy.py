@@ -54,6 +54,9 @@ class NvmlSensor(Board):
         own_bytes: Callable[[], int] = lambda: 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """Find the board's sensors. `own_bytes()` is the device memory that this process holds, and
+        `clock` gives nanoseconds. SensorError if the board is split or without a sensor, or, unless
+        `force`, if others use it."""
         super().__init__(nvml, handle)
         self.force, self.reserved, self.clock = force, own_bytes, clock
         self.shared = ""
@@ -160,7 +163,8 @@ class NvmlSensor(Board):
 
 
 def open_sensor(device: str | torch.device, *, force: bool = False) -> NvmlSensor | Unavailable:
-    """The sensor of torch's CUDA device, found by UUID, or Unavailable with the reason."""
+    """The energy and power sensors of torch's CUDA device, found by UUID, or Unavailable with the
+    reason. With `force`, a board that others use is accepted and labelled."""
     place = torch.device(device)
     try:
         nvml = load_nvml()
@@ -187,8 +191,8 @@ def energy(
     force: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
-    """Joules per call of `fn()` on an NVIDIA GPU, by `estimate_energy`; Unavailable with the
-    reason.
+    """Joules per call of `fn()` on an NVIDIA GPU, the mean over trials of a window of load;
+    Unavailable with the reason.
 
     `reset` runs before every call, and its energy is in the result. With `force`, energy is
     measured and labelled even if other processes use the board.
@@ -212,13 +216,15 @@ def energies_in_turn(
     force: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> PairedEnergy | Unavailable:
-    """Joules per call of several candidates whose trials take turns (`paired_energy`); Unavailable
-    with the reason.
+    """Joules per call of several candidates whose trials take turns, so that drift cancels in
+    ratios; Unavailable with the reason.
 
     All candidates stay in the device's memory for the whole measurement.
 
     Args:
         calls: name of a candidate -> its call, and the reset before every call, or None.
+        force: measure, and label the result, even if other processes use the board.
+        pause: lets the device idle for a number of seconds.
     """
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
@@ -276,6 +282,8 @@ class QueuedLoad:
         marker: Callable[[torch.device], Marker] = cuda_marker,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """Find by timed calls how many calls of `fn` make a batch of about `BATCH_S`. `marker` puts
+        a marker behind a batch in the device's queue; `clock` gives seconds."""
         self.fn = fn
         self.reset = reset
         self.device = device

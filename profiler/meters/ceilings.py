@@ -121,8 +121,8 @@ def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: 
 
 
 def of_the_work(found: Measured) -> Measured:
-    """The rate; Unavailable if the call was launch-bound or the device was disturbed. A power cap
-    is accepted: the capped rate is the device's best rate."""
+    """The rate `found`, or Unavailable if the call was launch-bound or the device was disturbed. A
+    power cap is accepted: the capped rate is the device's best rate."""
     if isinstance(found, Unavailable):
         return found
     said = ", ".join(x for x in (LAUNCH_BOUND, *DISTURBED_LABELS) if x in found.labels)
@@ -130,8 +130,8 @@ def of_the_work(found: Measured) -> Measured:
 
 
 def better(best: Measured | None, found: Measured) -> Measured:
-    """The higher of two rates, `best` being None before the first; a rate that `of_the_work`
-    rejects never replaces a Reading."""
+    """The higher of two rates, `best` being None before the first; a launch-bound or disturbed rate
+    becomes Unavailable, and Unavailable never replaces a Reading."""
     sound = of_the_work(found)
     if not isinstance(best, Reading):
         return sound
@@ -150,7 +150,8 @@ def product_ceiling(
     second.
 
     Details: `side`; `tried`, side -> operations per second; `ended_by`, the reason why a larger
-    side failed. Unavailable if the first side failed or no rate is sound (`of_the_work`).
+    side failed. Unavailable if the first side failed, or every rate was launch-bound or disturbed.
+    `timing` is the meter of a call.
     """
     best: Measured | None = None
     tried: dict[str, float] = {}
@@ -276,7 +277,7 @@ def elementwise_ceiling(
     """The highest rate of one elementwise operation over all sizes and variants, in op/s.
 
     Details: `entries`, `how` (the variant); `tried`, variant and entries -> operations per second;
-    `not_tried`, variant -> the reason. Unavailable if no rate is sound (`of_the_work`).
+    `not_tried`, variant -> the reason. Unavailable if every rate was launch-bound or disturbed.
 
     Args:
         held: bytes of the caches, of which all arrays take at most half.
@@ -329,7 +330,9 @@ def resident(held: int) -> list[int]:
 def repeated_entrywise(
     operation: Entrywise, how: str, x: torch.Tensor, y: torch.Tensor
 ) -> tuple[Callable[[], Any], int]:
-    """A call, and how often the call applies the operation to every entry."""
+    """A call, and how often the call applies the operation to every entry of x: once, into y, by
+    torch's own kernel (`how` is `EAGER`), or `LINKS` times by a kernel that keeps x in
+    registers."""
     if how == EAGER:
         return (lambda: operation.eager(x, y)), 1
     kernel = in_registers(operation.link)

@@ -72,8 +72,9 @@ class TorchGraphs:
         self.device = device
 
     def rehearse(self, fn: Call) -> Any:
-        """As the protocol. The side stream waits for the current stream first, and the current
-        stream waits for the side stream at the end."""
+        """The result of a call on a side stream, after warm-up calls; RuntimeError if the call
+        waits for the GPU. The side stream waits for the current stream first, and the current
+        stream for the side stream at the end."""
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         here = torch.cuda.current_stream(self.device)
         stream.wait_stream(here)
@@ -87,7 +88,8 @@ class TorchGraphs:
         return result
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
-        """Capture on torch's capturing stream, into a private memory pool.
+        """(replay, release, result) of a call that is captured as a CUDA graph on torch's capturing
+        stream, into a private memory pool; RuntimeError if the call cannot be captured.
 
         If a capture cannot be ended, torch stays on its stream, which the outer context then
         leaves.
@@ -191,8 +193,8 @@ def fill_with_nan(result: Any) -> None:
 
 
 def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
-    """Whether a replay gave the result that the call had (`expected`), compared by `tensors_close`;
-    None if no tensor is floating-point."""
+    """Whether a replay gave the result that the call had (`expected`), within rounding; None if no
+    tensor is floating-point."""
     found = tensor_leaves(result)
     pairs = [(a, b) for a, b in zip(expected, found, strict=False) if a.is_floating_point()]
     if not pairs:

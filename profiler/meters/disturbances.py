@@ -132,7 +132,8 @@ class NvmlWatch:
             self.reasons.pop(sensor, None)
 
     def told(self, sensor: str, question: Callable[[], Told]) -> Told | None:
-        """The answer of a sensor; None, with the reason noted, if it is unreadable."""
+        """The answer of a sensor, `question()`; None, with the reason noted under the name
+        `sensor`, if the sensor is unreadable."""
         try:
             found = question()
         except SensorError as error:
@@ -193,6 +194,8 @@ class CpuWatch:
         load: Callable[[], float] | None = None,
         threads: Callable[[], Threads] | None = None,
     ) -> None:
+        """By default, the system gives the clock in MHz, (context switches, page faults), the load
+        average, and the time used by each thread."""
         self.frequency = frequency or cpu_frequency_MHz
         self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
         self.load = load or (lambda: os.getloadavg()[0])
@@ -409,6 +412,7 @@ class DisturbanceLog:
     """
 
     def __init__(self, watch: Watch, slow_clock: float) -> None:
+        """A block was heated if its clock is below `slow_clock` times the median clock so far."""
         self.watch = watch
         self.slow_clock = slow_clock
         self.clocks: list[float] = []

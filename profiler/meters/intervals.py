@@ -103,8 +103,9 @@ def widest_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def confidence_of(number: int) -> float:
-    """The least confidence of `widest_interval` for this many values. All of n values lie on one
-    side of the median with probability 2 ** (1 - n).
+    """The least confidence with which an interval of this many values holds their distribution's
+    median; for too few values, the interval is their range. All of n values lie on one side of the
+    median with probability 2 ** (1 - n).
 
     >>> confidence_of(3), confidence_of(6)
     (0.75, 0.95)
@@ -117,8 +118,8 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
     samples, with an interval over processes. A count or bytes on which all processes agree is kept
     as the first process read it.
 
-    Times: if most processes were quiet, the quiet ones alone; else `all_regions` of all processes.
-    A reading of one process is returned as it is.
+    Times: if most processes were quiet, the quiet ones alone; else an estimate for a busy machine
+    from the timed regions of all processes. A reading of one process is returned as it is.
 
     Args:
         found: process -> the reading.
@@ -163,7 +164,8 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
 
 
 def all_regions(found: Mapping[int, Reading]) -> Reading:
-    """The busy time (`busy_estimate`) of the regions of all processes together.
+    """One time on a machine that other programs use, estimated from the timed regions of all
+    processes together: a low quantile of the regions.
 
     Threads that wait for one another on one processor may make one process much slower than the
     others: that process has few regions in the same time, so its weight is small. The lower end is

@@ -117,8 +117,8 @@ def sample_with_threads(
     alone: bool,
     tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Sampled:
-    """`sample_latency`, repeated with one thread if preemption makes the time of several threads
-    vague.
+    """Timed regions of `work`, taken anew with one thread if preemption makes the time of several
+    threads vague.
 
     The threads of a call wait for one another in spin loops, so all wait for the preempted one: a
     call may take hundreds of times as long. With one thread, regions between two preemptions are
@@ -126,7 +126,9 @@ def sample_with_threads(
     times as long as two threads on an idle machine.
 
     Args:
-        tried: `SEVERAL`, `ONE`, or both.
+        prepare: runs before every region, untimed.
+        alone: whether a region is one call.
+        tried: the numbers of threads to try: `SEVERAL`, `ONE`, or both.
     """
     threads = 1 if isinstance(setting.timer, CudaTimer) else torch.get_num_threads()
     least_s = math.inf
@@ -177,7 +179,8 @@ def latency_cold(
     Unavailable if a call fails, the buffer does not fit, or the size of the caches is unknown.
 
     Args:
-        tried: the numbers of threads (`sample_with_threads`).
+        reset: runs before every call and flush, untimed.
+        tried: the numbers of threads to try: several (`SEVERAL`), one (`ONE`), or both.
     """
     place = torch.device(device)
     try:
@@ -284,7 +287,8 @@ def latency_readings(
     limits: LatencyLimits | None = None,
     still: Call | None = None,
 ) -> dict[str, Measured]:
-    """The three readings by name, the hot one labelled if it is launch-bound.
+    """The times of a call by name: back to back (`latency`, labelled if it is launch-bound), from
+    cold caches (`latency_cold`), and as a CUDA graph (`latency_graph`).
 
     The graph comes last. If capturing made the device unusable, the graph's entry is `DeviceLost`
     and the earlier readings are kept.
@@ -311,8 +315,8 @@ def threads_of(hot: Measured) -> Sequence[str]:
 
 
 def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:
-    """The readings, with the hot one also labelled "launch-bound" if its graph is more than 1.2
-    times as fast."""
+    """The readings, with the time of calls back to back (`latency`) labelled "launch-bound" if the
+    same call as a CUDA graph is more than 1.2 times as fast."""
     hot, graph = found.get("latency"), found.get("latency_graph")
     if not (isinstance(hot, Reading) and isinstance(graph, Reading) and graph.value > 0):
         return dict(found)
@@ -326,8 +330,8 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
 
 
 def median_reading(name: str, found: Sampled, details: Mapping[str, Any]) -> Reading:
-    """A reading of `found.value`, in seconds; busy if a label says that the device was
-    disturbed, or that there is one sample."""
+    """The reading `name` of a sampled time, in seconds; its grade is busy (an estimate) if a label
+    in `details` says that the device was disturbed, or that there is one sample; else quiet."""
     labels = details["labels"]  # also of a board that others use
     grade = BUSY if disturbed_by(labels) or ONE_SAMPLE in labels else QUIET
     return Reading(name, found.value, "s", tuple(found.samples), {**details, "grade": grade})

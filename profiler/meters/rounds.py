@@ -74,7 +74,8 @@ class Visitor:
         return BUSY if self.waiting and statistics.median(self.waiting) > NOTICED else QUIET
 
     def __call__(self) -> float:
-        """One visit, after an untimed call that follows the turns of the other candidates.
+        """Seconds per call in one visit, the low quantile of a block of timed regions. An untimed
+        call comes first, as the caches hold what the other candidates read.
 
         Raises:
             Disturbed: the clock stayed held down.

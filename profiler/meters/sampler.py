@@ -160,8 +160,9 @@ class Sampled:
 
     @property
     def kept(self) -> list[Block]:
-        """The blocks that count: the quiet ones of an undisturbed time; else those without heat if
-        there are enough, else all."""
+        """The blocks that count. Of an undisturbed time, the quiet ones (neither preempted nor with
+        the clock held down); else the blocks whose clock was not held down if there are enough,
+        else all."""
         if self.undisturbed:
             return self.quiet
         cool = [block for block in self.taken if not block.heat]
@@ -249,7 +250,8 @@ def medians_of_blocks(blocks: Sequence[Block]) -> list[float]:
 
 
 def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bool) -> Sampled:
-    """Warm up and take blocks until a rule stops; with `alone`, a region is one call.
+    """Warm up, and time blocks of regions of `work` until a stopping rule holds; `prepare` runs
+    before every region, untimed; with `alone`, a region is one call.
 
     If the first sample is more than `limits.late` (five) medians long, it contains compiling or
     tuning: the warm-up is extended and sampling restarts, three times at most.
@@ -333,8 +335,9 @@ def region_seconds(setting: Instruments) -> float:
 def take_blocks(
     setting: Instruments, work: Call, prepare: Call, size: int, *, patient: bool
 ) -> Sampled | None:
-    """Blocks of regions of `size` calls until a rule stops; None if the warm-up was too short: the
-    first sample is late. Unless `patient`, a late sample is kept and labelled."""
+    """Blocks of regions of `size` calls until a stopping rule holds; None if the warm-up was too
+    short, as the first sample is much longer than the median. Unless `patient`, such a sample is
+    kept and labelled. `prepare` runs before every region, untimed."""
     limits, timer = setting.limits, setting.timer
     log = DisturbanceLog(setting.watch, limits.slow_clock)
     found = Sampled(log, size, min(least_number(), limits.min_blocks))
@@ -378,10 +381,10 @@ def take_block(
     spent_s: Callable[[], float],
 ) -> Block:
     """One block of regions of `size` calls, with the disturbances of the device during the block.
-    If threads were preempted, each working thread is then moved to a processor of its own
-    (`spread_threads`).
+    If threads were preempted, each working thread is then moved to a processor of its own.
 
-    `spent_s()` is the time since sampling began, which `max_seconds` limits.
+    `prepare` runs before every region, untimed; `log` judges from the clock whether the block was
+    under heat; `spent_s()` is the time since sampling began, which `max_seconds` limits.
     """
     limits, timer, watch = setting.limits, setting.timer, setting.watch
     watch.before()

@@ -85,7 +85,8 @@ class ClockTimer:
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Regions timed one after another."""
+        """Seconds of each of up to `count` regions `work`, timed one after another by the host's
+        clock until `stop()` holds, one at least; `prepare` runs before each, untimed."""
         found = [self.elapsed_s(work, prepare)]
         while len(found) < count and not stop():
             found.append(self.elapsed_s(work, prepare))
@@ -184,8 +185,9 @@ class CudaTimer:
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Seconds between the events of each region, with up to `QUEUED_REGIONS` regions in the
-        queue."""
+        """Seconds between the events around each of up to `count` regions, until `stop()` holds,
+        one at least, with up to `QUEUED_REGIONS` regions in the queue; `prepare` runs before
+        each."""
         found: list[float] = []
         queued: deque[tuple[Any, Any]] = deque()
         for place in range(count):
@@ -260,7 +262,8 @@ class AheadTimer(CudaTimer):
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Calls timed one after another, each on an empty queue."""
+        """Seconds of each of up to `count` calls, timed one after another on an empty queue until
+        `stop()` holds, one at least; `prepare` runs before each, untimed."""
         found = [self.elapsed_s(work, prepare)]
         while len(found) < count and not stop():
             found.append(self.elapsed_s(work, prepare))

@@ -174,8 +174,8 @@ def count_kernels(
     fills.
 
     A profiler that was attached before loses the first or all kernels of some sessions, so two
-    consecutive sessions must agree. Unavailable if none do, or without a GPU: see
-    `DispatchCounts.launched`.
+    consecutive sessions must agree. Unavailable if none do, or without a GPU. `reset` runs before
+    every call and is not counted.
     """
     if not torch.cuda.is_available():
         return Unavailable(

@@ -209,6 +209,8 @@ class SequenceMixer(nn.Module, ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        """Rows of width d, and l tokens; by default the device and dtype of `made_in`. ValueError
+        for a size that is not positive."""
         super().__init__()
         require_sizes(d=d, l=l)
         self.d, self.l = d, l
@@ -306,8 +308,12 @@ class Mixer(SequenceMixer):
     def step(self, x_t: Tensor, state: State) -> Tensor:
         """Mix the next token: x_t (b, d) to y_t (b, d), and write the token into `state`.
 
-        Only this token's work is done, without gradients. Raises as `forward`, and a ValueError if
-        the state is full; a call refused for shape, dtype or room leaves the state unchanged.
+        Only this token's work is done, without gradients. A call that is refused for shape, dtype
+        or room leaves the state unchanged.
+
+        Raises:
+            ValueError: a wrong shape or dtype, or a full state.
+            Unsupported: the device has no kernel for an operation in this dtype.
         """
         self._require_token(x_t, state)
         try:

@@ -306,7 +306,8 @@ def build(
 
 
 def draw_parameters(module: nn.Module, seed: int) -> None:
-    """Draw all floating-point parameters as `build` describes; others keep their values."""
+    """Draw all floating-point parameters in the order of their names, normal with standard
+    deviation 1/sqrt(fan-in); others keep their values."""
     generator = torch.Generator().manual_seed(seed)
     for _, parameter in sorted(module.named_parameters()):
         if parameter.is_floating_point():

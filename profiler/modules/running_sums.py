@@ -117,8 +117,9 @@ class RecurrentSums(RunningSums):
     def latest(
         self, q: Tensor, k: Tensor, v: Tensor, state: State, kept: Tensor | None = None
     ) -> Read:
-        """Scale S and Z by the decay `kept` (b, n), if given, add k v^T and k, and read them with
-        q; the first token sets S and Z. Shapes as in `RunningSums.latest`."""
+        """(read, weight) of the newest token: scale S and Z by the decay `kept` (b, n), if given,
+        add k v^T and k, and read them with q; the first token sets S and Z. q, k and v are
+        (b, n, width); `state` is written."""
         S, Z = k.unsqueeze(-1) * v.unsqueeze(-2), k
         if state.position:
             S = part(state.held("S").view(S.shape), kept) + S
@@ -248,8 +249,9 @@ class ChunkState(PreparedState):
         return super().held(name)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's rows in place: those of `chunked` (b, ..., width) at the end of the
-        current chunk, rows of other arrays as `State.append` does."""
+        """Write one token's rows (b, ..., width) in place: of the arrays in `chunked` at the end of
+        the current chunk, of other arrays behind the earlier rows; ValueError if the state is
+        full."""
         self.require_room()
         for name, row in rows.items():
             if name in self.chunked:

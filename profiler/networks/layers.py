@@ -90,6 +90,8 @@ class Layer(nn.Module):
     the network has FFNs."""
 
     def __init__(self, making: Making, mixer: nn.Module, cross: nn.Module | None) -> None:
+        """`cross` is the mixer that reads an encoder's output, None without an encoder; FFN and
+        norms are those of the network that `making` describes."""
         super().__init__()
         c, d = making.choices, making.sizes["d"]
         self.mixer: Any = mixer
@@ -117,7 +119,8 @@ class Layer(nn.Module):
         return held
 
     def step(self, x_t: Tensor, held: list[Any]) -> Tensor:
-        """One further token, (b, d) to (b, d), with the states of `start`."""
+        """One further token, (b, d) to (b, d); `held` has the state of the mixer and, if there is
+        one, of the mixer that reads an encoder's output, both moved on by the token."""
         return self._through(
             x_t,
             lambda row: self.mixer.step(row, held[0]),
@@ -160,6 +163,9 @@ class Stack(nn.Module):
         cross: str = "",
         E: nn.Parameter | None = None,
     ) -> None:
+        """`mixers` take turns over the layers; `length` is the letter of the most tokens, "e" for
+        an encoder; `cross` names the mixer that reads an encoder, "" for none; `E` (u, d) is an
+        embedding to share, None for one of its own."""
         super().__init__()
         c, sizes = making.choices, making.sizes
         self.stepless = {name: why for name in mixers if (why := making.stepless(name))}

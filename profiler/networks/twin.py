@@ -52,6 +52,7 @@ class Twin(nn.Module):
     """
 
     def __init__(self, making: Making) -> None:
+        """The encoder (if there is one), the decoder or only stack, and the end of a network."""
         super().__init__()
         c = making.choices
         self.choices, self.sizes = c, dict(making.sizes)
@@ -87,7 +88,8 @@ class Twin(nn.Module):
     def hidden(
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """The last layer's output (b, s, d); arguments as of `forward`."""
+        """The last layer's output (b, s, d) for tokens and their segments (b, s) and, if there is
+        an encoder, its tokens `source` (b, e); TwinError for wrong shapes."""
         self._require_tokens(tokens, "tokens")
         memory = None
         if self.encoder is not None:

@@ -57,6 +57,9 @@ class Arrays:
         - Another tensor is any array with the tensor's extents; if no array has them, any array
           that has them when one axis is left out, as ("part of A", None).
         - A tensor of unknown shape has no candidates.
+
+        `row` is a listed tensor of a record: its name, shape, other shapes under which it was seen
+        (`views`), operation and autograd node.
         """
         if row["name"]:
             name = self.output if row["name"] == "result" else row["name"]
@@ -113,10 +116,12 @@ class Arrays:
 
 
 def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:
-    """The tensor of a row, with the names of the arrays that the tensor may be.
+    """The tensor of a row (a listed tensor of a record), with the names of the arrays that the
+    tensor may be.
 
-    No array is named for workspaces and masks, nor without `arrays`. The cause is the row's; a
-    tensor without a cause that stores masked entries has the cause `DENSE`.
+    No array is named for workspaces and masks, nor without `arrays`. The cause (why the tensor is
+    no array of the equations) is the row's; a tensor without one that stores masked entries has the
+    cause `DENSE`.
     """
     operation, cause = row["operation"], row["cause"]
     by = f" ({row['node']})" if row["node"] else ""

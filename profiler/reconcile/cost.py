@@ -35,7 +35,8 @@ RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 def cost_of(
     measurement: Measurement, theory: Derived, executed: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Rung 5 of a call that dispatched `executed` operations.
+    """The costs (rung 5) of a call that dispatched `executed` operations: its time, memory and
+    energy as measured, and rates.
 
     Returns:
         Quantity -> value, with `verdict` among the quantities: `COMPARABLE`, or the sentence that
@@ -79,7 +80,7 @@ OF_LATENCY = ("latency_s", "latency_p20_s", "latency_p80_s", "latency_samples",
 
 
 def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]]:
-    """The entries of rung 5 about the latency, and a reason for every None among them.
+    """The figures about a call's latency, by key, and a reason for every None among them.
 
     `latency_processor_s`, the processor time of one call, is present only if the call ran in one
     thread and its processor time was recorded.
@@ -113,8 +114,9 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
 def with_ceilings(
     cost: dict[str, Any], why: dict[str, str], measurement: Measurement
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Rung 5 and its reasons, with three further figures: the ceilings measured in the same
-    process, the call's rates as shares of the ceilings, and the data sheet's bandwidth.
+    """The costs of a call (quantity -> value) and the reasons `why`, with further figures: the best
+    rates of the device (ceilings) measured in the same process, the call's rates as shares of the
+    ceilings, and the data sheet's bandwidth.
 
     A share is None if the ceiling or the call's rate is; `why` receives a reason for each None.
     """

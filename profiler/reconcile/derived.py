@@ -120,9 +120,9 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
 
 
 def telling(measurement: Measurement) -> Collection[str]:
-    """The names of dispatched operations from which `description_of` infers a module's rewrites:
-    without a backward pass all operations; with one, the forward pass's operations and the backward
-    kernels, such as `aten::_softmax_backward_data`."""
+    """The names of dispatched operations that show which rewrites of the equations a module
+    executes: without a backward pass all operations; with one, the forward pass's operations and
+    the backward kernels, such as `aten::_softmax_backward_data`."""
     dispatched: Collection[str] = measurement.counts.get("dispatch", {}).get("by_op", ())
     if "forward" not in measurement.counts:
         return dispatched
@@ -133,7 +133,8 @@ def telling(measurement: Measurement) -> Collection[str]:
 def recounts(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> tuple[Classes, Classes, tuple[Cause, ...]]:
-    """Rung 1, rung 2, and the causes of the gap between them, with `does` the description.
+    """The operations by the default form (rung 1), by the equations that the module executes, its
+    description `does` (rung 2), and the causes of the gap between the two.
 
     The switches lead from the default form to the description, for instance `form=stream`, then
     `safe-softmax`. The equations are counted again after each switch: a cause is the difference
@@ -169,8 +170,8 @@ def predictions(
     phase: str,
     sizes: Mapping[str, int],
 ) -> dict[str, Prediction]:
-    """Peer -> the prediction of its figure: a reason alone in a phase with gradients, or if the
-    description `does` states no kernel class for some contraction."""
+    """Peer (another project's counter) -> the prediction of its figure: a reason alone in a phase
+    with gradients, or if the description `does` states no kernel class for some contraction."""
     if phase in TRAINING_STEP:
         of_gradients = "the count of {} for a backward pass is only measured, not derived"
         return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}
@@ -213,12 +214,13 @@ def predict(
     sizes: Mapping[str, int],
     known: Collection[str],
 ) -> Prediction:
-    """A peer's predicted figure, by the rule of each contraction's kernel class.
+    """The predicted figure of a peer (another project's counter), by the rule of each contraction's
+    kernel class.
 
-    The causes lead from rung 2's total to the figure. Operations outside contractions, and
-    contractions of classes that the peer does not count, are subtracted. For each other contraction
-    masked pairs are added if the peer counts them, the peer's operations per product replace the
-    strict count, and the figure is rounded.
+    The causes lead from the operations of the executed equations to the figure. Operations outside
+    contractions, and contractions of classes that the peer does not count, are subtracted. For each
+    other contraction masked pairs are added if the peer counts them, the peer's operations per
+    product replace the strict count, and the figure is rounded.
 
     Args:
         does: the description, with a kernel class for each contraction.

@@ -39,8 +39,8 @@ DISPATCHED = "every dispatched operation reads its operands and writes its resul
 
 
 def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
-    """The causes of the gap 3-4, without causes that change no count; () if the record has no
-    hardware counters."""
+    """The causes of the gap between dispatched and executed operations, without causes that change
+    no count; () if the record has no hardware counters."""
     record, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
     if record is None:
         return ()
@@ -130,8 +130,9 @@ def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[M
 
 
 def beyond(third: Classes, found: HardwareLevel, causes: tuple[Cause, ...]) -> Classes:
-    """The unexplained rest of the gap 3-4, by class: rung 4 less rung 3 (`third`) less the causes.
-    Classes without a rest, and classes of unknown number on rung 4, are left out."""
+    """The operations that no cause explains, by class: those that the hardware executed (`found`)
+    less the dispatched ones (`third`) less the causes. Classes without a rest, and classes of
+    unknown number in the hardware, are left out."""
     explained: Classes = {}
     for cause in causes:
         for name, number in cause.counts.items():

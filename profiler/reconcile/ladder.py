@@ -41,7 +41,8 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
 
 
 def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Ladder:
-    """Reconcile one measurement with the mixer's equations.
+    """Reconcile one measurement with the mixer's equations: the operations by the equations (rung
+    1), by the executed equations (2), as dispatched (3), in the hardware (4), and the cost (5).
 
     Raises:
         ValueError: the record holds no counts of dispatched operations.
@@ -90,11 +91,11 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
 
 
 def unobserved(measurement: Measurement) -> dict[str, str]:
-    """Rung "3" or "4" -> what its count leaves out or does not observe; a rung whose operations
-    were all observed has no key.
+    """What the counts of dispatched operations (key "3") and of operations that the hardware
+    executed ("4") leave out or do not observe; a count that observed all operations has no key.
 
-    Rung 3: dispatched operations without a counting rule, and operations counted by an algorithm
-    that their kernel may not run (`nominal_words`). Rung 4: `untold`.
+    3: dispatched operations without a counting rule, and operations counted by an algorithm that
+    their kernel may not run. 4: the hardware's counts, or some class of operations, are missing.
     """
     dispatch, said = measurement.counts["dispatch"], []
     if dispatch["unknown"]:
@@ -107,7 +108,8 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
 
 
 def untold(measurement: Measurement) -> dict[str, str]:
-    """{"4": why rung 4, or some class of it, is missing}; {} if every class is known."""
+    """{"4": why the operations that the hardware executed, or some class of them, are unknown}; {}
+    if every class is known."""
     fourth = hardware_level(measurement)
     if fourth is None:
         nothing = "the record holds no hardware counters"
@@ -120,8 +122,8 @@ def untold(measurement: Measurement) -> dict[str, str]:
 
 
 def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> PeerFigure:
-    """A peer's predicted and printed figures, the causes of the prediction, and a reason for each
-    figure that is None.
+    """The predicted and printed figures of a peer (another project's counter), the causes of the
+    prediction, and a reason for each figure that is None.
 
     The share of the time in operations that the peer does not count is None if the peer printed
     nothing, if single operations were not timed, or if the device was not quiet.

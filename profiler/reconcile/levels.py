@@ -78,7 +78,7 @@ class PeerFigure(Record, frozen=True):
 
     @property
     def unexplained(self) -> int | None:
-        """printed - predicted; None if either is missing."""
+        """The counter's printed figure less its prediction; None if either is missing."""
         if self.printed is None or self.predicted is None:
             return None
         return self.printed - self.predicted
@@ -169,7 +169,8 @@ class HeldMemory(Record, frozen=True):
 
     @property
     def difference(self) -> int | None:
-        """measured - watched; None if either is missing."""
+        """The measured bytes less those of the run whose tensors are listed (`watched`); None if
+        either is missing."""
         if self.measured is None or self.watched is None:
             return None
         return self.measured - self.watched
@@ -268,8 +269,9 @@ class Ladder(Record, frozen=True):
         return not gaps and not any(peer.unexplained for peer in self.peers)
 
     def written(self) -> dict[str, Any]:
-        """The ladder as schema 1 prints it: counts by `row_classes`, with None for the classes that
-        rung 4 does not know; the key `hardware` only if hardware counters were read."""
+        """The ladder as schema 1 prints it: counts with the keys mul, add, div, exp and other, None
+        for the classes that hardware counters do not know; the key `hardware` only if hardware
+        counters were read."""
         counted = {rung: row_classes(self.rungs[rung]) for rung in "123"}
         untold = {} if self.hardware is None else {"3-4": self.hardware.untold}
         fourth = None

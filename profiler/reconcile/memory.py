@@ -26,7 +26,8 @@ def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
 
 
 def held_memory(measurement: Measurement, held: Held, listed: str, told: str) -> HeldMemory:
-    """The derived bytes, the bytes of the reading `told`, and the tensors of the reading `listed`.
+    """The bytes that the equations hold (`held`), the measured bytes, and the tensors that the
+    module held; `told` and `listed` name the readings of the record with the bytes and the tensors.
 
     The reason is that of the first missing part: the reading `told`, the derived bytes or arrays,
     the list of tensors.

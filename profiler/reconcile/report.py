@@ -224,7 +224,8 @@ def _of_time(ladder: Ladder) -> tuple[str, str]:
 
 
 def _operations(ladder: Ladder, title: str) -> Table:
-    """Rungs 1 to 4 class by class, with the causes of each gap."""
+    """The operations by the equations, as executed, dispatched, and in the hardware (rungs 1 to 4),
+    class by class, with the causes of each gap and the unexplained rest."""
     fourth = ladder.hardware
     counted = [ladder.rungs[k] for k in "123"] + ([] if fourth is None else [fourth.counts])
     parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]
@@ -273,8 +274,8 @@ def _operations(ladder: Ladder, title: str) -> Table:
 
 
 def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
-    """A row of `_operations` whose cells of unknown classes are `Missing`; the total is too, if any
-    class is unknown."""
+    """The row (name, note, a count for each class in `names`, total), with `Missing` in place of
+    the counts of classes that the hardware's counts lack, and of the total if any is lacking."""
     name, note, *cells, total = row
     lacking = [Missing(found.why(each)) if found.lacks(each) else None for each in names]
     shown = [missing or cell for missing, cell in zip(lacking, cells, strict=True)]
@@ -301,8 +302,8 @@ def signed(number: int) -> str:
 
 
 def _peers(ladder: Ladder, title: str) -> Table:
-    """A section per peer: the total of rung 2, the causes, the predicted and the printed figure,
-    and their difference."""
+    """A section per peer (another project's counter): the operations of the executed equations
+    (rung 2), the causes, the predicted and the printed figure, and their difference."""
     rows: list[Row | Section] = []
     for peer in ladder.peers:
         rows.append(Section((peer.name,)))
@@ -441,8 +442,9 @@ ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 
 
 def _cost(ladder: Ladder, title: str) -> Table:
-    """The table of rung 5, with notes on the stopping rule of the latency and on the verdict; the
-    shares of ceilings have rows only if ceilings were asked for."""
+    """The table of time, memory and energy (rung 5), with notes on the stopping rule of the latency
+    and on the verdict; the shares of ceilings (the device's best rates) have rows only if ceilings
+    were asked for."""
     cost = ladder.rungs["5"]
     columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
     rows: list[Row] = []
@@ -499,8 +501,8 @@ def in_words(row: ListedTensor) -> str:
 
 
 def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """A row for each class that rung 4 counts, a row with the reason for each class of unknown
-    number, and a row for each label; one row with the reason without hardware counters.
+    """A row for each class that the hardware's counters count, a row with the reason for each class
+    of unknown number, and a row for each label; one row with the reason without counters.
 
     `lead`: the first cells of every row, which identify the ladder.
     """

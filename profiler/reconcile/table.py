@@ -87,7 +87,8 @@ def column_named(word: str) -> str:
 
 
 def columns_named(text: str) -> tuple[str, ...]:
-    """Read `--columns a,b,c`; TableError as `column_named`, or if no column is named."""
+    """The columns that the words of `--columns a,b,c` mean, each once; TableError if no column is
+    named, or for a word that means no column or several."""
     typed = [part.strip() for part in text.split(",") if part.strip()]
     if not typed:
         raise TableError(f"no column is named: choose from {', '.join(COLUMNS)} and size letters")
@@ -95,7 +96,8 @@ def columns_named(text: str) -> tuple[str, ...]:
 
 
 def named_in_records(mixers: Sequence[str]) -> set[str]:
-    """The names that records have of mixers, or of modules without equations, as typed."""
+    """The names under which records keep the mixers of these typed names; a name that is no mixer,
+    such as a module without equations, as typed."""
     found = set()
     for name in mixers:
         try:
@@ -146,6 +148,7 @@ class MeasuredRow:
         return self.record.readings[name].value
 
     def _ratio(self, name: str) -> float | Missing:
+        """The reading `name` divided by the least of self-attention at equal sizes; or why not."""
         own = self._reading(name)
         if isinstance(own, Missing):
             return own
@@ -184,7 +187,8 @@ def least(records: Sequence[Measurement], name: str) -> Measurement | None:
 
 
 def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
-    """A row for each record, in order."""
+    """A row for each record, in order, with the derived costs at the record's sizes and the records
+    of self-attention (`BASELINE`) in the same setting, to which ratios are formed."""
     machines = _machines(records)
     baselines: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records:
@@ -340,7 +344,7 @@ class Records:
 
     @property
     def lead(self) -> Line:
-        """What all rows share."""
+        """The words of the columns that have one value in all rows: "all rows: dtype fp32, ..."."""
         same = [name for name in self.identity if name not in (*self.varying, "phase", "round")]
         cells: list[Cell] = []
         for name in same:
@@ -355,6 +359,7 @@ class Records:
         return [self._table(phase) for phase in phases]
 
     def _table(self, phase: str) -> Table:
+        """The rows of one phase, without sizes that no row has unless their columns are asked."""
         rows = [row for row in self.rows if row.record.phase == phase]
         shown = [
             name
@@ -373,6 +378,7 @@ class Records:
         )
 
     def _column(self, name: str) -> Column:
+        """The column of a reading, a ratio to self-attention, a fact of the record, or a cost."""
         if name in READ:
             return Column(name, READ[name].title or READ[name].heading or READ[name].reading)
         if name in RATIOS:

@@ -114,7 +114,8 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of_values(cls, record: Any) -> Measurement:
-        """`from_json` for values that `plain` has checked; RecordError as `from_json`."""
+        """The record of JSON values that are finite and without control characters; RecordError
+        for another schema, or a field that is missing or has a wrong type, unit or bounds."""
         if not isinstance(record, dict):
             raise RecordError(f"expected an object, got {type(record).__name__}")
         if record.get("schema") != SCHEMA:

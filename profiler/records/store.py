@@ -210,10 +210,11 @@ ALIKE = ("environment", "reasons", "counts")
 
 
 def values_of(text: bytes) -> Any:
-    """The JSON values of a line, as `plain` returns them.
+    """The JSON values of a line, with each control character in a text replaced by U+FFFD.
 
     Raises:
-        RecordError: as `plain`; ValueError or RecursionError: the line is no JSON, or not UTF-8.
+        RecordError: a number is not finite or too large, or nesting is too deep.
+        ValueError, RecursionError: the line is no JSON, or not UTF-8.
     """
     decoded = text.decode()
     # the fast way, for texts without control characters: they need no replacement

@@ -34,7 +34,7 @@ def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
 
 
 def value_words(value: float, unit: str) -> str:
-    """A measured value: bytes and counts (unit 1) as whole numbers, others as by `scaled`.
+    """A measured value: bytes and counts (unit 1) as whole numbers, others with an SI prefix.
 
     >>> value_words(4096, "B"), value_words(1500, "1"), value_words(0.0015, "s")
     ('4,096 B', '1,500', '1.5 ms')

@@ -83,10 +83,11 @@ def count(
     figures of other counters, and bytes.
 
     Args:
-        limits: ignored, as no latency is sampled.
+        limits: ignored, as no latency is sampled; the signature is that of `measure`.
+        note: receives the name of each step, for a progress bar.
 
     Raises:
-        MeasureError: as `measure`.
+        MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
     return _made(request, note, lambda work: _counts_of(request, work, note))
 
@@ -98,9 +99,10 @@ def time_again(
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
     """The record of one implementation with its hot latency alone; meant for a fresh process.
+    `limits` are the stopping rules of latency; `note` receives the name of each step.
 
     Raises:
-        MeasureError: as `measure`.
+        MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
 
     def timed(work: PreparedCall) -> Measurement:
@@ -150,7 +152,8 @@ def measure_with_ceilings(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """`measure`, with the device's measured ceilings (`meters.ceilings`) in the environment."""
+    """The record of everything that is measured of one implementation, with the best rates that
+    the device reached (ceilings) in its environment; MeasureError if the call cannot run."""
     found = measure(request, limits=limits, note=note)
     note("measuring ceilings")
     with on_device(request.device):

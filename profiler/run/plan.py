@@ -262,8 +262,9 @@ def users_class(
 
 
 def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
-    """MeasureError if a module is shown to differ from its equations; if `phases` has inference,
-    its `step` is compared too."""
+    """MeasureError if a module, called `named` in the message, is shown to differ from its
+    equations; if `phases` has inference, its `step` is compared too. A comparison that cannot be
+    made raises nothing."""
     mixer = mixer.at_any_sizes
     proofs = [module_equals] + [step_equals] * ("inference" in phases)
     for prove in proofs:
@@ -307,7 +308,8 @@ def candidate_of(description: Mapping[str, Any]) -> tuple[Measurable, Implementa
 def request_of(
     description: Mapping[str, Any], candidate: tuple[Measurable, Implementation] | None = None
 ) -> Request:
-    """The request that `request_json` described; its candidate is looked up unless given."""
+    """The request that a description from another process names: its sizes, phase, dtype, device,
+    seed, options, and mixer and implementation, which are looked up unless `candidate` is given."""
     return Request(
         *(candidate or candidate_of(description)),
         description["sizes"],

@@ -78,9 +78,9 @@ class PreparedCall:
         return self.fn(*self.args)
 
     def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
-        """(the call, its reset or None). With `others`, each call takes the next set of inputs:
-        through its reset if the reset runs the forward pass (`lead`), else directly. Weights and a
-        decoding state are the same in every call."""
+        """(the call, the work before each call or None). With further sets of inputs (`others`),
+        each call takes the next set: through its reset if the reset runs the forward pass (`lead`),
+        else directly. Weights and a decoding state are the same in every call."""
         sets = (self.args, *self.others)
         if len(sets) < 2:
             return self.bare, self.reset
@@ -127,7 +127,8 @@ def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
 def _inputs(
     request: Request, built: Built, turn: int = 0, *, first: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """The module's inputs, from input number `first` on; `turn` selects the set of inputs."""
+    """The module's inputs, from input number `first` on: random values, reproducible for the
+    request's seed, for floating types, others as built. `turn` selects the set of inputs."""
     # random streams: 1 for the first input, from 2 on for a state, from 100 on for further inputs,
     # from 200 on for gradients of outputs
     return tuple(
@@ -142,7 +143,8 @@ def _inputs(
 def with_turns(
     work: PreparedCall, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
 ) -> PreparedCall:
-    """The call with further sets of inputs, `made(turn)`, or with the reason why there are none."""
+    """The call with further sets of inputs, `made(turn)` for turn 1 and on, which calls take in
+    turns; if the cache cannot hold them, with the reason why all calls get the same inputs."""
     held = () if work.state is None else tuple(work.state.arrays.values())
     beside = (*work.module.parameters(), *work.module.buffers(), *held)
     if why := why_one_set(torch.device(request.device), work.args, beside):

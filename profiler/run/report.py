@@ -47,8 +47,8 @@ def tables(measurements: Sequence[Measurement]) -> list[Table]:
 
 
 def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
-    """The table of these measurements, without the columns of `RARE`, `COUNTED` and `TRACED` that
-    no measurement fills."""
+    """The table of these measurements, a row each, without the columns of rare readings, of
+    hardware counters and of traces that no measurement fills."""
     counted = any(m.options.get("counters") or "hardware" in m.counts for m in found)
     hidden = {
         *(name for name, of in RARE.items() if not any(of in m.readings for m in found)),
@@ -130,8 +130,8 @@ def _peer(m: Measurement, name: str) -> Cell:
 
 
 def _executed(m: Measurement) -> Cell:
-    """The number of operations that the hardware executed, conversions (`UNTOLD`) left out; missing
-    if another class is unknown."""
+    """The number of operations that the hardware executed, without conversions, which opcodes do
+    not identify; missing if another class is unknown."""
     found = hardware_level(m)
     if found is None:
         return _uncounted_by_hardware(m)
@@ -169,8 +169,9 @@ BEHIND: Mapping[str, Sequence[Shown]] = {
 
 
 def _read(*meters: Meter, cell: Callable[..., Cell] = measured) -> Iterator[Shown]:
-    """The columns of the readings of these meters, each with the columns behind it (`BEHIND`);
-    `cell` makes a reading's cell from a measurement and the name of the reading."""
+    """The columns (column, function to its cell) of the readings of these meters, each followed by
+    further columns of the reading (`BEHIND`), such as its range; `cell` makes a reading's cell from
+    a measurement and the name of the reading."""
     for each in (QUANTITIES[name] for name in read_by(*meters)):
         if each.column:
             heading = each.heading or each.title or each.column

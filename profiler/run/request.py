@@ -43,6 +43,7 @@ class Request:
     """Whether hardware counters are read, in separate processes under ncu."""
 
     def __post_init__(self) -> None:
+        """MeasureError for limits of energy out of bounds, or compiling with a backward pass."""
         try:
             EnergyLimits.asked(self.energy_window_s, self.energy_trials)
         except ValueError as error:
@@ -85,7 +86,8 @@ def form_of(implementation: Implementation, phase: str) -> str:
 
 
 def record_of(request: Request, **fields: Any) -> Measurement:
-    """The record of a request with these fields: readings, reasons, counts, environment, ..."""
+    """The record of a request; `fields` are what was measured: readings, reasons, counts, and the
+    environment."""
     return Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,

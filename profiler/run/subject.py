@@ -96,7 +96,7 @@ def named(word: str) -> Named:
     stand an implementation, which the result then includes.
 
     Raises:
-        UnknownMixer, TraceError: as `measurable`.
+        UnknownMixer, TraceError: there is neither a mixer nor a module of this name.
     """
     mixer, implementation = parts(word)
     if word.endswith(":"):
@@ -125,22 +125,22 @@ class WithEquations:
     mixer: Mixer
 
     def implementations(self) -> dict[str, Implementation]:
-        """As the protocol."""
+        """Name -> implementation of the mixer; MeasureError if there is none."""
         try:
             return implementations(self.mixer)
         except ValueError as error:
             raise MeasureError(str(error)) from error
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
-        """As the protocol."""
+        """Every combination of the given sizes; other sizes of the phase have defaults."""
         return combinations(letters_of(self.mixer, phase), given, self.mixer)
 
     def fit(self, sizes: Mapping[str, int]) -> None:
-        """As the protocol."""
+        """SizeError if the mixer refuses the sizes."""
         fit(self.mixer, sizes)
 
     def without_token(self, implementation: Implementation) -> str:
-        """As the protocol."""
+        """Why an implementation cannot mix one new token; "" if it can."""
         return without_token(self.mixer, implementation)
 
     def build(
@@ -152,9 +152,10 @@ class WithEquations:
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """As the protocol. The inputs are x (b, l, d), and a tensor (b, ...) for each further array
-        that the equations are given (`beside`): the module reads it whole, and a decoding state
-        begins with it. They lie on the meta device, as only their shapes are used."""
+        """A module with random parameters, and its inputs: x (b, l, d), and a tensor (b, ...) for
+        each further array that the equations are given (`beside`): the module reads it whole, and a
+        decoding state begins with it. They lie on the meta device, as only their shapes are
+        used."""
         module = build(implementation, dict(sizes), device=device, dtype=dtype, seed=seed)
         shapes: dict[str, tuple[int, ...]]
         shapes = {self.mixer.role("input").name: (sizes["l"], sizes["d"])}
@@ -168,5 +169,5 @@ class WithEquations:
         return
 
     def flagged(self, measurement: Measurement) -> Measurement:
-        """As the protocol."""
+        """The measurement, with a label on each reading below its lower bound."""
         return flagged(measurement, self.mixer)

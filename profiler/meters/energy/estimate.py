@@ -68,8 +68,9 @@ def paired_energy(
     """Joules per call of several loads that take turns, so that drift and gain cancel in ratios.
 
     Use an even number of trials: each round runs in the reverse order of its predecessor, and a
-    linear drift cancels over two rounds. Unavailable if `estimate_energy` would be for one of the
-    loads.
+    linear drift cancels over two rounds. `pause` lets the device idle for a number of seconds.
+    Unavailable if a sensor is unusable, another process uses the device, or a load's power is
+    unsteady.
     """
     limits = limits or EnergyLimits()
     try:

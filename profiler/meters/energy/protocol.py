@@ -167,6 +167,7 @@ class EnergyLimits:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
+        """ValueError for fewer than 2 trials, a time of 0 s, or a confidence outside (0, 1)."""
         if self.trials < 2:
             raise ValueError(f"expected 2 trials or more, for their spread; got {self.trials}")
         times = ("window_s", "min_window_s", "settle_s", "warm_s", "idle_s", "poll_s")
@@ -207,7 +208,8 @@ class EnergyLimits:
         second round runs in reverse order, so that a linear drift cancels over two rounds.
 
         Raises:
-            ValueError: as `asked`, or the number of trials is odd.
+            ValueError: the window is too short for any sensor, the number of trials is odd or below
+                two, or the load takes more than `MOST_S`.
         """
         if trials % 2:
             raise ValueError(
@@ -245,7 +247,8 @@ class EnergyLimits:
     def seconds(
         self, period_s: float = 0.1, *, candidates: int = 1, power: str | None = "instant"
     ) -> float:
-        """The expected duration of a measurement, without cooling and without repeated trials.
+        """The expected duration of a measurement, without cooling and without repeated trials, for
+        a counter that steps every `period_s` and a power reading of the kind `power` (None: none).
 
         >>> round(EnergyLimits().seconds(0.1))
         41

@@ -164,7 +164,8 @@ class Campaign:
         return self.retried(lambda: self.attempt(name), throttled)
 
     def attempt(self, name: str) -> Trial:
-        """One window, begun near the reference temperature and at a random phase."""
+        """One window of load of the candidate `name`, begun near the temperature after warm-up and,
+        after a random pause, at a random phase of the sensor's period."""
         limits, sensor = self.limits, self.sensor
         self.cool_down()
         self.pause(self.chance.uniform(0, limits.phase_s))
@@ -178,7 +179,8 @@ class Campaign:
         return Trial(name, window, start_C, end_C, slowed)
 
     def cool_down(self) -> None:
-        """Pause while the device is hotter than the reference, all in all up to `cooldown_s`."""
+        """Pause while the device is hotter than after warm-up (`reference_C`), all in all for up to
+        `cooldown_s` seconds; nothing if the temperature is unknown."""
         if self.reference_C is None:
             return
         most = self.reference_C + self.limits.temperature_C / 2
@@ -187,8 +189,8 @@ class Campaign:
             self.cooled_s += 1.0
 
     def warm_again(self, running: Running) -> None:
-        """Load while the device is colder than the reference and the load heats it, for at most
-        `warm_cap_s`."""
+        """Load while the device is colder than after warm-up (`reference_C`) and the load heats
+        it, for at most `warm_cap_s`; nothing if the temperature is unknown."""
         if self.reference_C is None:
             return
         least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits

@@ -59,7 +59,8 @@ class Poller:
     """The longest time of one `look`, in which the host queues no work."""
 
     def look(self) -> None:
-        """Take the readings that are due."""
+        """Read the counter and the power if their next readings are due, and note the slowest
+        pass."""
         now = self.sensor.now_ns()
         if self.sensor.counter and now >= self.next_counter_ns:
             self.read_counter(now)
@@ -68,8 +69,8 @@ class Poller:
         self.slowest_s = max(self.slowest_s, (self.sensor.now_ns() - now) * 1e-9)
 
     def read_counter(self, now: int) -> None:
-        """Poll the counter; keep an edge if the counter moved. CounterFault if the counter
-        decreased."""
+        """Poll the counter at `now` (ns); keep an edge (the two times between which the counter
+        moved, and its value) if the counter moved. CounterFault if the counter decreased."""
         energy, before = self.sensor.energy_mJ(), self.last
         self.last = (now, energy)
         self.next_counter_ns = now + self.limits.poll_s * 1e9
@@ -86,7 +87,8 @@ class Poller:
             self.rest(edge, self.period_s)
 
     def rest(self, edge: Edge, period_s: float) -> None:
-        """Stop polling the counter for most of a period, unless the last rest missed a step.
+        """After an edge (the times between which the counter moved), stop polling the counter for
+        most of its period, unless the last such rest missed a step.
 
         Without a rest polls are close together; an edge wider than half a rest therefore fell into
         a rest, so the counter is irregular and polling never rests again.
@@ -248,7 +250,7 @@ def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
 
 
 def by_counter(poller: Poller, first: int, last: int) -> Stretch:
-    """Power between edges `first` and `last` of the counter.
+    """Power between the counter's steps number `first` and `last` among those that were seen.
 
     Raises:
         CounterFault: the counter jumped between the two edges.
@@ -276,7 +278,8 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
 
 
 def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimits) -> Stretch:
-    """Power between two moments by the power reading; SensorError if there is no reading or 0 W."""
+    """Mean power between two moments by the power reading, and its spread over `limits.parts`
+    parts; SensorError if there is no reading or 0 W."""
     power_W = mean_power(poller.powers, start_ns, end_ns)
     if not power_W:
         shown = "no reading" if power_W is None else "0 W"

@@ -136,8 +136,8 @@ def seen_now(address: Address, tensor: Tensor) -> TensorSeen:
 
 
 def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
-    """An allocation as an entry of the list of live tensors; its cause is by default
-    `cause_of(one)`."""
+    """An allocation as an entry of the list of live tensors, under the role `name`. `cause` says
+    why its bytes are no array of the equations; by default it follows from the operation."""
     whole, operation = one.whole, one.made.operation.removeprefix("aten::")
     own = extents_of(whole.shape) if whole else ()
     views = {  # reversed: of several shapes with the same extents, the first one seen is kept
@@ -185,6 +185,9 @@ def kept(
     """The tensors that a forward pass keeps for its backward pass: those that autograd saves,
     without parameters and buffers (`owned`), and others that are alive afterwards, without the
     result.
+
+    Args:
+        inputs: name -> tensor, for the names of kept inputs.
 
     Raises:
         ValueError: no tensor of the result requires a gradient, so nothing would be kept.
