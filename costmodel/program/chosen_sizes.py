@@ -205,7 +205,8 @@ def combinations(
     letters: Sequence[str], given: Given, mixer: Mixer | None = None
 ) -> list[dict[str, int]]:
     """The combinations of values of `letters`, each as letter -> value: the cross product of the
-    given values, with defaults for letters without values.
+    given values, with defaults for letters without values. A size that is tied to another size
+    (`given` has a letter for it) equals that size in each combination.
 
     Sizes in braces behind the mixer's name (`Mixer.given`) replace given values.
 
@@ -247,7 +248,8 @@ def combinations(
 
 
 def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
-    """Raise SizeError for a letter that is neither shared nor a size of one of the mixers."""
+    """Raise SizeError for a letter that is neither a size of every mixer (`LETTERS`) nor a size of
+    one of the mixers."""
     brought = {letter for mixer in mixers for letter in mixer.letters}
     for letter in given:
         if letter not in LETTERS and letter not in brought:
@@ -302,10 +304,10 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
 def fitting(
     mixer: Mixer, letter: str, sizes: Mapping[str, int], tied: Collection[str] = ()
 ) -> Sequence[int]:
-    """The values of the size `letter` that `fit` accepts beside the other sizes, in ascending
-    order. The size of a numerator has the multiples of a number, as a range; the size of a
-    denominator some divisors of a number; a size in `Mixer.powers_of_two` powers of two, over a
-    number.
+    """The values of the size `letter` at which, with the other sizes, every extent of the mixer is
+    whole (`fit`), in ascending order. A size that occurs in numerators only (d in d/n) has the
+    multiples of a number, as a range. A size in a denominator (n in d/n), or in a quantity that
+    must be a power of two, has a list: the divisors, or the powers, that make everything whole.
 
     Args:
         tied: further sizes that have the same value.

@@ -57,9 +57,9 @@ def without_strides(system: System) -> System:
 
 @cache
 def token_by_token(system: System) -> System:
-    """The system for questions about one token: each row axis along which a reference is numbered
-    by chunk and place is split in two, of inputs too. If one of these axes cannot be split, the
-    system is returned unchanged."""
+    """The system for questions about one token: each row axis with a reference at a position
+    (q-1)*C + e (chunk q, place e) is split in two, of inputs too. If one of these axes cannot be
+    split, the system is returned unchanged."""
     length, found = system.inputs[0].shape[0], system
 
     def of_rows(lying: _Lying) -> bool:
@@ -95,8 +95,9 @@ def _axis(number: int) -> Poly:
 def _with_parted(
     system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
 ) -> System:
-    """The system with an axis of each of these arrays split: the first axis that some reference
-    numbers by chunk and place, that can be split, and for which `wanted` holds."""
+    """The system with one axis of each of these arrays split in two: the first axis that some
+    reference numbers by chunk and place, that can be split, and that `wanted` accepts. An array
+    without such an axis stays."""
     flat = frozenset[tuple[Array, int]]().union(*map(_in_blocks, system.equations))
     for array in arrays:
         for axis in range(len(array.shape)):
@@ -150,7 +151,8 @@ class _Lying:
 
     @property
     def at_a_stride(self) -> bool:
-        """Whether no region on the axes of the array describes the entries of some reference."""
+        """Whether some reference has entries at a stride, such as the last row of each chunk:
+        `region` raises Unsupported, as no constraints on the axes of the array describe them."""
         for positions, around, names in self.regions:
             try:
                 region(self.array, positions, around, names)
@@ -174,8 +176,8 @@ class _Lying:
     def parted(self) -> System:
         """The system with the axis split in two, of the number of chunks and of the rows of a
         chunk. A position q, e flattened on the axis becomes two positions; an index alone on the
-        axis is replaced by two indices first. `Array.rows` keeps the number of rows if the last
-        chunk is incomplete."""
+        axis is replaced by two indices first. Where sizes may leave the last chunk incomplete,
+        `Array.rows` keeps (axis, number of rows). Only for an axis that can be split."""
         array, axis, chunk = self.array, self.axis, self.chunk
         assert chunk is not None
         number = array.shape[axis] / chunk
@@ -238,8 +240,8 @@ def _alone(equation: Equation, place: Position) -> Index | None:
 
 
 def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent: Poly) -> bool:
-    """Whether the flattened position on `axis` (of `extent` rows) runs over all places of each
-    chunk, while no other position, and no range of another position's index, uses its indices."""
+    """Whether the position (q-1)*C + e on `axis` (of `extent` rows) runs over all places e of each
+    chunk q, while no other position, and no range of another position's index, uses q or e."""
     flat = positions[axis]
     named = {*names_in([flat])}
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
@@ -299,7 +301,7 @@ def _numbered(
 ) -> Equation:
     """The equation with a free index i replaced by a chunk index q and a place index e, with i =
     (q - 1)*C + e for chunks of C = `chunk` rows. `number` is the number of chunks if all chunks are
-    full; else the last chunk ends with the range of i."""
+    full; None if the last chunk may be incomplete: e then ends where the range of i ends."""
     q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
     before = (q - 1) * chunk
     name = index.name

@@ -297,7 +297,7 @@ def _read(parts: tuple[str, ...]) -> Convention:
     answer.
 
     Raises:
-        ConventionError: as `convention`.
+        ConventionError: an unknown name, a peer with other names, or names that exclude each other.
     """
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]

@@ -95,7 +95,8 @@ def bounded_by(index: Index, bound: Poly) -> Poly:
 
 def in_parts(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
     """The disjoint parts of a domain, as (constraints, given). `given` is True where the maximum of
-    `terms` (dependence on inputs) or of `context` (dependence on contexts) is at least 1."""
+    `terms` (dependence on inputs) or of `context` (dependence on contexts) is at least 1. A domain
+    that depends on one of them at every point is one part."""
     none = Poly()
     neither = [
         x for part in up_to_token(domain, terms, none) for x in up_to_token(part, context, none)
@@ -122,9 +123,10 @@ def latest(
 
     Args:
         arrays: array -> its token in the axes of the array; other arrays have token 0.
-        length: the sizes in the length of the sequence.
-        zeros: whether reads outside of an array count as `SOMETHING`.
-        passing: which references count.
+        length: the letters of the sizes in the length of the sequence.
+        system: tells which positions a gather may select.
+        zeros: whether a read outside of an array counts as token 1 (`SOMETHING`), else as 0.
+        passing: which references count; all by default.
 
     Raises:
         Unsupported: the maximum over a reduction index, or where it exists, is not derived.
@@ -190,7 +192,8 @@ def _latest_of(
 ) -> Iterator[Term]:
     """The maximum of one term (in the indices of a reference) over the reduction indices around the
     reference, as terms in the free indices of the equation. The conditions of a result say where
-    the reduction has a term that reads such an entry, unless every point is proven to have one."""
+    the reduction has a term that reads such an entry, unless every point is proven to have one.
+    `length`: the letters of the sizes in the length of the sequence."""
     around = equation.domain | read.constraints
     found = [(term.token, around | term.where)]
     for index in reversed(read.over):

@@ -66,7 +66,7 @@ def _at_row(
         here: the row that the equation defines, in its free indices.
     """
     index = next((i for i in equation.indices if i.atom in here.letters), None)
-    if index is None:
+    if index is None:  # the equation defines a single row, such as row 1
         if here.at(sizes) == row:
             yield equation
         return
@@ -185,8 +185,9 @@ class Points:
     def entries(
         self, positions: tuple[Position, ...], shape: tuple[int, ...]
     ) -> tuple[tuple[Values, ...], Values | None]:
-        """(entry, mask) of an array of shape `shape` at the positions, for every point, as `places`
-        returns them; the mask is None if all positions lie inside the array."""
+        """The entry of an array of shape `shape` at the positions, for every point: an index array
+        per axis, counted from 0, and the mask of the points whose position lies outside the array;
+        None in place of the mask if all positions lie inside."""
         at = positions, shape
         if at not in self._entries:
             values = [self.value(position_value(p)) for p in positions]
@@ -211,7 +212,7 @@ def _small(sizes: Sizes) -> bool:
 def _line(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] | None:
     """An affine polynomial at given sizes as (constant, ((index, slope), ...)). None if the
     polynomial is not affine in the indices, or if the constant or a slope is a fraction."""
-    at, slopes = dict(sizes), {"": Poly()}
+    at, slopes = dict(sizes), {"": Poly()}  # "" has the constant
     for monomial, number in poly.terms.items():
         along = [(atom, power) for atom, power in monomial if is_index(atom)]
         rest = Poly({tuple(p for p in monomial if p not in along): number})

@@ -47,7 +47,7 @@ EVERYWHERE: Places = (frozenset(),)
 @cache
 def may_be_empty(equation: Equation) -> bool:
     """Whether some reduction of an equation is not proven to have a term at every point, or a
-    bracket of the equation has no alternative."""
+    bracket (a value under a condition) of the equation has no value where the condition fails."""
     for part, over in walk(equation.value):
         if RULES[type(part)] in (_always, both, _either, _inside):
             continue  # empty only where operands are
@@ -150,10 +150,10 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
 
 
 def _bracket(node: Bracket, around: Constraints) -> Places:
-    """The places of a bracket: everywhere, if it has an alternative (`otherwise`). Without one and
-    with indices `first`, it is present at one of their points, which values decide. No cost depends
-    on which point, so the point is taken where each index equals the largest of its lower
-    bounds."""
+    """The places of a bracket (`body` under a condition): everywhere, if it has a value where the
+    condition fails (`otherwise`). Without `otherwise`, the places of the body. With indices
+    `first`, it holds at one of their points, which values decide. No cost depends on which point,
+    so the point is taken where each index equals the largest of its lower bounds."""
     if node.otherwise is not None:
         return EVERYWHERE
     places = present(node.body, around)

@@ -72,6 +72,7 @@ class Owners:
     """
 
     def __init__(self, system: System) -> None:
+        """Derive the owners, from the last block to the first: owners come from readers."""
         self.system = system
         self.tokens = tokens(system)
         self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.inputs}
@@ -94,8 +95,10 @@ class Owners:
         return self._equations.get(equation, ())
 
     def _settle(self, block: Block) -> None:
-        """Derive the owners of a block from those of its readers. In a loop, readers may belong to
-        the loop itself: owners are iterated to a fixed point.
+        """Derive the owners of a block (the equations of one array, or of one loop). An output row
+        owns itself; an equation with points under rules 3 and 4 (`_late`) gets owners from its
+        readers; all others have tau, the latest input row that they depend on. In a loop, readers
+        may belong to the loop itself: owners are iterated to a fixed point.
 
         Raises:
             Unsupported: the iteration does not converge, or an owner is not derived.
@@ -127,15 +130,16 @@ class Owners:
             self._arrays[array] = self.tokens.of(array) if same else joined_terms(array, found)
 
     def _of_row(self, equation: Equation) -> Terms:
-        """The owner of an output row (rule 1): its own number, and tau where tau is later; token 0
-        where the row depends on no input."""
+        """The owner of an output row (rule 1): its own number, or tau (the latest input row that it
+        depends on) where tau is later; token 0 where the row depends on no input."""
         row = position_value(equation.positions[0])
         return self._beside(equation, [Term(row)], [equation.domain])
 
     def _beside(
         self, equation: Equation, owners: Sequence[Term], late: Sequence[Constraints]
     ) -> Terms:
-        """The maximum of tau and, at the `late` points that depend on an input, of `owners`."""
+        """The maximum of tau (the latest input row that an instance depends on) and, at the points
+        in `late` that depend on an input, of `owners`."""
         tau, domain = self.tokens.instance(equation), equation.domain
         found = list(tau)
         for part in late:
@@ -150,8 +154,10 @@ class Owners:
     def _at_the_latest(
         self, block: Block, equation: Equation, late: Sequence[Constraints]
     ) -> Mapping[Equation, Terms]:
-        """{equation: its owner}, with the points `late` under rules 3 and 4; {} if no reader's
-        owner is known yet.
+        """{equation: its owner}; {} if no reader's owner is known yet. The owner is the least owner
+        of the readers at the points in `late`, and tau (the latest input row that the instance
+        depends on) at all others. It is tau everywhere if work of token tau reads the entries, or
+        if the array is a summary (rule 3).
 
         Raises:
             Unsupported: the owner of a reader is not derived, or the owner differs among the
@@ -183,8 +189,9 @@ class Owners:
         return {equation: found}
 
     def _prompt(self, array: Array) -> list[Constraints]:
-        """Regions of the entries of an array, in its axes, that work of token tau reads: no reader
-        can need them earlier, so that their owner is tau."""
+        """Regions of the entries of an array, in its axes, that work of token tau (the latest input
+        row that the entry depends on) reads: no reader can need them earlier, so they belong to
+        tau."""
         return [
             reached
             for term in self.tokens.of(array)
@@ -231,8 +238,9 @@ class Owners:
                     yield reader, anywhere(self.system, read)
 
     def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
-        """The points of an equation under rules 3 and 4. These are all points outside of loops; in
-        a loop, the points at which rule 2 does not apply. `reached`: see `_reached`."""
+        """The points of an equation whose owner depends on readers (rules 3 and 4): outside of
+        loops all points; in a loop, the points that do not read row tau without passing an earlier
+        step (rule 2). `reached`: equation of the loop -> the latest rows that it so reads."""
         if equation not in reached or self._is_part(equation.array):
             return [equation.domain]
         return [
@@ -280,8 +288,8 @@ class Owners:
             for other, another in readers[number:]:
                 again = _renamed(other.domain | another.constraints)
                 both = one.domain | read.constraints | again | _equal_places(read.ref, another.ref)
-                apart = [Poly()]
-                if one is other:
+                apart = [Poly()]  # two references never read one entry: no condition (0 >= 0)
+                if one is other:  # one reference: two instances differ in some index
                     steps = [_again(Poly.atom(i.atom)) - Poly.atom(i.atom) for i in one.indices]
                     apart = [sign * step - 1 for step in steps for sign in (1, -1)]
                 if not all(infeasible(both | {step}) for step in apart):
@@ -290,6 +298,7 @@ class Owners:
 
     def _is_summary(self, array: Array, served: Sequence[Constraints]) -> bool:
         """Whether entries of an array combine several tokens and serve several tokens (rule 3)."""
+        # a second reader of the entry, whose owner is later by owner' >= 1
         later = {OWNER: Poly.atom(OWNER) + Poly.atom(f"{OWNER}'")}
         return any(
             not infeasible(one | {c.substitute(later) for c in two} | {Poly.atom(f"{OWNER}'") - 1})
@@ -328,7 +337,8 @@ class Owners:
 
     def unbounded(self, equation: Equation) -> Constraints:
         """The domain of an equation in an endless sequence: without the bounds, such as j <= l,
-        that the length gives to an index on which the owner or tau depends."""
+        that the length gives to an index on which the owner or tau (the latest input row that an
+        instance depends on) depends."""
         own, tau = self.instance(equation), self.tokens.instance(equation)
         terms = [term.token for term in (*own, *tau)]
         of_token = {a for term in terms for a in term.letters if is_index(a)}

@@ -76,7 +76,7 @@ class Block:
         if ref.array not in self.axes:
             return None
         lag = _lag(self.axes, equation, ref)
-        assert lag is not None
+        assert lag is not None  # row axes are chosen such that every lag is known
         return lag * self.step
 
     @cached_property
@@ -247,7 +247,8 @@ def _axes(
 
 
 def _linked(arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]) -> list[Array]:
-    """The arrays of a loop, each linked by a reference to an earlier one in the list."""
+    """The arrays of a loop in an order such that each array reads an earlier one in the list, or is
+    read by it: a wrong choice of axes then shows early."""
     found, waiting = [arrays[0]], list(arrays[1:])
     pairs = {(e.array, ref.array) for e, ref in inside}
     while waiting:

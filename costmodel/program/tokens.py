@@ -70,14 +70,16 @@ class Tokens:
 
     @cached_property
     def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """`SOMETHING` where arrays and equations depend on a context, 0 elsewhere."""
+        """(of arrays, of equations): token 1 (`SOMETHING`) where they depend on a context, 0
+        elsewhere."""
         given = dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),))
         return self._derived({**given}, zeros=self.system.beyond)
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """`SOMETHING` where arrays and equations depend on an input or a context, 0 elsewhere. tau
-        cannot tell, as it assumes an endless sequence: a sum over later rows has no term at row l.
+        """(of arrays, of equations): token 1 (`SOMETHING`) where they depend on an input or a
+        context, 0 elsewhere. tau, the latest input row that an entry depends on, cannot tell, as it
+        assumes an endless sequence: a sum over later rows has no term at row l.
         Zeros read outside of an array count as inputs where the array depends on one: they surround
         the rows of each sequence."""
         given = (*self.system.inputs, *self.system.mixer.contexts)
@@ -87,7 +89,7 @@ class Tokens:
         self, arrays: dict[Array, Terms], *, zeros: bool = False
     ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
         """The tokens of all arrays and all equations, given `arrays`, those of the inputs (extended
-        in place); `zeros`: see `latest`."""
+        in place); `zeros`: reads outside of an array count as token 1."""
         equations: dict[Equation, Terms] = {}
         for block in blocks(self.system) if arrays else ():
             self._settle(block, arrays, equations, zeros)
@@ -105,10 +107,11 @@ class Tokens:
         equations: dict[Equation, Terms],
         zeros: bool,
     ) -> None:
-        """Derive the tokens of a block into `arrays` and `equations`, for a loop by iteration to a
-        fixed point. In the first rounds the equations with known tokens give the tokens of all
-        rows; once settled, each equation gives those of its own rows. Any fixed point is correct,
-        as every row follows from the row before.
+        """Derive the tokens of a block (the equations of one array, or of one loop) into `arrays`
+        and `equations`, for a loop by iteration to a fixed point. In the first rounds (`alike`) the
+        equations with known tokens give the tokens of all rows; once settled, each equation gives
+        those of its own rows. Any fixed point is correct, as every row follows from the row before.
+        `zeros`: reads outside of an array count as token 1.
 
         Raises:
             Unsupported: the iteration does not converge, or tokens of an array that is read are not
@@ -157,8 +160,9 @@ class Tokens:
         return tuple(read_term(ref, term) for term in self.of(ref.array))
 
     def spanned(self, node: Node, equation: Equation) -> bool:
-        """Whether a node of an equation binds an index over the token axis, while tau of the
-        equation's instances is the same for all rows: one result for all tokens at once."""
+        """Whether a node of an equation binds an index over the token axis, while the latest input
+        row (tau) that an instance depends on is the same for all instances: one result for all
+        tokens at once."""
         by_row = variables_of(term.token for term in self.instance(equation))
         rows = frozenset().union(*(self.indices_of(ref) for ref, _ in refs(node)))
         over = any(index.atom in rows for index in node.binders)

@@ -57,8 +57,8 @@ def numbers_of_terms(
     node: Reduce, part: IterationDomain, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
     """The number of terms of a reduction, in the indices around it, as (number, conditions) for
-    each case with at least one term; terms that are empty sums are not counted. `around` are the
-    constraints on the indices around it.
+    each case with at least one term; terms that are empty sums are not counted. `part` tells
+    whether the equation has empty sums, `around` are the constraints on the indices around it.
 
     Raises:
         Unsupported: the number has more than `MOST_CASES` cases.

@@ -79,8 +79,8 @@ def _region(
     constraints: Constraints,
     hidden: tuple[str, ...],
 ) -> Constraints | None:
-    """`region`, cached by the extents of the array: arrays of one shape share the answer, which is
-    None if there are no entries."""
+    """The entries at `positions` in an array of this shape, as constraints on its axes, with the
+    indices `hidden` eliminated; None if there are none. Cached by shape, for all arrays of it."""
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
         entry, extent = Poly.atom(axis_atom(axis)), shape[axis]
@@ -165,7 +165,8 @@ def check_form(system: System) -> None:
 
 def check_order(system: System) -> None:
     """Raise EquationError if no order computes the equations: an entry depends on itself at small
-    sizes, or an array is read before it is complete."""
+    sizes, or an array is read before it is complete. A loop whose row axis is not found passes
+    where no entry depends on itself."""
     try:
         blocks(system)
     except Unsupported:
@@ -447,7 +448,8 @@ def _defined_everywhere(system: System, array: Array) -> None:
 
 
 def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
-    """Raise EquationError for the first of the `_faults` of an array at these sizes."""
+    """Raise EquationError for the first entry of an array that, at these sizes, is read or defined
+    wrongly; every entry is tried."""
     for words in _faults(system, array, sizes):
         raise EquationError(f"{words} (for instance at {_at(sizes)})")
 
@@ -547,8 +549,8 @@ def _small(system: System) -> tuple[dict[str, int], ...]:
 
 @cache
 def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
-    """The sizes of `_tried`, multiplied so that extents such as d/n are whole. Sizes that still do
-    not fit the form are left out."""
+    """Ten choices of small sizes (`_tried`), multiplied so that extents such as d/n are whole.
+    Choices at which an extent of the form is still a fraction are left out."""
     tried = list(_tried(mixer.letters))
     for sizes in tried:
         for size, by in divisors(mixer, form).items():
@@ -558,8 +560,8 @@ def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
 
 
 def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:
-    """Whether every extent of a form is whole at these sizes, and powers of two are powers of
-    two."""
+    """Whether every extent of a form is whole at these sizes, and every quantity in
+    `Mixer.powers_of_two` is a power of two."""
     try:
         fit(mixer, sizes, form)
     except SizeError:
