@@ -114,6 +114,7 @@ class Sums:
             return
         layout = handed[0].cotangent.layout
         inside = entries(array, layout, self.system)
+        # (cell, the regions of cotangents that contain the cell)
         cells: list[tuple[Constraints, frozenset[Constraints]]] = [(inside, frozenset())]
         for where in dict.fromkeys(h.cotangent.where for h in handed):
             cells = [
@@ -219,7 +220,8 @@ class Sums:
         kind: str,
     ) -> None:
         """Write the equation of `target` that sums `cotangents` of `array` at the entries of a
-        cell.
+        cell. `kind` says how often it is executed: per sequence (`SEQUENCE`), per sequence with the
+        results summed over the batch (`JOINED`), or once per step (`STEP`).
 
         Raises:
             Unsupported: the sum nests too many operations, or the cell is no product of ranges.
@@ -330,8 +332,8 @@ def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str
 
 
 def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
-    """The cotangents with pairs fused (`_one`) as long as there are such pairs; the sum of all
-    stays."""
+    """The cotangents with pairs fused as long as a pair is one expression at neighbouring rows (of
+    the array, or of the reader that is summed over); the sum of all stays."""
     found: list[Cotangent] = []
     for cotangent in cotangents:
         for k, other in enumerate(found):

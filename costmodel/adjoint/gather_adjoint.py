@@ -100,8 +100,9 @@ class Pick:
     """The axis along which it gathers."""
 
     def numbered(self, node: Bracket) -> Bracket:
-        """The bracket in the gradient of the maximum, changed to hold where the position on the
-        axis equals the gathered index, in place of where the entry equals the maximum."""
+        """The bracket (value under a condition) in the gradient of the maximum, changed to hold
+        where the position on the axis equals the gathered index, in place of where the entry equals
+        the maximum."""
         gather = self.read.positions[self.axis]
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)
         assert isinstance(node.right, Ref)

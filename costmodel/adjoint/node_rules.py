@@ -135,7 +135,8 @@ def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> No
 
 def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
     """Each factor gets the gradient times the other factor; under `square-gradient`, x x gives x
-    the gradient times 2 x. A scale (`scale_of`) is handed on."""
+    the gradient times 2 x. A constant that scales a sum of scores (`scale_of`, under
+    `scale-gradient`) joins the scope: it is applied to the gradients of the sum's operands."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
@@ -165,7 +166,9 @@ def _mean(node: Div) -> Reduce | None:
 def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
     """The numerator a of a / b gets u = g / b, the denominator -u times the stored quotient. Under
     `mean-gradient` each term of a mean gets g / b; under `quotient-gradient` the denominator gets
-    -g ((a / b) / b), with a / b computed again. A scale (`scale_of`) is handed on."""
+    -g ((a / b) / b), with a / b computed again. A constant that scales a sum of scores (`scale_of`,
+    under `scale-gradient`) joins the scope: it is applied to the gradients of the sum's
+    operands."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
@@ -248,8 +251,9 @@ def _free_scale(builder: Reversal, node: FreeScale, gradient: Node, scope: Scope
 
 
 def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
-    """The operand gets the transposed transform of the gradient, written to an array of its own."""
-    assert isinstance(gradient, Ref)
+    """The operand gets the transposed transform of the gradient, written to an array of its own;
+    under `fft-gradient` the transform that libraries use in its place."""
+    assert isinstance(gradient, Ref)  # a transform is a whole right-hand side
     read = set(names_in(node.body.positions))
     made = tuple(i for i in scope.free if i.atom not in read)
     by_place = names_in(scope.equation.positions)

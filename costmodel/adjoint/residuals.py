@@ -83,8 +83,9 @@ class _Splitter:
 
     def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
         """The expression, with references in place of the values that its gradient reads: operands,
-        and its result, unless the equation's own array holds it (`top`). `over` are the indices of
-        the reductions around the expression."""
+        and its result, unless the expression is the whole right-hand side (`top`), whose result the
+        equation's own array holds. `over` are the indices of the reductions around the
+        expression."""
         if self.system.active.isdisjoint(node.arrays):
             return node
         reads = RULES[type(node)].reads(node, Reader(self.system.active, self.quotients))

@@ -150,7 +150,7 @@ class _Builder(Sums):
 
     def _block(self, block: Block) -> None:
         """Write the equations of the gradients of a block's arrays, and hand cotangents to the
-        arrays that the block reads."""
+        arrays that the block reads. A gradient that is given (a context) gets no equation."""
         arrays = [array for array in _readers_first(block) if array in self.system.active]
         for array in arrays:
             self.grads[array] = self._gradient(array, in_loop=block.is_loop)
@@ -193,8 +193,9 @@ class _Builder(Sums):
         return [plain_region(h.cotangent) for h in self.handed.get(array, [])]
 
     def _differentiated(self, block: Block, array: Array) -> dict[Equation, str]:
-        """Hand cotangents from an array to the arrays that its equations read; returns the
-        auxiliary equations, as equation -> kind, in topological order."""
+        """Hand cotangents from an array to the arrays that its equations read, by the rule of each
+        node; under rewrites, a softmax, a normalised row and a row's length have rules of their
+        own. Returns the auxiliary equations, as equation -> kind, in topological order."""
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:
@@ -455,7 +456,8 @@ def _in_order(written: dict[Equation, str]) -> dict[Equation, str]:
 
 
 def _readers_first(block: Block) -> list[Array]:
-    """The arrays of a block, each after the arrays that read it within the same row."""
+    """The arrays of a block, each after the arrays that read it within the same row; a cycle is
+    broken at the array that is written last."""
     waiting = list(dict.fromkeys(e.array for e in reversed(block.equations)))
     readers: dict[Array, set[Array]] = {array: set() for array in waiting}
     for equation in block.equations:

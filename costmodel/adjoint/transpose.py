@@ -277,11 +277,11 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
 
 
 def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[Index, ...]:
-    """Indices for the variables in `left`, as `ranges` gives them, in ranges that are empty at
-    sizes at which a condition of `known` on sizes fails. `what` names the sum in messages.
+    """Indices for the variables in `left`, outermost first, each bounded by earlier ones, in ranges
+    that are empty at sizes at which a condition of `known` on sizes fails. `what` names the sum.
 
     Raises:
-        Unsupported: `known` restricts the sizes, and there is no index; or as `ranges`.
+        Unsupported: `known` restricts the sizes, and there is no index; or a bound has a stride.
     """
     indices, _ = ranges(known, left)
     guards = [c for c in known if not c.variables and not implied(frozenset(), c)]
