@@ -159,8 +159,9 @@ class Chain(Witness):
             return replace(self, lost=str(reason))
 
     def _timed(self, change: Callable[[Poly], Poly], names: Iterable[str]) -> Self:
-        """The chain with `change` applied to all row numbers of repeats and passages, if a passage
-        contains one of `names` in its row number; else the chain itself."""
+        """The chain with `change` applied to all row numbers of its repeats and passages (steps
+        that depend on the row of a loop), if the row number of a passage contains one of `names`;
+        else the chain itself."""
         moving = {*names}
         if not any(isinstance(s, Passage) and s.further.letters & moving for s in self.steps):
             return self
@@ -179,10 +180,10 @@ class Chain(Witness):
         return one is not None and two is not None and self.ties.is_smaller(one, two)
 
     def after(self, before: Chain | None) -> Chain:
-        """This chain of one row, which starts at `origin`, appended to `before`, the chain to that
-        array in the previous row (None: no steps)."""
+        """This chain through one row of a loop, which starts at the array `origin`, appended to
+        `before`, the chain to `origin` in the previous row (None: no steps). `via` keeps both."""
         first = before or Chain()
-        assert self.origin is not None
+        assert self.origin is not None  # the chain of a single row has an origin
         return replace(
             self,
             steps=first.steps + self.steps,
@@ -192,8 +193,9 @@ class Chain(Witness):
         )
 
     def path(self, sizes: Mapping[str, int]) -> CriticalPath:
-        """The path at given sizes, which select the branch of every `Passage`. If ties are broken
-        at sizes, a block that repeats at most `FEW` times is written out step by step.
+        """The path at given sizes, which tell for each `Passage` (the steps to some row of a loop)
+        whether the row is one of the first or a later one. If ties are broken at sizes, a block
+        that repeats at most `FEW` times is written out step by step.
 
         Raises:
             Unsupported: the steps are not known.
@@ -205,7 +207,8 @@ class Chain(Witness):
 
 
 def _total(steps: Steps, number: Callable[[Step], Poly]) -> Poly:
-    """The sum of `number(step)` over all steps, with repetitions; a passage counts as `later`."""
+    """The sum of `number(step)` over all steps, with repetitions. A passage, whose steps depend on
+    the row of a loop, counts by its steps to a row far into the loop (`later`)."""
     found = Poly()
     for step in steps:
         if isinstance(step, Repeat):
@@ -237,8 +240,8 @@ FEW = 2
 
 
 def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step | Repeat]:
-    """The steps at given sizes, passages resolved and blocks of at most `few` repetitions written
-    out."""
+    """The steps at given sizes: a passage gives its steps to the row that it leads to, a block of
+    at most `few` repetitions is written out, any other block is a `Repeat`."""
     for step in steps:
         if isinstance(step, Passage):
             further = step.further.at(sizes)

@@ -55,9 +55,9 @@ class Joint:
         return tuple(dict.fromkeys((*self.equation.indices, *self.read.over)))
 
     def letters(self, axes: Mapping[Array, set[int]]) -> set[str]:
-        """The indices that decide which nodes are joined: indices in positions on `axes` (array ->
-        axes that distinguish nodes) and in the regions, and indices whose ranges depend on each
-        other."""
+        """The indices that decide which nodes the reference joins (a node is a row, or entries
+        without a row): indices in positions on `axes` (array -> axes that distinguish nodes) and in
+        the regions, and indices whose ranges depend on each other."""
         values = [
             *(constraint for region in self.regions for constraint in region),
             *(position_value(at[axis]) for array, at in self.ends for axis in axes[array]),
@@ -129,8 +129,9 @@ class Graph:
 
     @cached_property
     def axes(self) -> Mapping[Array, set[int]]:
-        """The axes that distinguish the nodes of an array: its token axis; without one, the axes on
-        which equations define different parts, or positions share indices with nodes or regions."""
+        """Array -> the axes that distinguish its nodes (groups of entries): its token axis; without
+        one, the axes on which equations define different parts, or positions share indices with
+        nodes or regions, found as a fixed point."""
         found = {
             array: {
                 axis
@@ -178,8 +179,8 @@ class Graph:
 
     @cached_property
     def joined(self) -> Sequence[tuple[Array, Array, Pairs]]:
-        """(reading array, array read, pairs of nodes) per reference; raises Unsupported beyond
-        `MOST`."""
+        """(reading array, array read, pairs of nodes) per reference that reads something;
+        Unsupported if reads, entries and pairs of rows are more than `MOST`."""
         number = self.length**2 + self.number
         for joint in self.joints:
             number += prod(at.shape) if (at := self._points(joint)) else 0
@@ -258,8 +259,9 @@ class Graph:
     @cached_property
     def reads(self) -> Sequence[int]:
         """For each row, the bit set of the rows that it reads, directly or through transparent
-        entries. Pairs of two rows fill a matrix at once; pairs with a transparent entry pass its
-        rows on until no bit set grows. Unsupported beyond `MOST`."""
+        entries (those that belong to no row: their readers read all rows they are computed from).
+        Pairs of two rows fill a matrix at once; pairs with a transparent entry pass its rows on
+        until no bit set grows. Unsupported if the bit sets need more than `MOST` words."""
         import numpy as np
 
         # transparent entries with rows are numbered behind the rows; all other entries count

@@ -40,8 +40,8 @@ class GrowingRows:
     """The longest paths to the rows after the last of `rows`."""
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
-        """The depths of all rows as (array, level in `#row`), where the first of `rows` has the
-        number `low`, and `where` holds."""
+        """The depths of all rows as (array, level in the row number `#row`); `low` is the number of
+        the first of `rows`, and `where` the conditions on sizes under which the rows exist."""
         for number, row in enumerate(self.rows):
             here = Poly.atom(ROW) - low - number
             going_on = self.rate if number == len(self.rows) - 1 else None
@@ -56,8 +56,9 @@ class GrowingRows:
 
 
 def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
-    """The depths of consecutive rows: of all rows at which depths of `begun` enter (one mapping per
-    row), and of further rows until all arrays deepen by one common rate.
+    """The depths of consecutive rows of a loop: of all rows of `begun` (for each row, array ->
+    depths from outside the loop), and of further rows until all arrays deepen by one common rate.
+    `steps`: array -> (array of the previous row, depth that is added) for each way from row to row.
 
     Raises:
         Unsupported: there is no common rate after `ROWS_WORKED_OUT` further rows.
@@ -88,7 +89,9 @@ def deepest(depths: Iterable[Level]) -> Depth:
 
 
 def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
-    """The depths of the next row, as far as they depend on the row `before`."""
+    """The depths of the next row, as far as they depend on the row `before`: for each array, the
+    largest depth of an array of `before` plus the depth added on the way (`steps`). Arrays that do
+    not depend on `before` are left out."""
     found = {
         array: deepest(
             going_further(level, rate)
@@ -122,7 +125,8 @@ def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
 
 
 def _equally_deep(one: Depth, two: Depth) -> bool:
-    """Whether two maxima are proven to be equal at all sizes."""
+    """Whether two maxima of levels are proven to be equal at all sizes: each level is at most some
+    level of the other maximum."""
     return all(
         any(is_at_least(frozenset(), rival.depth, level.depth) for rival in rivals)
         for levels, rivals in ((one, two), (two, one))

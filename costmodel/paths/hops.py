@@ -90,8 +90,9 @@ def _hops(known: Rows, sign: int) -> Iterator[Hops]:
 
 
 def furthest(known: Rows, sign: int) -> Reach:
-    """The reach of a row among earlier rows (`sign` 1) or later rows (`sign` -1), with rows joined
-    at every distance from 1 to the reach; NOWHERE without such reads, None without a limit.
+    """The largest distance at which a row reads earlier rows (`sign` 1) or later rows (`sign` -1),
+    where it reads at every distance from 1 to this reach; NOWHERE (0) without such reads, None
+    without a limit.
 
     Raises:
         Unsupported: which rows are read depends on more than their distance, or distances up to the
@@ -119,7 +120,8 @@ def furthest(known: Rows, sign: int) -> Reach:
 
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
-    """The smaller of two reaches (None is unlimited); the other reach if one is NOWHERE."""
+    """The smaller of two reaches (largest distances at which rows read; None is unlimited) under
+    the conditions `known`; the other reach if one is NOWHERE, so that only the other is used."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -138,9 +140,9 @@ def _cases_of_reach(reach: Reach) -> list[tuple[Constraints, Reach]]:
 
 
 def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
-    """The hops between the rows furthest apart, where all rows have one reach `back` and one reach
-    `ahead`: ceil((length - 1) / reach) for the smaller of the two that are not 0; 1 for a reach
-    without limit, 0 without any hop."""
+    """The hops between the rows furthest apart, where each row reads all rows up to the distance
+    `back` before it and `ahead` behind it: ceil((length - 1) / reach) for the smaller of the two
+    that are not 0; 1 for a reach without limit (None), 0 without any hop."""
     result = Exact()
     for (some, one), (others, two) in product(_cases_of_reach(back), _cases_of_reach(ahead)):
         guards = some | others
@@ -297,8 +299,8 @@ class Chunks:
 def _with_equations(
     where: Constraints, equations: Sequence[Poly], names: Sequence[str]
 ) -> Constraints:
-    """`where` under further equations, each solved for one of the indices `names` and substituted
-    if possible, else added as two constraints."""
+    """The constraints `where`, and equations (each polynomial is 0): one that can be solved for an
+    index of `names` is substituted, any other is added as two constraints."""
     waiting = list(equations)
     while waiting:
         equation = waiting.pop()
@@ -324,8 +326,8 @@ class JoinedPairs:
 def _joined_pairs(
     known: Rows, chunks: Chunks, sign: int, lower: Constraints
 ) -> Iterator[JoinedPairs]:
-    """The `JoinedPairs` of every reference to earlier rows (sign 1), or to later rows (-1), for one
-    class `lower` of lower rows."""
+    """The pairs of rows that each reference to earlier rows (sign 1), or to later rows (-1), joins,
+    of which the lower row is in the class `lower` (at the end of a chunk, or before it)."""
     for found in joined_rows(known):
         if found.read is None:
             yield JoinedPairs(chunks.inside, found.words)
@@ -355,8 +357,9 @@ def chunks_of(known: Rows) -> Chunks | None:
 
 
 def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constraints) -> Poly:
-    """The furthest row that a class of lower rows is joined with, while all rows between are joined
-    too; the lower row itself if no row is joined.
+    """The furthest row that a lower row is joined with, for the lower rows at the end of their
+    chunk, or for all others; it is joined with all rows between too. The lower row itself if no row
+    is joined.
 
     Args:
         held: the pairs of rows that references join, for this class.
@@ -382,8 +385,9 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
 
 
 def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
-    """Raise Unsupported unless the furthest row of a later lower row is at least as far, and the
-    distances to furthest rows are the same in every chunk. `furthest`: a row per class."""
+    """Raise Unsupported unless a later row reaches at least as far as an earlier one, and reaches
+    equally far in every chunk. `furthest`: the furthest row that a row is joined with, for rows
+    before the end of a chunk and for the last row of a chunk (`Chunks.classes`)."""
     later = {name: Poly.atom(f"{name} later") for name in (OUTER, INNER)}
     apart = chunks.lower.substitute(later) - chunks.lower
     for where, far in zip(chunks.classes, furthest, strict=True):

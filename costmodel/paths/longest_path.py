@@ -103,7 +103,8 @@ class Depths:
 
     def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
         """Add the depth of the entries that an equation defines to the depth of its array. `split`:
-        see `on_axes`; it is also set if several parts define entries of the array."""
+        limit the depth to these entries, as other equations define other entries of the array;
+        always so if the phase executes several parts with this array."""
         equation, levels = part.equation, self._levels(part)
         split = split or self.parts[equation.array] > 1
         found = tuple(x for level in levels for x in on_axes(part, level, split=split))
@@ -212,7 +213,7 @@ class Depths:
         return at_token(constraints, owners(self.system).at(ref), T)
 
     def mark(self, array: Array) -> Level:
-        """A level that stands for the depth of an array in the previous row of its loop."""
+        """A level with the atom `^name`, the depth of array `name` in the previous row."""
         return Level(Poly.atom(stand_in(array.name)))
 
     def after(
@@ -223,7 +224,8 @@ class Depths:
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """The depth after a node's operation, which takes `levels` levels of operations."""
+        """The depth after a node's operation, which takes `levels` levels of operations. The other
+        arguments are for subclasses, which also record the step of the path."""
         return level + levels
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:

@@ -45,8 +45,9 @@ def points_of(system: System, phase: str) -> tuple[IterationDomain, ...]:
 
 
 def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phase: str) -> bool:
-    """Whether a phase computes the rows of a block one after another. False for a block that is no
-    loop, and in one-token inference if the previous row belongs to an older token.
+    """Whether a phase computes several rows of a block (a strongly connected component) one after
+    another. False for a block that is no loop or of which the phase executes no `parts`, and in
+    one-token inference if the previous row belongs to an older token.
 
     Raises:
         Unsupported: one token computes some rows only, or rows further back than one are read.
@@ -203,8 +204,9 @@ def depths_of_rows(
 ) -> Mapping[Array, Sequence[Level]]:
     """The depth of every row of a loop, as levels in `#row`.
 
-    The recurrence is depth(r) = max(own(r), depth(r-1) + rate), where own(r) is the depth of the
-    operands that enter at row r. So depth(r) is the maximum of own(s) + (r-s)*rate over s <= r.
+    The recurrence is depth(r) = max(own(r), depth(r-1) + rate), where own(r) is the depth that row
+    r gets from operands outside the loop (they enter at row r), and `rate` the depth that one row
+    adds. So depth(r) is the maximum of own(s) + (r-s)*rate over s <= r.
     Where own(s) grows more slowly in s than the rate, the best s is the first row with such
     operands; where own(s) grows faster, the best s is r.
 
@@ -255,8 +257,9 @@ Starts = dict[tuple[Poly, Constraints], dict[Array, list[Level]]]
 
 
 def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Constraints) -> None:
-    """Add to `starts` a depth (in `#row`) that enters at a row, unless `where` contradicts
-    itself."""
+    """Add to `starts` ((row, conditions) -> array -> depths) a depth, in the variable `#row`, that
+    an array gets at `row` from outside the loop, under the conditions `where` on sizes; nothing if
+    no sizes satisfy them."""
     kept = simplified(where)
     if kept is not None:
         entries = starts.setdefault((row, kept), {}).setdefault(array, [])
@@ -264,9 +267,10 @@ def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Co
 
 
 def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[RowDepths]]]:
-    """The runs of `growing_rows`, as (first row, conditions on sizes, the depths that enter at each
-    row from the first on). All depths that enter at a row with a number, without conditions, make
-    one run from row 1; each other start is a run by itself."""
+    """The runs in which depths propagate from row to row, as (first row, conditions on sizes, the
+    depths that come from outside the loop at each row from the first on). All depths of `starts` at
+    a row with a number, without conditions, make one run from row 1; each other start is a run by
+    itself."""
     joint: dict[int, RowDepths] = {}
     for (low, where), entries in starts.items():
         row = {array: deepest(depths) for array, depths in entries.items()}
@@ -281,8 +285,9 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
 
 def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Poly]) -> Steps:
     """The recurrence from row to row: array -> (array of the previous row, depth that is added),
-    from the marks `^name` in the depths `later`. Unsupported if the added depth depends on the
-    row."""
+    from the atoms `^name` (the depth of array `name` in the previous row) in the depths `later`.
+    `number`: array -> its number of rows. Unsupported if the added depth depends on the row, or
+    holds at some rows only."""
     found: dict[Array, list[tuple[Array, Level]]] = {}
     named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():
@@ -300,8 +305,10 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
 
 
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
-    """A level of `later` as an `Entering`; None if the level depends on the row before. Unsupported
-    if its rows lie at a stride, or which bound of the rows is the tightest depends on the sizes."""
+    """A level of an array of a loop, at rows from 2 on, with the first and last row at which it
+    holds; None if the level depends on the row before, and so comes from inside the loop.
+    Unsupported if its rows lie at a stride, or which bound of the rows is the tightest depends on
+    the sizes. `number`: the number of rows of the array."""
     if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
@@ -323,8 +330,10 @@ def _entry_conditions(entry: Entering) -> Constraints:
 
 
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether operands are proven to grow no faster than the loop: at each row after their first,
-    some depth that enters at the row before, plus its rate, is at least as large as theirs."""
+    """Whether a depth that enters the loop (comes from operands outside it) is proven to grow no
+    faster from row to row than the loop adds per row: at each row after its first, some depth that
+    enters at the row before, plus the depth added by `steps`, is at least as large. False if this
+    is not proven."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(
@@ -337,8 +346,9 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether operands are proven to grow at least as fast as the loop: the depth that propagates
-    from them is at most that of the next row's operands."""
+    """Whether a depth that enters the loop (comes from operands outside it) is proven to grow from
+    row to row at least by what the loop adds per row: the entering depth plus the depth added by
+    `steps` is at most a depth that enters at the next row. False if this is not proven."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(
@@ -354,14 +364,16 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _followed(entry: Entering) -> Constraints:
-    """The constraints on `#row` at rows of an entry whose next row is a row of the entry too."""
+    """The constraints on `#row` at the rows at which a depth enters the loop (comes from operands
+    outside it), and enters at the next row too."""
     ends = [entry.number] if entry.high is None else [entry.number, entry.high]
     return entry.rows | {end - Poly.atom(ROW) - 1 for end in ends}
 
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
-    """An upper bound on a depth at row `#row` + 1. A ceil_log2 grows by at most 1 if its argument
-    at most doubles, and by 0 if its argument does not grow; others are taken at the next row."""
+    """An upper bound on a depth at row `#row` + 1, in `#row`. A ceil_log2 grows by at most 1 if its
+    argument at most doubles, and by 0 if its argument does not grow; everything else is taken at
+    the next row. `around`: the constraints on `#row`."""
     logs = {
         atom: next((n for n in (0, 1) if _at_most_times(2**n, atom.args[0], around)), None)
         for atom in sorted(depth.atoms)
@@ -392,9 +404,9 @@ def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
 
 
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
-    """(array, level in `#row`) for chains that enter with these operands at one of the last rows
-    before the row asked for. The operands' depth is affine in the row, so that the best row to
-    enter is the first (a run of its own) or one of these.
+    """(array, level in `#row`) for paths that enter the loop, at the depth of `entry`, in one of
+    the last rows before the row asked for. This depth is affine in the row, so that the best row to
+    enter is the first (which the caller starts a run from) or one of these.
 
     Raises:
         Unsupported: the depth is not affine in the row.

@@ -442,7 +442,8 @@ class JoinedRows:
 
 
 def joined_rows(known: Rows) -> Iterator[JoinedRows]:
-    """The rows that each reference joins.
+    """The reading row and the row that is read, for each reference between entries with rows. An
+    array without rows must be computed from all rows, and counts as every row.
 
     Raises:
         Unsupported: an array that is read belongs to no row, and is not computed from all rows.

@@ -27,8 +27,9 @@ class Way:
 
 
 def ways_on(following: RowDepths) -> Mapping[Array, Way | None]:
-    """Array -> how its chain repeats from row to row; None if several arrays alternate. Arrays
-    without a chain are left out."""
+    """Array -> how the longest chain (path of steps) to it repeats from row to row of a loop; None
+    if the chain alternates between arrays. `following` is a row whose depths come from the row
+    before; arrays without a chain are left out."""
     chains = {array: _chain(levels) for array, levels in following.items()}
     via = {array: chain.via for array, chain in chains.items() if chain}
     return {array: _way(array, via) for array in via}
@@ -60,9 +61,10 @@ class RowChains:
     beyond: Sequence[RowDepths]
 
     def to(self, array: Array, further: Poly) -> Chain | None:
-        """The chain to an array in the row `further` rows after the last computed row; None for an
-        array without chains. A `lost` chain if arrays alternate, or a row contains another
-        recurrence."""
+        """The chain to an array in the row `further` rows after the last row computed one by one:
+        the chain to a computed row, the block of steps of one row `times` times, and the steps of
+        the last rows (`tail`). None for an array without chains. A chain with a reason in `lost`
+        if the chain alternates between arrays, or a row contains another recurrence."""
         if array not in self.ways:
             return None
         way = self.ways[array]
@@ -90,8 +92,8 @@ class RowChains:
 
 
 def _chain(levels: Depth) -> Chain | None:
-    """The chain of the deepest level (the first of equally deep ones), compared at the sizes of the
-    chains' `ties`; None without chains."""
+    """The chain of the deepest level (the first of equally deep ones); the sizes of the chains'
+    `ties` decide which is the deepest. None if no level has a chain."""
     chains = [(level.depth, level.witness) for level in levels if isinstance(level.witness, Chain)]
     if len(chains) < 2:
         return chains[0][1] if chains else None

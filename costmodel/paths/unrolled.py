@@ -157,8 +157,8 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
 
 
 def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
-    """The depth of the deepest of condition, body and alternative; Unsupported if values decide at
-    which point the bracket holds."""
+    """The depth of a bracket (a body under a condition, and an alternative): the deepest of all
+    three. Unsupported for the first of several points (`first`): values decide which."""
     import numpy as np
 
     if node.first:
@@ -216,8 +216,9 @@ RULES: Rules[Callable[..., Any]] = Rules(
 
 @cache
 def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], steps: bool) -> int:
-    """`deepest`, cached: every array is filled with the depths of its entries, equation by
-    equation; arrays that the phase does not compute keep depth 0."""
+    """The largest depth of the entries that a phase computes, cached by sizes: every array is
+    filled with the depths of its entries, equation by equation; arrays that the phase does not
+    compute keep depth 0. `steps`: a sum, transform or selection has depth 1."""
     import numpy as np
 
     at = dict(sizes)
@@ -239,7 +240,8 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
 
 
 def deepest(system: System, phase: str, sizes: Mapping[str, int], *, steps: bool = False) -> int:
-    """The largest depth of the entries that a phase computes, at the given sizes.
+    """The largest depth of the entries that a phase computes, at the given sizes. With `steps`, a
+    sum, transform or selection has depth 1 in place of its levels.
 
     Raises:
         Unsupported: the phase is inference, there are too many entries to visit, or a depth
