@@ -84,7 +84,8 @@ def counted(about: Answers) -> Counts:
 
 def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
     """The operations of b sequences: of one class, of all classes ("total"), or of all classes but
-    mul, add, div and exp ("other"). Work on weights alone is counted once, as `adding` says.
+    mul, add, div and exp ("other"). `adding` says how much an operation of each class counts in
+    the total, and whether work on weights alone, done once for all sequences, is included.
 
     Raises:
         Unanswered: a peer that does not count the class.
@@ -133,7 +134,8 @@ def _sum_of(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Case], Exact
 
 
 def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[Case]], bool]:
-    """`Figure.usual` of a column that the default table shows if `parts` of a case is not empty."""
+    """The function that decides whether the default table shows a column: it does if `parts` of
+    some case is not empty."""
 
     def usual(cases: Sequence[Case]) -> bool:
         """Whether `parts` of some case has an entry; False for cases without an answer."""
@@ -177,7 +179,8 @@ def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """`Figure.notes` on the operations that the total includes and single classes leave out."""
+    """The notes below a table with the columns `shown`: which operations the total includes and
+    single classes leave out."""
     there = [case for case in cases if not case.blocked]
     if any(isinstance(parts := case.parts(ONCE), dict) and parts for case in there):
         where = "column once" if "once" in shown else "shown by column once"
@@ -197,8 +200,8 @@ def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _of_no_term(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """`Figure.notes` on gradients whose entries are empty sums, and are counted where they are
-    added."""
+    """The notes below a table on gradients that at its sizes have entries without any term: these
+    zeros count as operands. `shown` (the columns) is not used: all notes take it."""
     for case in cases:
         if case.phase not in TRAINING_STEP or case.symbolic or case.blocked:
             continue

@@ -179,7 +179,8 @@ def _known(system: System, phase: str) -> list[ChainDepths]:
 
 
 def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
-    """The chains of a phase: known ones whose ties break the same way at `sizes`, else new ones."""
+    """The longest chains of a phase: those derived before, if all decisions between chains of equal
+    length (ties) fall the same way at `sizes`; else new ones, which join the known ones."""
     known = _known(system, phase)
     found = next((depths for depths in known if depths.ties.hold_at(sizes)), None)
     if found is None:

@@ -78,7 +78,8 @@ def evaluate_all(
     convention: str | tuple[str, ...] | Convention = "strict",
     phase: str = "training",
 ) -> dict[str, Values]:
-    """Evaluate every array of a form in a phase, as name -> values; see `evaluate`.
+    """Evaluate every array of a form in a phase, as name -> values, from the given `arrays` (also
+    name -> values). EquationError for a given array that is missing or misshapen.
 
     The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
     """
@@ -89,8 +90,9 @@ def evaluate_all(
 def evaluate_system(
     system: System, arrays: Mapping[str, Values], sizes: Mapping[str, int]
 ) -> dict[str, Values]:
-    """Evaluate every array of a system, as name -> values of the declared shape; see `evaluate`.
-    Values have the common dtype of the given arrays, index arrays int64."""
+    """Evaluate every array of a system, as name -> values of the declared shape, from the given
+    `arrays` (name -> values). Values have the common dtype of the given arrays, index arrays
+    int64. EquationError for a given array that is missing or misshapen."""
     import numpy as np
 
     known: dict[str, Values] = {}
@@ -132,7 +134,7 @@ def gradients(
             the option `loss` the gradient with respect to the loss itself, shaped (1,).
 
     Raises:
-        EquationError: as `evaluate`.
+        EquationError: an unknown form, or an array that is missing or misshapen.
         Unanswered: the output depends on none of the arrays whose gradients are asked for.
         Unsupported: an equation whose gradient is not derived.
     """

@@ -134,8 +134,8 @@ def _hops(about: Answers) -> PathLength:
 
 
 def _searched(case: Case) -> int:
-    """`Figure.search`: the hops at the case's sizes, by visiting all entries; Unsupported if there
-    are too many."""
+    """The hops at the case's sizes where no formula is derived, by visiting all entries;
+    Unsupported if there are too many."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.followed import furthest_apart
 
@@ -144,7 +144,8 @@ def _searched(case: Case) -> int:
 
 
 def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """`Figure.notes` where some row's form reads entries that data or a table choose."""
+    """The notes below a table: one if some case reads entries that data or a table choose. `shown`
+    (the columns) is not used: all notes take it."""
     if any(case.gathers for case in cases):
         yield (
             "maximum path length counts certain hops only: a row that data or a table selects "

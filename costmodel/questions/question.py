@@ -303,8 +303,9 @@ class Case:
         return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
 
     def figure(self, figure: Figure) -> Value:
-        """A figure at the case's sizes: a number, or a formula if the case is symbolic. A number
-        without formula is `Searched`, if the figure has a search; else `Missing` with a reason."""
+        """A figure at the case's sizes: a number, or a formula if the case is symbolic; an order of
+        growth is a formula in both. Without a formula, a number found by search (`Searched`) if the
+        figure has a search; else `Missing` with the reason."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):

@@ -16,9 +16,9 @@ def _ratio(case: Case) -> Answer:
 
 
 def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """`Figure.notes` of the ratio: at which sizes the baseline is taken where rows lack a size of
-    the baseline. A size that has one value in all rows of the baseline mixer, if it has rows, is
-    left out: these rows show the value."""
+    """The note below a table of ratios: at which sizes the baseline mixer is taken, for its sizes
+    that some rows lack. A size that has one value in all rows of the baseline mixer, if it has
+    rows, is left out: these rows show the value. `shown` (the columns) is not used."""
     used: dict[str, int] = {}
     for case in cases:
         try:

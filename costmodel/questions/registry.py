@@ -86,7 +86,8 @@ MEASURED: Mapping[str, str] = {
 
 
 def meant(word: str, known: Mapping[str, Figure] = FIGURES) -> str | None:
-    """The name of the figure of `known` that a word means, in any case; None for an unknown word.
+    """The name of the figure of `known` that a word means, in upper or lower case, with spaces,
+    hyphens or underscores; None for an unknown word.
 
     >>> meant("total"), meant("FLOPs"), meant("kv cache"), meant("attention")
     ('total', 'total', 'state', None)

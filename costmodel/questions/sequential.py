@@ -73,8 +73,8 @@ def _steps(about: Answers) -> Longest:
 
 
 def _searched(case: Case) -> int:
-    """`Figure.search`: the steps at the case's sizes, by visiting all entries; Unsupported if there
-    are too many."""
+    """The steps at the case's sizes where no formula is derived, by visiting all entries;
+    Unsupported if there are too many."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.unrolled import deepest
 

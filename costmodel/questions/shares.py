@@ -37,8 +37,9 @@ CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
 
 
 def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
-    """Array as the mixer's author wrote it -> the operations that a peer counts; see `of_system`. A
-    peer counts masked pairs too, hence `dense`."""
+    """Array as the mixer's author wrote it -> the operations that a peer (the counter of another
+    tool) counts for its equation, gradients included. A peer counts masked pairs too, hence
+    `dense`."""
     one_pass = "inference" if phase == "inference" else "training"
     return of_system(system_of(mixer, form, ("dense",), one_pass), phase, peer)
 
@@ -84,8 +85,9 @@ class Shares:
         return counts.exact(column)
 
     def of_batch(self, name: str, column: str) -> Exact:
-        """`value` for b sequences: work on weights alone is counted once, and the gradients of
-        weights take further additions, which add up the gradients of the sequences."""
+        """The operations of one equation in a column, for b sequences: work on weights alone is
+        counted once, and the gradients of weights take further additions, which add up the
+        gradients of the sequences."""
         own = self.value(name, column)
         if column == "once":
             return own

@@ -136,7 +136,8 @@ def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constra
 def _after_both(
     depths: Depths, node: Binary, part: IterationDomain, around: Constraints, sides: Sequence[Depth]
 ) -> Depth:
-    """`_binary`, given the depths of both operands, for an equation with empty sums."""
+    """The depth of a binary operation, from the depths `sides` of its operands, in an equation with
+    empty sums: one level after each operand where both have terms, and 0 (`READY`) elsewhere."""
     places = both(node, around)
     found = [
         depths.after(level, node, part, around)
@@ -220,8 +221,8 @@ def reduced(
 def _latest_of_all(
     depths: Depths, node: Reduce, part: IterationDomain, around: Constraints, levels: Poly
 ) -> Depth:
-    """`reduced` for a reduction over a union: `levels` after the deepest term of any range; 0 where
-    no range may have a term."""
+    """The depth of a reduction whose index runs over several ranges: `levels` after the deepest
+    term of any range; also 0 (`READY`) unless it is proven to have a term everywhere."""
     found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
     for one in node.parts:
         for place in with_terms(one, around):
@@ -248,8 +249,8 @@ def _fft(depths: Depths, node: Fft, part: IterationDomain, around: Constraints) 
 
 
 def _select(depths: Depths, node: Select, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of a selection: all kept positions are given the levels of the algorithm after the
-    deepest entry."""
+    """The depth of a selection (top-k, sort), for each case of its number of entries: the levels of
+    its algorithm after the deepest entry, for all positions that it keeps."""
     return tuple(
         level.under(level.where | where)
         for number, where in numbers_of_terms(node.maximum, part, around)
@@ -317,8 +318,9 @@ def longest(
     convention: str | tuple[str, ...] | Convention,
     training: Training,
 ) -> Longest:
-    """The length of the longest chain of a phase, in the unit of `depths`: levels (`depths_of`), or
-    steps (`sequential.steps_of`)."""
+    """The length of the longest chain of a phase. `depths` gives the depths of a system's arrays in
+    a phase, in levels of operations or in steps: this is the unit. `training` are the options of a
+    backward pass."""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Longest(depths(system, phase).latest)
@@ -330,8 +332,8 @@ def levels_of_span(about: Answers) -> Longest:
 
 
 def _searched(case: Case) -> int:
-    """`Figure.search`: the levels at the case's sizes, by visiting all entries; Unsupported if
-    there are too many."""
+    """The levels at the case's sizes where no formula is derived, by visiting all entries;
+    Unsupported if there are too many."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.unrolled import deepest
 

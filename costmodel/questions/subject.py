@@ -188,8 +188,9 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
 
 
 def about_mixer(question: Q) -> Q:
-    """Wrap a question about a mixer as `addressed` does; its answer then raises SizeError at sizes
-    that `_fits` refuses."""
+    """Wrap a question about a mixer: an argument that is no mixer raises WrongKind, the message of
+    a refusal includes its advice if the mixer comes from a user's own file, and the answer raises
+    SizeError at sizes that do not fit the mixer."""
 
     @wraps(question)
     @addressed

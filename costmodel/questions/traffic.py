@@ -142,7 +142,8 @@ class Touched:
 def _split(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Sequence[tuple[str, Region]]:
-    """The regions that a reference reads, as (kind, (array, region)); see `_by_kind`.
+    """The regions that a reference reads, as (kind, (array, region)); a kind is "weights",
+    "activations", or a role of the state ("cache", "state").
 
     Args:
         around: the constraints on the indices around the reference, `variables`.
@@ -153,8 +154,10 @@ def _split(
 def _by_kind(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Iterator[tuple[str, Region]]:
-    """The regions of `_split`. In a pass over all tokens, entries that depend on an input or a
-    context are activations. For one token, entries of earlier tokens and of contexts are state,
+    """The regions of the entries that a reference reads, as (kind, (array, region)); `around` are
+    the constraints on the indices `variables` around the reference. In a pass over all tokens,
+    entries that depend on an input or a context are activations. For one token, entries of earlier
+    tokens and of contexts are state (in the array's role, "cache" for rows of tokens or "state"),
     those of its own are activations. Gradients are activations, those of weights are weights;
     entries that depend on weights alone are weights."""
     if ref.array in system.defining and ref.array not in system.forward.defining:
@@ -222,7 +225,8 @@ def _naming(ref: Ref) -> Ref:
 
 
 def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
-    """(position, extent) of each axis of the array `named` of `_naming`."""
+    """For each axis of a reference its (position, extent); in place of a gathered axis, those of
+    each axis of the index array, then the place within the gathered block and the block's rows."""
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
         if isinstance(position, Gather):
             yield from _places(position.at)
@@ -312,8 +316,9 @@ def _compulsory(system: System, phase: str) -> Elements:
 
 @cache
 def _weights(system: System, phase: str) -> Exact:
-    """`weights_read` of a system: the number of entries in the union of the regions that references
-    read, summed over the arrays that depend on no input and that the phase does not compute."""
+    """The number of weights that a phase reads: the entries in the union of the regions that
+    references read, summed over the arrays that depend on no input or context and that the phase
+    does not compute."""
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     known = tokens(system.forward)
@@ -404,8 +409,9 @@ def moved(case: Case, kind: str) -> Exact:
 
 
 def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
-    """The `Tally.derived` of `compulsory` or `unfused` traffic: kind -> elements, zeros left out,
-    with both roles of the state as kind `state`; in phases with gradients the sum of all kinds."""
+    """The function that gives `compulsory` or `unfused` traffic (`kind`) at sizes, to compare with
+    an instrumented execution: kind -> elements, zeros left out, with both roles of the state as
+    kind `state`; in phases with gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
         """The elements moved at given sizes, by kind or in all."""
@@ -426,7 +432,8 @@ def _for_one_token(cases: Sequence[Case]) -> bool:
 
 
 def at_budget(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """`Figure.notes` of traffic: how entries that data choose are counted."""
+    """The notes below a table of traffic: how entries that data choose are counted, if a case has
+    any. `shown` (the columns) is not used: all notes take it."""
     if any(case.phase != "inference" and case.gathers for case in cases):
         yield (
             "traffic: a gather moves one entry per position, at most every entry that may be "

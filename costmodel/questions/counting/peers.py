@@ -225,7 +225,8 @@ def _seen(number: Exact, peer: str) -> dict[str, Exact]:
 
 
 def together(equations: Mapping[str, Counts], peer: str) -> Counts:
-    """The operations that a peer counts for all equations of `of_system`."""
+    """The sum of the operations that a peer counts for each equation, in the classes that the peer
+    counts; its additions, if it counts them, are as many as its multiplications."""
     macs, once = Exact(), Exact()
     for part in equations.values():
         macs = macs + part.exact("mul")
