@@ -67,6 +67,7 @@ class Recorder(DispatchMode):
     """Whether the recorded numbers have the digits of float64."""
 
     def __init__(self, batch: int, sample: int = 0) -> None:
+        """Records the tensors of a call of `batch` sequences, to compare those of one sequence."""
         super().__init__()
         self.batch, self.sample = batch, sample
         self.seen: list[torch.Tensor] = []
@@ -258,8 +259,9 @@ def _folded(
     recorder: Recorder,
     reads: Mapping[str, set[str]],
 ) -> str:
-    """A clause that one operation computes `first` together with later arrays, so that the fault
-    may lie in any of these; "" if `first` is computed alone, or in low precision.
+    """A clause that one operation computes the array `first` together with later arrays, so that
+    the fault may lie in any of these; "" if `first` is computed alone, or in low precision. `parts`
+    are (array, its evaluated entries, whether the call has them), `reads` the sources of an array.
 
     The missing arrays are `first` and those that depend on it. A missing array is computed by
     itself if the call holds, for it and each later missing array of its size, a tensor of this size
@@ -385,8 +387,8 @@ def blamed_step(case: ModuleCase, form: str, token: int, sample: int = 0) -> Bla
 
 
 def _of_token(case: ModuleCase, form: str, token: int, sample: int) -> Blame:
-    """The first equation whose entries of one token its step never computes, after the steps of all
-    tokens before."""
+    """The first equation whose entries of one token (from 0) its step never computes, after the
+    steps of all tokens before, in the sequence `sample`."""
     recorder = Recorder(len(case.x), sample)
     with torch.no_grad():
         state = case.initial_state()

@@ -131,9 +131,10 @@ def prove_cases(
     """Compare the module with its equations at each set of small sizes.
 
     The proof fails at the smallest sizes at which `compare` returns a sentence. Its detail is this
-    sentence, followed by the words of `blamed` at these sizes. An error of the module is a failure
-    too. The proof holds if every sentence is empty; `done` then says what was compared. It stays
-    open (passed None) if the equations cannot be evaluated.
+    sentence, followed by the words of `blamed` (the wrong equation) at these sizes. An error of the
+    module, and sizes that the mixer refuses, are failures too. The proof holds if every sentence is
+    empty; `done` then says what was compared. The proof stays open (passed None: neither proven nor
+    refuted) if the equations cannot be evaluated.
     """
     proven = []
 

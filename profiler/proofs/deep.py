@@ -126,7 +126,8 @@ def deep_proofs(
 
     Every `thin`-th draw is tried: first the cheapest draws, then the proofs by many calls, by
     memory and by precision, then the remaining draws, within `BUDGET_S` of processor time. A proof
-    says how many draws were left out. If the equations cannot be evaluated there is one open proof.
+    says how many draws were left out. If the equations cannot be evaluated there is one open proof
+    (passed None). `progress` gets the trials done, their number, and what is tried.
     """
     subject = Subject(mixer, implementation)
     try:
@@ -230,6 +231,7 @@ class Drawn:
     """
 
     def __init__(self, subject: Subject, draws: Sequence[Draw]) -> None:
+        """`proofs` tries the draws in order; `held` then yields the proofs of what never failed."""
         self.subject, self.draws = subject, draws
         self.steps = not subject.stepless
         self.failed: set[Kind] = set()
@@ -329,10 +331,12 @@ def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
 
 def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
-    """`findings` in this thread; findings from before an error are kept.
+    """What is wrong at one draw, as (kind, sentence), by calls in this thread; an error of the
+    module is a finding after the findings before it.
 
     Raises:
-        Unsupported, Refused: as `_said_by`.
+        Unsupported: the equations cannot be evaluated.
+        Refused: the module or torch refuses the sizes.
     """
     said: list[Finding] = []
 
@@ -374,9 +378,10 @@ def _of_several(
     refused: str,
     done: Callable[[Sequence[Draw]], str],
 ) -> Proof:
-    """The proof that `said_of` returns "" at `SEVERAL` of the draws `candidates`, chosen by `seed`.
-    It fails at the first draw with a sentence. `done` says what was tried; the proof stays open,
-    with the reason `refused`, if no draw ran."""
+    """The proof `name` that `said_of` returns "" at `SEVERAL` of the draws `candidates`, chosen by
+    `seed`. The proof fails at the first draw with a sentence. `done` says what was tried; the proof
+    stays open (passed None), with the reason `refused`, if no draw ran. `tell` receives the number
+    of draws that ran; `budget` limits the processor time."""
     ran: list[Draw] = []
     for draw in random.Random(seed).sample(candidates, len(candidates)):
         if len(ran) == SEVERAL or (ran and budget.spent):
@@ -447,8 +452,9 @@ def _of_calls(
     budget: Budget,
 ) -> Proof:
     """The proof that each of `CALLS` calls of one module gives the first call's answers: result,
-    gradients and, if it has a step, decoded rows. Tried at `SEVERAL` of the cheapest draws, without
-    a factor of the input or an event before the call."""
+    gradients and, if it has a step, decoded rows. Tried at `SEVERAL` of the cheapest draws, chosen
+    by `seed`, without a factor of the input or an event before the call. `tell` receives the number
+    of draws that ran; `budget` limits the processor time."""
     name = f"{subject.implementation.name}: {CALLED}"
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
     small = several[: max(SEVERAL, len(several) // 4)]  # the cheapest stand first
@@ -494,7 +500,8 @@ def _of_room(
 
     For one sequence, the state and the module together may hold twice the entries that later tokens
     need, since an old state may live beside a new one, and one row of the input. The proof stays
-    open if the module has no step, the state is not derived, or no draw of this length runs.
+    open (passed None) if the module has no step, the state is not derived, or no draw of the
+    lengths `LONG` runs. `seed` chooses draws; `tell` receives the number of draws that ran.
     """
     name = f"{subject.implementation.name}: {ROOM}"
     if subject.stepless:
@@ -518,9 +525,10 @@ def _of_room(
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
-    """The first token after which one sequence holds too many entries, in words; "" if there is
-    none. Batches of one and of two are decoded: the difference of their memory is that of one
-    sequence, without tensors that do not depend on the batch."""
+    """The first token after which one sequence holds more than twice the entries of the `derived`
+    state and one row, in words; "" if there is none. Batches of one and of two are decoded: the
+    difference of their memory is that of one sequence, without tensors that do not depend on the
+    batch."""
     one, two = (decoded_room(subject.built(replace(draw, b=b))) for b in (1, 2))
     tokens = range(1, draw.sizes["l"] + 1)
     # a window may be allocated whole from the start, so the state of any token is allowed
@@ -587,7 +595,7 @@ def _of_precision(
     """The proof that a module in low precision gives its float64 answers, up to the rounding of its
     own operations, at up to `most` cheap draws. A draw compares nothing if rounding is as large as
     the answers, the module refuses the type, or torch's own kernel is wrong; the proof stays open
-    if no draw is compared, with the reasons."""
+    (passed None), with the reasons, if no draw is compared."""
     name = f"{subject.implementation.name}: {_in_digits(precision)}"
     chance = random.Random(precision.name)
     plain = [Draw(draw.sizes, draw.b, draw.train, draw.layout) for draw in drawn]

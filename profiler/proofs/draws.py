@@ -125,7 +125,8 @@ class Draw:
 def draws(
     mixer: Mixer, system: System, seed: int, before: Sequence[str], most: int = MOST_POINTS
 ) -> list[Draw]:
-    """Draw ways to call a module of one form: the cheapest first, the same for the same seed.
+    """Draw sizes and conditions (mode, layout, ...) at which a module of one form is called: the
+    cheapest first, the same for the same seed.
 
     Args:
         system: the equations whose evaluation is the cost of a draw.

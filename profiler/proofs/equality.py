@@ -66,8 +66,8 @@ def each_proof(
 ) -> Iterator[Proof]:
     """The proofs of a mixer's equations, then of each of its modules, each as soon as it is found;
     none of modules if a proof of the equations fails. With a seed, each module that equals its
-    equations is also tried by calls that the seed draws; `progress` is called as `deep_proofs`
-    says."""
+    equations is also tried by calls that the seed draws; `progress` gets the trials done, their
+    number, and what is tried."""
     proofs = prove(mixer)
     yield from proofs
     if any(proof.passed is False for proof in proofs):
@@ -225,7 +225,7 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
     """The first row of `step` that differs from the row of `forward`, in words ("" if all agree),
     and with `blames` the equation that `step` misses, or that `forward` is wrong. The blame is None
-    as in `forward_apart`."""
+    if rows agree, `blames` is False, or a row has a wrong type or shape."""
     with torch.no_grad():
         whole = case.forward()
         state = case.initial_state()
@@ -259,8 +259,9 @@ def _step_or_forward(
 
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
-    """The proof that `forward`, and `step` at every token, dispatch the operations that the
-    equations count under the implementation's description (rungs 1 to 3 of `reconcile`)."""
+    """The proof that `forward` and, if `step`, the step at every token dispatch the operations that
+    the equations count under the implementation's description. A failure names the rewrites with
+    which the description would agree, if there are any."""
     proof = _dispatched_as_described(mixer, implementation, step)
     if proof.passed is not False:
         return proof
@@ -269,8 +270,8 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
 
 def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> str:
     """The option of @implementation with which the description would agree, in words; "" if there
-    is none. Tried are the rewrites less one or with one more (`_one_apart`), first of `forward`
-    (and of `step` with it, if both go together), then of `step` alone."""
+    is none. Tried are the rewrites less one or with one more, first of `forward` (and of its step
+    with it, if both have the same rewrites), then, if `step`, of the step alone."""
     forward, own = implementation.rewrites, implementation.step_rewrites
     follows = own == _of_step(forward)
     for names in _one_apart(forward):
@@ -303,8 +304,9 @@ def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
-    """`dispatched_equals` without advice on the description. The proof stays open, with the
-    reasons, if an operation has no counting rule or the equations cannot be counted."""
+    """The proof that `forward` and, if `step`, the step at every token dispatch the operations of
+    the description. The proof stays open (passed None), with the reasons, if an operation has no
+    counting rule or the equations cannot be counted."""
     name = f"{implementation.name}: dispatched equals executed"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
@@ -386,8 +388,8 @@ Mend = Callable[[State], State]
 
 
 def _state_remedy(mixer: Mixer, implementation: Implementation, derived: Amount) -> str:
-    """The first remedy of `_remedies`, in words, with which a `State` would hold as many entries as
-    later tokens need, after every token at all sizes tried: fewer rows, arrays named in `carried`,
+    """The first remedy, in words, with which a `State` would hold as many entries as later tokens
+    need (`derived`), after every token at all sizes tried: fewer rows, arrays named in `carried`,
     or the axis of tokens moved. "" if there is none, or the state is no `State`."""
     left: Mapping[str, Mend] | None = None
     rows: list[tuple[Sizes, dict[str, int]]] = []
@@ -487,9 +489,9 @@ def _like(state: State, arrays: Mapping[str, torch.Tensor], carried: Sequence[st
 
 
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """The proof that after every token the state holds as many entries as later tokens need. It
-    stays open if that number is not derived, or if a state that is no `State` and has no attribute
-    `elements` holds another number: some of its entries may be unused."""
+    """The proof that after every token the state holds as many entries as later tokens need. The
+    proof stays open (passed None) if that number is not derived, or if a state that is no `State`
+    and has no attribute `elements` holds another number: some of its entries may be unused."""
     name = f"{implementation.name}: state held equals derived state"
     try:
         derived = state(mixer, implementation.step_form)

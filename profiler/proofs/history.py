@@ -17,7 +17,8 @@ Happening = Callable[[Implementation, ModuleCase], ModuleCase]
 
 
 def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called and decodes with other weights; its own are then copied back."""
+    """The case, after its module was called and decoded with other weights; its own weights are
+    then copied back."""
     parameters = dict(case.module.named_parameters())
     own = {name: p.detach().clone() for name, p in parameters.items()}
     draw_parameters(case.module, seed=77)
@@ -39,8 +40,9 @@ def _called(described: Implementation, case: ModuleCase) -> None:
 
 
 def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called with sequences of length 1, l/2 and l + 3, which it may refuse. Inputs
-    are cut, or repeated from the start; contexts stay."""
+    """The case, after its module was called with sequences of length 1, l/2 and l + 3, which it may
+    refuse. Inputs are cut, or repeated from the start; contexts stay. `described` is not used: all
+    events have one signature."""
     length = case.x.shape[1]
     own = {array.name: rows for array, rows in case.given().items() if array.role == "input"}
     for other in dict.fromkeys((1, max(1, length // 2), length + 3)):
@@ -58,7 +60,8 @@ def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _training_step(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module runs forward and backward in train mode, and the gradients are dropped."""
+    """The case, after its module ran forward and backward in train mode; the gradients are dropped.
+    `described` is not used: all events have one signature."""
     mode = case.module.training
     with torch.enable_grad():
         y = case.module.train()(*case.call)
@@ -76,7 +79,8 @@ def _decoded(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _another_module(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """Another module of the class is built with other weights, in float32, and called."""
+    """The case, after another module of its class was built with other weights, in float32, and
+    called."""
     sizes = {**case.sizes, "b": len(case.x)}
     other = build(described, sizes, device="cpu", dtype=torch.float32, seed=78)
     call = [t.float() if t.is_floating_point() else t for t in case.call]
@@ -86,7 +90,7 @@ def _another_module(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _reloaded(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module's weights are loaded into a new module, which replaces it."""
+    """The case with a new module, into which the weights of its module were loaded."""
     sizes = {**case.sizes, "b": len(case.x)}
     other = build(described, sizes, device="cpu", dtype=torch.float64, seed=79)
     other.load_state_dict(case.module.state_dict())
@@ -100,9 +104,9 @@ def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is converted to float32, called, which it may refuse, and converted back, with its
-    exact weights restored. A module with complex tensors is left alone: torch would drop their
-    imaginary parts."""
+    """The case, after its module was converted to float32, called, which it may refuse, and
+    converted back, with its exact weights restored. A module with complex tensors is left alone:
+    torch would drop their imaginary parts."""
     tensors = {**dict(case.module.named_parameters()), **dict(case.module.named_buffers())}
     if any(tensor.is_complex() for tensor in tensors.values()):
         return case

@@ -13,8 +13,8 @@ from profiler.proofs.cases import ModuleCase
 
 
 def room(*holders: Any) -> int:
-    """Bytes of all storages of the tensors that these objects hold (`tensors_held`), each storage
-    once and whole."""
+    """Bytes of all storages of the tensors that these objects hold, directly or in objects inside
+    them, each storage once and whole."""
     storages = {}
     for tensor in tensors_held(*holders):
         if tensor.layout == torch.strided:

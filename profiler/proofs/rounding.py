@@ -78,6 +78,7 @@ class _Rounded(DispatchMode):
     """
 
     def __init__(self, digits: Digits, chance: torch.Generator | None) -> None:
+        """Results are rounded to `digits`: at random by `chance`, or to the nearest (None)."""
         super().__init__()
         self.digits, self.chance = digits, chance
         carried = Digits.of(torch.float32)
@@ -100,8 +101,9 @@ class _Rounded(DispatchMode):
     def _in_steps(
         self, kind: OperationKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The result of a kernel of `IN_STEPS` by torch's decomposition, with each step rounded;
-        NotImplemented for any other operation, or without a decomposition."""
+        """The result of a kernel that subtracts similar numbers inside (`IN_STEPS`), such as a
+        norm, by torch's decomposition, with each step rounded; NotImplemented for any other
+        operation, or without a decomposition."""
         if kind.writes or not any(part in kind.func.__name__ for part in IN_STEPS):
             return NotImplemented
         from torch._decomp import decomposition_table  # takes 0.7 s
@@ -142,7 +144,8 @@ def allowances(
     call: Callable[[], Answers], exact: Answers, digits: Digits, runs: int = FEW_RUNS
 ) -> dict[str, float]:
     """Answer -> the absolute error that rounding to `digits` explains: `ALLOWED` times the largest
-    error of a rounded run, at least as in `least_allowances`; infinite if a rounded run overflows.
+    error of a rounded run, at least the rounding of the answer's largest entry; infinite if a
+    rounded run overflows.
 
     Args:
         call: computes the answers in float64, from inputs that the digits represent.

@@ -89,8 +89,8 @@ class Subject:
 
     @cached_property
     def convention(self) -> tuple[str, ...]:
-        """The convention of the equations: their softmax subtracts the maximum only if the
-        module's does, so that both overflow at the same inputs."""
+        """The rewrites under which the equations are evaluated: their softmax subtracts the maximum
+        only if the module's does, so that both overflow at the same inputs."""
         safe = [r for r in self.implementation.rewrites if r == "safe-softmax"]
         return ("strict", *safe)
 
@@ -101,9 +101,9 @@ class Subject:
 
     @cached_property
     def trained(self) -> tuple[tuple[str, ...], System | None]:
-        """The convention, and the equations of forward and backward pass; None in place of the
-        equations if gradients cannot be derived. The obstacle may be the gradient of the maximum in
-        a safe softmax, so the plain softmax is tried next."""
+        """The rewrites, and the equations of forward and backward pass under them; None in place of
+        the equations if gradients cannot be derived. The obstacle may be the gradient of the
+        maximum in a safe softmax, so the plain softmax is tried next."""
         form = self.implementation.form
         for convention in dict.fromkeys((self.convention, ("strict",))):
             try:
@@ -211,8 +211,9 @@ class Trial:
     """A module called in one drawn way, and the arrays of its equations for the same inputs."""
 
     def __init__(self, subject: Subject, draw: Draw, most: int) -> None:
-        """`most`: the most points at which the equations of the gradients are evaluated; beyond,
-        gradients are compared with difference quotients."""
+        """Build the module of a draw, and draw the gradient of its result. `most`: the most points
+        at which the equations of the gradients are evaluated; beyond, gradients are compared with
+        difference quotients."""
         self.subject, self.draw = subject, draw
         self.case = subject.built(draw)
         arrays = [self.case.arrays(sample) for sample in range(draw.b)]
@@ -335,8 +336,8 @@ class Trial:
         return ""
 
     def wrong(self, mode: Mode) -> Blame | None:
-        """The blame of the first sequence whose result differs in a call in this mode; None if no
-        result differs."""
+        """The equation that the module misses in the first sequence whose result differs, in a call
+        in this mode (with gradients, without, ...); None if no result differs."""
         with mode():
             y = (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
         for sample in range(self.draw.b):
@@ -354,13 +355,13 @@ class Trial:
         return first_unseen(self.subject.mixer, form, self.expected(sample), recorder)
 
     def blamed(self, way: Any, own: Blame, wrong: Callable[[Any], Blame | None]) -> str:
-        """The blame of a failure in words, at sizes that tell more arrays apart if there are any
-        (`blame_in_words`).
+        """The equation that a failing module misses, in words; taken at larger sizes, if there are
+        any, at which fewer arrays hold equal numbers.
 
         Args:
-            way: the key of the way of calling in the cache `Subject.blames`.
-            own: the blame at this draw's sizes.
-            wrong: the blame of a trial at other sizes; None if its call is right.
+            way: the way of calling (a mode, or "step"), a key of the cache `Subject.blames`.
+            own: the missed equation at this draw's sizes.
+            wrong: that of a trial at other sizes; None if its call is right.
         """
         known, sizes = self.subject.blames, self.draw.sizes
 
@@ -427,8 +428,9 @@ class Trial:
         return ALLOWED * jump * self.draw.b
 
     def array_of(self, answer: str) -> str:
-        """The name of the equations' array that holds an answer, the output for the result and the
-        decoded rows; "" for a gradient without an array."""
+        """The name of the equations' array that holds an answer (the result, a gradient, or the
+        decoded rows): the output for the result and the rows; "" for a gradient without an
+        array."""
         if not answer.startswith(GRADIENT):
             return self.output
         return self.gradients.get(answer.removeprefix(GRADIENT), "")
@@ -451,7 +453,8 @@ class Trial:
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
         """The first entry of a gradient that differs from the equations, then the arrays whose
         gradients differ and those whose gradients agree; "" if none differs. Without equations of
-        gradients, as `quotients_apart`."""
+        gradients, gradients are compared with difference quotients of the module's result.
+        `found` holds the module's answers by name."""
         if self.training is None:
             return self.quotients_apart(found)
         names = self.gradients
@@ -686,7 +689,7 @@ class Decoding(Trial):
                         return
 
     def _of_another(self, other: ModuleCase, sample: int) -> np.ndarray[Any, Any]:
-        """The equations' result for one sequence of another case."""
+        """The equations' result (l, ...) for one sequence of a case with other inputs."""
         subject, arrays = self.subject, other.arrays(sample)
         form, sizes = subject.implementation.form, self.draw.sizes
         found = evaluate_all(subject.mixer, arrays, sizes, form, subject.convention)
@@ -701,7 +704,8 @@ class Decoding(Trial):
         return self.blamed("step", own, lambda trial: trial.wrong_step())
 
     def wrong_step(self) -> Blame | None:
-        """The blame of the first token whose row differs from the equations; None if none does."""
+        """The equation that the step misses at the first token whose decoded row differs from the
+        equations; None if no row differs."""
         rows = decoded(self.case, self.draw.sizes["l"])
         for token in range(rows.shape[1]):
             for sample in range(self.draw.b):
@@ -711,8 +715,8 @@ class Decoding(Trial):
         return None
 
     def _step_blame(self, token: int, sample: int) -> Blame:
-        """The first equation that the step of a token misses; no words where the equations have too
-        many points for the oracle."""
+        """The first equation that the step of a token (from 0) misses; a Blame without words if the
+        equations have too many points to be evaluated number by number."""
         points = evaluated_points(self.subject.forward, self.draw.sizes, row_points=0)
         if points > NUMBER_BY_NUMBER:
             return Blame("", "")

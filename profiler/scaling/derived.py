@@ -95,8 +95,8 @@ class Derived:
 
     def between(self, first: int, last: int) -> tuple[float, float, str]:
         """(exponent at the first size, exponent at the last size, how they were found): the local
-        exponents and `LOCAL`; for a formula with steps twice the exponent between both ends, and a
-        phrase that says so."""
+        exponents d log f / d log x; for a formula with step functions twice the exponent between
+        both ends, and a phrase that says so."""
         try:
             return float(self.local(first)), float(self.local(last)), LOCAL
         except NotSmooth:

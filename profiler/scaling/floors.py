@@ -96,7 +96,8 @@ class Departure:
 
     @property
     def left(self) -> int | None:
-        """The first unexplained size above an explained one; None if there is none."""
+        """The first size above an explained one at which the value exceeds the sum of its lower
+        bounds (floors); None if there is none."""
         first = min(self.highest, default=None)
         later = [size for size in self.above if first is not None and size > first]
         return min(later, default=None)
@@ -146,8 +147,8 @@ def regimes(highest: Mapping[int, str]) -> str:
 
 
 def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) -> Departure:
-    """The departure of values from their floors: a value is explained if the low end of its
-    interval is at most `NEAR` times the sum of all floors."""
+    """The sizes at which lower bounds (floors) explain the values, and at which not: a value is
+    explained if the low end of its interval is at most `NEAR` times the sum of all floors."""
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
     for value in values:

@@ -165,9 +165,11 @@ def scaling_along(
     predicted: Predictions,
     known: dict[str, Derived | str],
 ) -> Scaling:
-    """One quantity along one series.
+    """The measured exponent of one quantity along one series, beside the derived growths, and the
+    sizes at which the values leave their lower bounds; each may be the reason why there is none.
 
-    `known`: the quantities derived for this series so far, to which this call adds.
+    `predicted` derives quantities; `known`: those derived for this series so far, to which this
+    call adds.
     """
     for name in BESIDE[quantity.unit]:
         if name not in known:
@@ -209,7 +211,8 @@ def departure_of(
     kernels: frozenset[str],
     exponentials: Derived | str,
 ) -> Departure | str:
-    """The sizes at which the values leave their floors, or the reason why these are unknown.
+    """The sizes at which the values leave their lower bounds (floors), or the reason why these are
+    unknown.
 
     The traffic floor is the compulsory traffic of a fused kernel, else the unfused traffic. Values
     that launches bound are kept, as launches have a floor; values with another `cut` are left out.

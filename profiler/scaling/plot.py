@@ -172,8 +172,8 @@ def not_drawn(shown: Sequence[Panel]) -> list[str]:
 def panels(
     records: Sequence[Measurement], letters: Sequence[str]
 ) -> tuple[list[list[Panel]], list[str]]:
-    """The columns of the figure, each with one panel per quantity; and sentences on the letters
-    without a series, and on records that are in no series."""
+    """The columns of the figure, one for each letter and setting (what its series share), each with
+    one panel per quantity; and sentences on letters without a series, and on records in none."""
     columns, problems = [], []
     for letter in letters:
         groups: dict[str, list[Series]] = {}
@@ -318,8 +318,8 @@ def draw_theory(
     values: Sequence[MeasuredValue],
     look: dict[str, Any],
 ) -> None:
-    """Draw the derived quantity, scaled to the measured unit (`scaled_theory`); if it is unknown,
-    write the reason in the legend."""
+    """Draw the derived quantity, divided by the best rate of the device to have the measured unit;
+    if it is unknown, write the reason in the legend."""
     found = scaled_theory(series, quantity, values)
     if isinstance(found, str):
         axes.plot([], [], label=f"{series.name}: no theory ({folded(found, 60)})", alpha=0)

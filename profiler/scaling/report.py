@@ -34,7 +34,8 @@ FLOORS = (
 
 
 def document(found: Sequence[Scaling]) -> Document:
-    """One table per quantity and letter. CSV has a row for each derived answer."""
+    """One table per quantity and letter with a row for each series; JSON has everything, CSV a row
+    for each derived quantity of a series."""
     return Document(
         lambda: tables(found),
         data=lambda: {"scalings": [each.to_json() for each in found]},

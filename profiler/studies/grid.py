@@ -105,7 +105,8 @@ class GridStudy:
         tell: Callable[[str], None],
     ) -> Done:
         """Measure the points that the file lacks, as `costmodel sweep` does; if `manner` asks, also
-        the device's ceilings."""
+        the device's ceilings. `tell` receives remarks. StudyError if the file holds records of this
+        study with other options, or the plan has no grid for the device."""
         from profiler.host.device import device_name
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
@@ -260,6 +261,7 @@ class Launches:
         """(mixer, implementation, phase) -> launches at the two lengths."""
 
     def __call__(self, request: Request) -> int:
+        """The launches of a request's call, on the line through those at two short lengths."""
         candidate = (request.mixer.origin, request.implementation.name, request.phase)
         if candidate not in self.counted:
             self.counted[candidate] = self.at(request, SHORT[0]), self.at(request, SHORT[1])

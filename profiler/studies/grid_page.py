@@ -99,8 +99,8 @@ SHOWN, FEWER = "yes", "faster, with fewer operations"
 
 
 def shows(pair: Pair) -> str:
-    """`SHOWN` if a shorter time is explained by the shorter path alone, as the mixer executes no
-    fewer operations; else words on why the path does not show."""
+    """`SHOWN` if a shorter time is explained by the mixer's shorter critical path alone, as the
+    mixer executes no fewer operations; else words on why the path does not show."""
     if pair.steps is None:
         return "not known: paths not derived"
     if not pair.shorter:

@@ -57,6 +57,7 @@ class Manner:
         return self.device.startswith("cuda")
 
     def __post_init__(self) -> None:
+        """StudyError for an energy window, or a number of trials, out of range."""
         window_s, trials = self.energy_window_s, self.energy_trials
         try:
             EnergyLimits.asked(

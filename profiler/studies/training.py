@@ -158,8 +158,8 @@ class Compared:
 
     @property
     def printed_place(self) -> str:
-        """`place_of` the printed ratio: "inside the interval" if any number that rounds to the
-        printed ratio is inside."""
+        """Whether the printed ratio lies below, inside or above the measured interval: "inside the
+        interval" if any number that rounds to the printed ratio is inside."""
         places = [self.place_of(v) for v in (self.printed.low, self.printed.high)]
         return places[0] if places[0] == places[1] else "inside the interval"
 
@@ -240,8 +240,8 @@ def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Tabl
 
 
 def _row(each: Compared) -> tuple[Cell, ...]:
-    """The cells of `COLUMNS` for one network; measured cells are missing without a measured ratio,
-    and so are memory and energy without a record."""
+    """The row of one network: measured, printed and derived ratios to the baseline; measured cells
+    are missing without a measured ratio, and so are memory and energy without a record."""
     v = each.verdict
     measured: tuple[Cell, ...] = (Missing(v.refused),) * 3
     if v.ratio is not None:

@@ -61,6 +61,7 @@ class Step:
     tokens (b, l): the next token is wanted at each position."""
 
     def __init__(self, name: str, batch: int, device: str, seed: int = 0) -> None:
+        """The module of a network, random tokens (batch, l), their next tokens, and AdamW."""
         network = model(name)
         self.sizes = all_sizes(network, {"b": batch})
         self.network: Twin = twin(network, {"b": batch}, device=device, seed=seed).train()

@@ -50,6 +50,8 @@ class Measuring:
     """Measures points one after another."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
+        """`setup` has the `device`, the `limits` of latency or None, and as `measure` the
+        "module:function" that measures a request."""
         in_folder(setup)
         self.device = setup["device"]
         limits = setup["limits"]

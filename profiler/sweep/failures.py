@@ -83,7 +83,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def failed_record(point: Point, failure: Failure, environment: Mapping[str, Any]) -> Measurement:
-    """The record of a failure: schema 1 without readings, with the reason under `measurement`."""
+    """The record of a failed point: schema 1 without readings, with the reason in `reasons` under
+    `measurement`, and the kind in `failure`."""
     request = point.request
     return record_of(
         request,

@@ -98,7 +98,7 @@ def together(found: Mapping[int, Measurement]) -> Measurement:
 def settled(records: Sequence[Measurement]) -> list[Measurement]:
     """The records without superseded failures: a failure is left out if its point was measured, or
     failed again later; repeated measurements stay. Records of a sweep, which have a random order,
-    are sorted by `what`."""
+    are sorted by mixer, phase, dtype, device, sizes, implementation and round."""
     last: dict[str, Measurement] = {}
     for record in records:
         key = key_of(record)

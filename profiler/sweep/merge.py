@@ -66,7 +66,8 @@ def merged(
 
 def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[Placed], list[str]]:
     """Every record of the files in order, and a sentence for every line that is no record;
-    StoreError if a file has no record. `tell`: as of `merged`."""
+    StoreError if a file has no record. `tell` receives the remarks on truncated lines of files that
+    were continued."""
     found: list[Placed] = []
     problems: list[str] = []
     for path in paths:

@@ -26,7 +26,7 @@ def blocks(
     requests: Sequence[Request], rounds: int = 2, seed: int = 0, process: int = 0
 ) -> list[Block]:
     """The points of a grid, each request once per round, in the order in which a process measures
-    them; each process has its own order.
+    them; each process has its own order. A block has the candidates at equal sizes.
 
     The order depends on the set of requests, the seed and the process, and not on the order of the
     requests; duplicate requests count once.
@@ -75,8 +75,9 @@ def grid(
     processes: int,
     shard: tuple[int, int] | None,
 ) -> list[Block]:
-    """The blocks of a grid, or of one shard of it, for each process in turn; MeasureError if all
-    shards together have more than `MOST_POINTS` points."""
+    """The blocks of a grid (points at equal sizes, whose candidates take turns), or of one `shard`
+    (i, n), the i-th of n, for each process in turn; MeasureError if all shards together have more
+    than `MOST_POINTS` points."""
     bounded(len(requests), rounds, processes)
     each = [blocks(requests, rounds, seed, process) for process in range(processes)]
     return [block for found in each for block in (part(found, *shard) if shard else found)]

@@ -90,7 +90,8 @@ def in_turns(record: Measurement) -> bool:
 
 
 def key_of(record: Measurement) -> str:
-    """The key of the point that a record is of; the round is 0 if no sweep took the record."""
+    """The text that identifies the point of a record, equal to the key of the planned point; the
+    round is 0 if no sweep took the record."""
     return canonical(
         mixer=record.mixer,
         implementation=record.implementation,

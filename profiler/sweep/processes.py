@@ -112,7 +112,7 @@ class Child:
         self.process = Process("profiler.sweep.child", self.device.variables)
 
     def begin(self) -> None:
-        """Wait until the process is ready; MeasureError if it has ended."""
+        """Wait until the process is ready, and keep its environment; MeasureError if it ended."""
         try:
             self.process.say(self.asked)
             self.environment = self.process.hear()["ready"]
@@ -139,7 +139,8 @@ class Child:
 
 
 def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:
-    """The outcome in an answer of `Measuring.answer`; an invalid record is a failure."""
+    """The outcome in the answer of a measuring process, the record under `found` or the failure
+    under `failed`; an invalid record is a failure."""
     if "found" not in answer:
         return checked(answer["failed"], Failure, "failed")
     try:

@@ -47,7 +47,8 @@ def document(
 def table(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Table:
-    """A row per candidate, and one for all candidates: the numbers of their points (`numbers`)."""
+    """A row per candidate, and one for all candidates: the numbers of sets of sizes and of points,
+    and of points measured, failed and left. `results` is None without a file."""
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in (point for block in blocks for point in block.points):
         asked = point.request

@@ -156,7 +156,7 @@ class Results:
 
     def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
         """Command line -> the number of a plan's points that it measured, for the command lines
-        whose `manner` differs from that of `command`."""
+        that differ from `command` in --seconds or --ceilings."""
         keys = (point.key for block in blocks for point in block.points)
         by = Counter(self.commands[key] for key in keys if self.state.get(key) == MEASURED)
         own = manner(command)

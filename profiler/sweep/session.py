@@ -250,8 +250,8 @@ def settle(
     keep: Callable[[Outcome], None],
     progress: Progress,
 ) -> None:
-    """Take the outcomes of all points from `outcomes` and give each to `keep`, before the worker
-    that measured it begins its next point."""
+    """Take the outcomes of all points from `outcomes(blocks, note)`, which measures them, and give
+    each to `keep`, before the worker that measured it begins its next point."""
     points, done = sum(len(block.points) for block in blocks), 0
 
     def note(point: Point, what: str) -> None:

@@ -70,7 +70,8 @@ def attempt(
     note: Callable[[str], None],
     survived: type[Exception] = ValueError,
 ) -> Measurement | Failure:
-    """A measurement, or its failure for an exception of type `survived`; others are raised."""
+    """The measurement of a request by `measure`, or its failure, for sizes that the mixer refuses
+    and for exceptions of type `survived`; other exceptions are raised."""
     try:
         subject(request.mixer).fit(request.sizes)
         return measure(request, limits=limits, note=note)
@@ -116,6 +117,7 @@ class Deal:
     def __init__(
         self, blocks: Sequence[Block], workers: Sequence[str], home: Callable[[Block], str]
     ) -> None:
+        """`home`: the worker that measured a part of a block before; "" if there is none."""
         self.waiting = list(blocks)
         self.workers = set(workers)
         self.home = home
@@ -268,8 +270,8 @@ class Team:
                 pass
 
     def _at_work(self, name: str) -> Worker:
-        """The worker of this name, started if it is not running; MeasureError if it cannot
-        begin."""
+        """The worker of this name, started if it is not running; MeasureError if it cannot begin or
+        the team is stopping. `accept` may raise for the environment of a new worker."""
         if name in self.live:
             return self.live[name]
         with self._lock:
