@@ -86,8 +86,9 @@ def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
 
 
 def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
-    """The values of `_fft` by plain sums of products, counted as N ceil(log2 N) / 2 butterflies,
-    each of 4 multiplications and 6 additions, in ceil(log2 N) stages of depth 3."""
+    """The sums over k of signal[k] exp(sign 2 pi i k q / N), for q = 0 .. N - 1, by plain sums of
+    products, but tallied as N ceil(log2 N) / 2 butterflies, each of 4 multiplications and 6
+    additions, in ceil(log2 N) stages of depth 3."""
     points, stages = len(signal), (len(signal) - 1).bit_length()
     tally.operations.update(mul=2 * points * stages, add=3 * points * stages)
     tally.deepest = 3 * stages
@@ -244,8 +245,9 @@ def argmax(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[i
 
 
 def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions of the `kept` largest entries, in descending order, by a knockout for each,
-    which waits until the previous winner is masked; `NOWHERE` if no entry is left."""
+    """The positions of the `kept` largest entries, in descending order, by a knockout tournament
+    for each, which waits until the previous winner is masked; 0 (`NOWHERE`) for each position if
+    no entry is left. `made` tallies the comparisons."""
     found: list[int] = []
     left = list(entries)
     for _ in range(kept):
@@ -258,8 +260,9 @@ def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[in
 
 
 def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions in ascending order of their entries, by a bitonic network. The network is
-    padded to a power of two with entries larger than all others."""
+    """The positions in ascending order of their entries, by a bitonic network, whose comparisons
+    `made` tallies. The network is padded to a power of two with entries larger than all others.
+    `kept` is not used: all selections take it."""
     lines = _padded(entries)
     run = 2
     while run <= len(lines):
@@ -272,8 +275,9 @@ def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int
 
 
 def merge_sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions in ascending order of their entries, by merging runs of 1, 2, 4, ... entries.
-    They are padded to a power of two with entries larger than all others."""
+    """The positions in ascending order of their entries, by merging runs of 1, 2, 4, ... entries,
+    padded to a power of two with entries larger than all others; `made` tallies the comparisons.
+    `kept` is not used: all selections take it."""
     runs = [[contender] for contender in _padded(entries)]
     while len(runs) > 1:
         runs = [_merged(one, two, made) for one, two in zip(runs[::2], runs[1::2], strict=True)]

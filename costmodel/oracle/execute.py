@@ -82,7 +82,9 @@ def execute(
     accounting: str = "strict",
     arrays: Values | None = None,
 ) -> Execution:
-    """Lower a form under the rewrites and execute it; arguments and errors as in `run`."""
+    """Lower a form under the rewrites and execute it, on random values unless `arrays` (by name)
+    are given; `length` replaces the size l. OracleError for an entry that is read or defined
+    wrongly."""
     system = lower(form, tuple(rewrites))
     dense = bool({"dense", "zero-state"} & {*rewrites})
     return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
@@ -127,9 +129,10 @@ def _of_random_arrays(
     dense: bool,
     ready: frozenset[int],
 ) -> Execution:
-    """An execution on random arrays, cached: all proofs of a form share one. With `ready` equations
-    (by number), the other equations are executed again after the execution without ready equations,
-    which most proofs need too."""
+    """An execution on random arrays, cached: all proofs of a form share one. The results of the
+    `ready` equations (by number) exist from the start. To that end, the execution without ready
+    equations, which most proofs need too, comes first; then all other equations are executed
+    again."""
     if ready:
         whole = _of_random_arrays(system, sizes, accounting, dense, frozenset())
         return whole.resumed(ready)
@@ -385,8 +388,8 @@ def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
 
 @cache
 def _kinds(system: System, sizes: tuple[tuple[str, int], ...]) -> Kinds:
-    """The kinds of a system's arrays, found by an execution at these sizes, which are large
-    enough."""
+    """Which arrays of a system are single-use temporaries, and which are summaries of several
+    tokens, found by an execution at these sizes, which are large enough to tell."""
     values = random_arrays(system.mixer.forms[system.form], dict(sizes))
     run = Run(Interpreter(system, dict(sizes), "strict", system.beyond, values))
     return Owners(run, system).kinds

@@ -114,6 +114,8 @@ class Interpreter:
         values: Values,
         ready: Container[int] = (),
     ) -> None:
+        """Put the given `values` into memory, compile the equations, and run them in order; an
+        instance of a loop runs when one of its entries is first needed."""
         self.sizes = sizes
         self.accounting = accounting
         self.dense = dense
@@ -172,7 +174,8 @@ class Interpreter:
                 raise OracleError(f"{reader} reads {name}{place} before it is defined")
 
     def _work(self, equation: Equation) -> Work:
-        """Compile an equation: a whole right side by `ALONE`, any other by `STEPS`."""
+        """Compile an equation. A transform or selection, which must be the whole right side, gives
+        several entries per instance (`ALONE`), any other expression one (`STEPS`)."""
         value, place = equation.value, self.places.entry(equation.positions)
         if value.alone:
             shared, added, results = ALONE[type(value)](self, equation, value)
@@ -314,7 +317,8 @@ class Interpreter:
         return lambda point: (ref.array, *(part(point) for part in each))
 
     def _named(self, position: Gather) -> Step:
-        """Compile a gathered position as a scalar with the depth and token of the index entry."""
+        """Compile a gathered position: the position that the index array's entry gives, as a scalar
+        with the depth and token of that entry."""
         read, place = self.reading(position.at), self._in_block(position)
 
         def step(point: Point, instance: Instance) -> Scalar:

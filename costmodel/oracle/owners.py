@@ -39,6 +39,8 @@ class Owners:
     """
 
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
+        """Find the owners from the last component of the graph of arrays to the first, and within
+        a component from the last instance to the first, as owners come from readers."""
         self.memory = run.memory
         self.writer: dict[Entry, Instance] = {}
         self.readers: dict[Entry, list[Instance]] = {}
@@ -86,8 +88,8 @@ class Owners:
 
     def _owner(self, instance: Instance, *, at_once: bool) -> int:
         """The owner of an instance whose readers have owners: 0 if it depends on no input, its own
-        row for an output, tau if `at_once` or without readers, else the first owner of its
-        readers."""
+        row for an output, the latest input row that it depends on if `at_once` or without readers,
+        else the first owner of its readers."""
         (array, where), *_ = instance.writes
         if not instance.token:
             return 0
@@ -97,7 +99,8 @@ class Owners:
         return min(served, default=instance.token)
 
     def _parts(self) -> frozenset[Array]:
-        """The single-use temporaries of the run; see `Kinds`."""
+        """The single-use temporaries of the run: the arrays of which each entry is read by at most
+        one instance, of another array."""
         found = set()
         for array, instances in self.of_array.items():
             reading = [self.readers.get(e, []) for i in instances for e in i.writes]
@@ -216,6 +219,7 @@ class Decoding:
     """A sequence executed token by token, with nothing of earlier tokens but the state."""
 
     def __init__(self, run: Run, owners: Owners, held: Held) -> None:
+        """Note what each token must compute, and the entries that are in memory for all tokens."""
         self.run, self.owners, self.held = run, owners, held
         self.given: dict[int, list[Entry]] = {}
         """Token -> the entries that it must compute besides new state: its output row, and entries

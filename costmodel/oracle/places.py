@@ -92,9 +92,8 @@ class Places:
         return lambda point: tuple([place(point) for place in places])
 
     def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
-        """All points of nested ranges around which other indices have values: a function of the
-        outer point that returns the points with values for `indices` too, in lexicographic
-        order."""
+        """A function of a point (the values of outer indices) that returns all points inside it:
+        the outer values with values of `indices` in their ranges, in lexicographic order."""
         if any(index.beside for index in indices):
             choices = [self.points(ranges) for ranges in one_by_one(indices)]
             return lambda point: [found for points in choices for found in points(point)]
@@ -114,8 +113,9 @@ class Places:
         return every
 
     def visited(self, indices: Sequence[Index]) -> Callable[[Point], Iterator[Point]]:
-        """`points` as an iterator, which may yield one dictionary again and again with other
-        values: the caller must not keep it."""
+        """A function of a point that iterates over the points inside it, with values of `indices`
+        in their ranges. It may yield one dictionary again and again with other values: the caller
+        must not keep it."""
         if len(indices) != 1 or indices[0].beside:
             points = self.points(indices)
             return lambda point: iter(points(point))

@@ -71,6 +71,7 @@ class Instance:
     )
 
     def __init__(self, equation: int, point: Point) -> None:
+        """An instance of the equation with this number, which has not yet done anything."""
         self.equation = equation
         self.point = point
         self.operations: dict[str, int] = defaultdict(int)
