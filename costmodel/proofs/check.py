@@ -177,7 +177,8 @@ def _differing(
 
 
 def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Iterator[Proof]:
-    """A proof, and if questions have no derived answer, an open proof that lists them by reason.
+    """A proof, and if questions have no derived answer, an open proof (neither passed nor failed)
+    that lists them by reason.
 
     Args:
         shown: whether the proof compared enough to stand by itself; if not, and it did not fail,
@@ -237,8 +238,8 @@ def _proof(
     done: Iterable[str],
     between: str = ", ",
 ) -> Proof:
-    """The proof that nothing is `apart`: passed, with the names `done`; or failed, with the
-    smallest sizes and what differs there."""
+    """A proof by comparison. If `apart` is None, nothing differs: passed, with what was compared
+    (`done`, joined by `between`); else failed, with the sizes and the difference in `apart`."""
     said = f"at {words(apart[0])}: {apart[1]}" if apart else between.join(done)
     return Proof(name, apart is None, said)
 
@@ -262,8 +263,9 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
 
 
 def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
-    """Proves that every other form has the output of the first form, at the sizes of modules; a
-    failure names the first array, in order of evaluation, that differs."""
+    """Proves that every other form has the output of the first form, at all sizes at which modules
+    are tried, a long sequence among them; a failure names the first array, in order of evaluation,
+    that differs."""
     first, *others = mixer.forms
     for other in others:
 

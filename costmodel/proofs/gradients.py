@@ -36,8 +36,9 @@ class GradientComparison(OracleComparison):
     def at(self, sizes: Sizes) -> GradientComparison:
         """Compare every question about the gradients at these sizes.
 
-        Depths are compared in an execution with equal rows if the form has a maximum (`alike`, see
-        `_rows_alike`). Values are not compared under `dense`.
+        If the form has a maximum, depths are compared in an execution on equal input rows, where
+        the first entry wins every maximum. Values are not compared under `dense`. Without derived
+        gradients, `refused` gets the reason.
         """
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")
