@@ -50,8 +50,8 @@ def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
 
 def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
     """The cases of a formula within the sizes of `where`, as (guards, formula): a polynomial or
-    maximum is split into g >= 1 and g <= 0 at each switch, so that no formula contains a switch.
-    Sums of guarded polynomials and quotients are one case."""
+    maximum is split into g >= 1 and g <= 0 at each switch, a factor Min(1, Max(0, g)), so that no
+    formula contains a switch. Sums of guarded polynomials and quotients are one case."""
     terms = () if isinstance(value, (Exact, Quotient)) else _terms_of_max(value)
     switch = next((guard for term in terms for guard in _switches(term)), None)
     if switch is None:
@@ -108,8 +108,9 @@ def simplified_where(poly: Poly, where: Constraints) -> Poly:
 
 
 def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
-    """A function atom, simplified for the sizes of `where`; a switch becomes 0 or 1 where its value
-    is proven, and stays elsewhere."""
+    """A function atom, simplified for the sizes of `where`: Max and Min lose the arguments that
+    never attain them; a switch Min(1, Max(0, g)) becomes 0 or 1 if its value is proven, else it
+    stays."""
     if (guard := _switch(atom)) is not None:
         known = implied(where, guard - 1), implied(where, -guard)
         return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)

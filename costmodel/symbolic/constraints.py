@@ -237,7 +237,7 @@ def _sizes_contradict(constraints: Constraints) -> bool:
     """Whether constraints in sizes alone are proven to contradict each other. Fourier-Motzkin
     elimination treats each monomial as a variable, and uses that sizes are at least 1; it gives up
     (False) at more than 60 constraints."""
-    if hold(constraints):
+    if hold(constraints):  # some example sizes satisfy all
         return False
     floors = _floor_facts(constraints)
     if len(constraints) < 2 and not floors:
@@ -471,9 +471,10 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
 
 @lru_cache(maxsize=100_000)
 def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """`projected`. If a bound with a stride prevents elimination, it is tried again without
-    redundant constraints, then with values substituted for the hidden variables that sizes
-    determine."""
+    """The constraints with the variables `hidden` eliminated, exactly over the integers. If a bound
+    with a stride (a multiple of a variable) prevents this, it is tried again without redundant
+    constraints, then with values substituted for the hidden variables that sizes determine;
+    Unsupported if that fails too."""
     try:
         return _eliminated(constraints, hidden)
     except Unsupported:

@@ -54,7 +54,8 @@ class Formula:
         """The formula as a sum of polynomials, each `where` as a guarded polynomial.
 
         Raises:
-            NotPolynomial: as `poly`, or a `where` that is not a term of the outermost sum.
+            NotPolynomial: a part that is no polynomial, or a `where` that is not a term of the
+                outermost sum.
         """
         found = exact(self.tree)
         return Exact(tuple((guards, _printable(value)) for guards, value in found.pieces))
@@ -162,6 +163,7 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
 
     Args:
         budget: a list with one number: the terms of sums that may still be added.
+        text: the whole formula, for messages.
 
     Raises:
         FormulaError: a size without a value, a division by zero, a fraction where a whole number is

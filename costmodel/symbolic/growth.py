@@ -335,9 +335,10 @@ QUOTIENT, REST, NUMBER = "quotient", "rest", "number"
 
 
 def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
-    """The polynomial for `monomials` after the substitution l = B*q + r, for quotients floor((l +
-    c)/B) with `below` = B (a size or a number); None for quotients of another shape. Monomials with
-    l inside another function stay."""
+    """A polynomial with the monomials that remain after the substitution l = B*q + r, where q is
+    the first of the `quotients` floor((l + c)/B), and `below` = B is a size or a number. In the
+    result B*q is l again, r grows like B, and coefficients are 1. None for quotients of another
+    shape. Monomials with l inside another function stay."""
     lengths = {x for q in quotients for x in q.args[0].letters - below.letters}
     divisor, length = min(below.letters, default=""), min(lengths, default="")
     left = Poly.atom(length)
@@ -389,8 +390,8 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths whose sum is of the same order as a power of an atom; NoGrowth as in
-    `growths`."""
+    """The growths whose sum is of the same order as a power of an atom; NoGrowth if there are no
+    such growths, or for a division by several leading terms."""
     if not isinstance(atom, Fn):
         return (Growth.of((atom, power)),)
     inside = _FUNCTIONS[atom.function](atom, sizes)

@@ -124,7 +124,9 @@ def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
     constraints.
 
     Raises:
-        Unsupported: the depth has none of the three shapes, or parts without a common best index.
+        Unsupported: the depth is neither monotone in the index, nor a minimum of affine terms, nor
+            made of logarithms of two numbers with a constant sum; or its parts have no common best
+            index.
     """
     if variable not in depth.letters:
         return depth
@@ -146,7 +148,8 @@ def _only_value(variable: str, constraints: Constraints) -> Poly | None:
 def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> Poly:
     """The largest value of a depth whose parts (minima of terms that are affine in the variable) it
     grows with: the maxima of all parts are substituted if one index attains them all. If not, the
-    depth is largest at an end of the range (`_faster_end`), or has shape 3 (`_crossing`).
+    depth is largest at an end of the range, or depends on the logarithms of two numbers with a
+    constant sum, of which one of three pairs is best.
 
     Raises:
         Unsupported: a part has no maximum, or the depth has none of these shapes.
@@ -193,8 +196,9 @@ def _faster_end(
 def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
-    """The three pairs of `best_pairs`, each as part -> further bounds on it, of a depth of shape 3.
-    One mapping without bounds if no term of one number grows while a term of the other falls.
+    """For a depth in the logarithms of two numbers with a constant sum: the three pairs of numbers
+    of which one is best, each as part -> further bounds on it. One mapping without bounds if no
+    term of one number grows while a term of the other falls.
 
     Raises:
         Unsupported: the depth depends on more than the logarithms of two numbers with a constant
@@ -248,9 +252,9 @@ def _atom_of_part(terms: Terms, parts: dict[Terms, str]) -> Poly:
 
 
 def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """`_with_atoms_for_parts` for a polynomial that is itself no part: each function that depends
-    on the variable gets atoms for the parts of its argument. Unsupported if a function is found
-    that grows and falls, or one function occurs with both signs."""
+    """The polynomial with fresh atoms for the parts (minima of affine terms) of the argument of
+    each function that depends on the variable, which join `parts` (terms -> atom). Unsupported if a
+    function grows and falls, or one function occurs with both signs."""
     moving = {f for f in _signed_atoms(poly) if variable in Poly.atom(f[0]).letters}
     found: dict[str, Poly] = {}
     for atom, sign in sorted(moving):

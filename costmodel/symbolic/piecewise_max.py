@@ -185,7 +185,9 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
 
 @lru_cache(maxsize=20_000)
 def _pruned(constraints: Constraints, several: Depth) -> Depth:
-    """`pruned` for distinct levels."""
+    """The maximum of distinct levels, without each level that another one reaches: the other is
+    proven to exist wherever the level exists, and to be at least as deep. Of levels that are equal
+    but for their witnesses, one stays, with one of the witnesses."""
     kept: list[_Placed] = []
     for level in map(partial(_Placed, constraints), several):
         reaching = next((rival for rival in kept if level.reached(rival)), None)
@@ -393,9 +395,10 @@ def _affine_extrema(depth: Poly) -> Iterator[Fn]:
 
 
 def _independent_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Method 2 of `maximised`: first the variables on which the depth does not depend. A row (q -
-    1)*C + e that the depth names as a whole counts as one variable. Unsupported as
-    `_innermost_first`."""
+    """The maximum of a level over the variables `waiting`: those on which the depth does not depend
+    are eliminated first. A row (q - 1)*C + e that the depth names as a whole counts as one
+    variable. Unsupported if the maximum over a variable, or the range of the others, is not
+    derived."""
     by_row, names = _with_row_variable(level, waiting)
     still = [v for v in names if v not in by_row.depth.letters]
     both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
@@ -405,8 +408,8 @@ def _independent_first(level: Level, waiting: Sequence[str], constraints: Constr
 
 
 def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Method 3 of `maximised`: each variable is put at the upper end of its range if the depth
-    grows with the variable, at the lower end if the depth falls.
+    """The maximum of a level over the variables `waiting`: each is put at the upper end of its
+    range if the depth grows with the variable, at the lower end if the depth falls.
 
     Raises:
         Unsupported: the depth grows and falls, a bound has a stride, which bound is the end depends
@@ -472,8 +475,8 @@ def _affine_parts(poly: Poly) -> Iterator[Poly]:
 
 
 def _innermost_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Method 1 of `maximised`: one variable after another, the innermost first. Unsupported if the
-    maximum over a variable, or the range of the others, is not derived."""
+    """The maximum of a level over the variables `waiting`, one after another, the innermost first.
+    Unsupported if the maximum over a variable, or the range of the others, is not derived."""
     term, full, plain = level.depth, constraints | level.where, constraints
     waiting = list(waiting)
     while waiting:
@@ -533,7 +536,8 @@ def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None
 
 
 def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
-    """`tightest`; raises Unsupported in place of None."""
+    """The element of `ends` that is proven to be the largest (`sign` 1) or smallest (`sign` -1) of
+    them; Unsupported if there is no such proof."""
     found = tightest(ends, where, sign)
     if found is None:
         raise Unsupported(

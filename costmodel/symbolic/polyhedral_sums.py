@@ -202,7 +202,7 @@ def faulhaber(power: int) -> tuple[Fraction, ...]:
 
 def union_size(axes: tuple[str, ...], regions: Sequence[Constraints], weight: Poly) -> Exact:
     """The sum of `weight` over the distinct points in a union of regions over the same axes.
-    Unsupported as `total`."""
+    Unsupported if an axis lacks a bound, or the sum has no closed form."""
     result = Exact()
     counted: list[Constraints] = []
     for region in regions:

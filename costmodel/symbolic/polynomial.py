@@ -390,8 +390,9 @@ class Poly(Written):
 
 @lru_cache(maxsize=200_000)
 def _substituted(poly: Poly, items: tuple[tuple[str, Poly], ...]) -> Poly:
-    """`Poly.substitute`, cached. Each monomial is the product of the values of its replaced atoms,
-    a polynomial, and of the atoms that stay."""
+    """The polynomial with values (`items` are pairs of atom and value) in place of atoms, cached.
+    Each monomial is the product of the values of its replaced atoms, a polynomial, and of the atoms
+    that stay."""
     values = dict(items)
     terms: dict[Monomial, Number] = {}
     for monomial, number in poly.terms.items():
@@ -486,7 +487,7 @@ def call(function: str, *args: Any) -> Poly:
 
 @lru_cache(maxsize=100_000)
 def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
-    """`call` for polynomials. The result is a number for whole numbers as arguments; else an atom,
+    """A function of polynomials, cached: a number for whole numbers as arguments; else an atom,
     with the parts extracted that are known: duplicates of a Max or Min, powers of two of a
     logarithm, multiples of a divisor, the number in the exponent of a power of two."""
     if function in ("Max", "Min"):
@@ -593,6 +594,8 @@ class Values(dict[str, int]):
 
 
 def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
+    """The value of an atom; that of a function joins `sizes` if they are `Values`. SizeError for a
+    size without a value."""
     if isinstance(atom, Fn):
         if type(sizes) is not Values:
             return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))

@@ -47,6 +47,7 @@ class Cells:
     """Quantities of one size, `letter`, in first..last, as lists of cells in ascending order."""
 
     def __init__(self, letter: str, first: int, last: int) -> None:
+        """No remainders and no functions are known at first."""
         self.letter, self.first, self.last = letter, first, last
         self.size = Poly.atom(letter)
         self.most: dict[str, Number] = {}
@@ -90,8 +91,8 @@ class Cells:
 
     def bounds(self, poly: Poly) -> tuple[Poly, Poly]:
         """(least, greatest): polynomials in the size alone between which a polynomial with
-        remainders lies. A term with remainders is between 0 and its value at the greatest
-        remainders."""
+        remainders (unknown numbers from 0 to a greatest value) lies. A term with remainders is
+        between 0 and its value at the greatest remainders."""
         if not any(atom in self.most for atom in poly.atoms):
             return poly, poly
         low: dict[Monomial, Number] = {}
@@ -106,8 +107,8 @@ class Cells:
         return Poly(low), Poly(high)
 
     def signs(self, poly: Poly, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """The ranges in which the signs of both `bounds` of a polynomial are constant, as (first,
-        last, sign of the lower bound, sign of the upper bound)."""
+        """The ranges in which the signs of the least and the greatest value that a polynomial may
+        have (`bounds`) are constant, as (first, last, sign of the least, sign of the greatest)."""
         sides = [coefficients(bound, self.letter) for bound in self.bounds(poly)]
         cuts = {first}.union(*(sign_changes(side, first, last) for side in sides))
         for start, after in pairwise([*sorted(cuts), last + 1]):
@@ -128,8 +129,9 @@ class Cells:
         return self.combined([holding, self.poly(poly)], _product)
 
     def _holds(self, guard: Poly) -> list[Cell]:
-        """1 where a guard is at least 0, 0 where it is negative; a remainder between 0 and 1 where
-        the bounds of the guard do not tell, None where the guard is not defined."""
+        """1 where a guard is at least 0, 0 where it is negative; a remainder (an unknown number)
+        between 0 and 1 where the bounds of the guard do not tell, None where the guard is not
+        defined."""
         found: list[Cell] = []
         for start, end, polys in self.joined([self.poly(guard)]):
             if polys[0] is None:
@@ -181,7 +183,8 @@ class Cells:
 
     def _extreme(self, one: list[Cell], two: list[Cell], way: int) -> list[Cell]:
         """The larger (`way` 1) or the smaller (`way` -1) of two quantities. Where bounds do not
-        tell which, it is `one` plus a remainder of the greatest difference."""
+        tell which, it is `one` plus an unknown part (a remainder from 0 to 1) of the greatest
+        difference; None where a quantity is not defined."""
         found: list[Cell] = []
         for start, end, (left, right) in self.joined([one, two]):
             if left is None or right is None:
@@ -222,8 +225,8 @@ class Cells:
         return self._values(first, [self._side(one, ONE, of, first, last) for one in bounds])
 
     def _quotient(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
-        """The cells of floor(above/below); None where the divisor is not positive. Unsupported as
-        `_quotient_of`."""
+        """The cells of floor(above/below); None where the divisor is not positive. Unsupported if
+        the divisor is uncertain, or is a sum while the values are many."""
         for start, end, low, _ in self.signs(2 * below - 1, first, last):
             if low <= 0:
                 yield start, None
@@ -232,7 +235,8 @@ class Cells:
 
     def _quotient_of(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
         """The cells of floor(above/below) for a positive divisor: one for each value if the values
-        are few; else the first and the last values, and above/below minus a remainder between them.
+        are few; else the first and the last values, and between them above/below minus a remainder,
+        an unknown number of at most 1.
 
         Raises:
             Unsupported: the divisor has remainders, or is a sum while the values are many.
@@ -281,10 +285,10 @@ class Cells:
     def _values(
         self, first: int, sides: Sequence[Side], other: Poly | Unsupported | None = None
     ) -> Iterator[Cell]:
-        """The cells of a number that lies between one or two functions of the size: one for
-        each value, with a remainder where the functions differ, and None where they are not
-        defined. With `other`, only the first and last values of a long range have cells of their
-        own, and `other` stands between them; an `other` that is an error is raised."""
+        """The cells of a number that lies between one or two functions of the size: one for each
+        value, plus an unknown number (a remainder) where the functions differ, None where they are
+        not defined. With `other`, only the first and last values of a long range have cells of
+        their own, and `other` stands between them; an `other` that is an error is raised."""
         cuts, many = {first}, []
         for of, stops in sides:
             for start, end in pairwise(stops):

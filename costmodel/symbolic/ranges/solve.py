@@ -114,9 +114,10 @@ def _solved(
     first: int,
     last: int,
 ) -> Iterator[tuple[Range, L]]:
-    """The ranges of `ranges`, of which adjacent ones may have equal properties. A short range is
-    tried size by size. In a longer one the signs of the differences decide; a part in which they
-    stay open is solved by itself if it is much shorter, else by residue classes."""
+    """The ranges of first..last in which the property `of` the size is constant, as (range,
+    property); adjacent ranges may have equal properties. A short range is tried size by size. In a
+    longer one the signs of the quantities' differences decide; a part in which they stay open is
+    solved by itself if it is much shorter, else by residue classes."""
     if last - first < TRIED:
         yield from ((Range(x, x), of(x)) for x in range(first, last + 1))
         return
@@ -182,8 +183,9 @@ def _by_class(
     last: int,
     period: int,
 ) -> Iterator[tuple[Range, L]]:
-    """`_solved` for each residue class of the size modulo `period`; Unsupported for a period of 1
-    or above `CLASSES`."""
+    """The ranges of first..last in which the property `of` the size is constant, found for each
+    residue class of the size modulo `period` by itself; Unsupported for a period of 1 or above
+    `CLASSES`."""
     if not 1 < period <= CLASSES:
         if period == 1:
             raise Unsupported(f"no ranges of {letter} are derived from {first:,} to {last:,}")
