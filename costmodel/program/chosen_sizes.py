@@ -437,7 +437,7 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
 @cache
 def has_other_quotients(mixer: Mixer) -> bool:
     """Whether some extent or bound, such as d*v/n, has a denominator and is no plain quotient of
-    `divisors`, so that it may be a fraction at sizes that satisfy `divisors`."""
+    two sizes, such as d/n, so that it may be a fraction even if n divides d."""
     plain = {Poly.atom(size) / Poly.atom(by) for size, by in divisors(mixer).items()}
     return any(
         extent not in plain
@@ -465,8 +465,8 @@ def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
 
 
 def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> dict[str, int]:
-    """Sizes, with the numerator of each extent of `halved` multiplied such that it is whole: h = 3
-    becomes h = 6 for an extent h/2."""
+    """The sizes, raised such that each extent with a number or several sizes in its denominator
+    (`halved`) is whole: for an extent h/2, h = 3 becomes h = 6."""
     found = dict(sizes)
     for extent, above in halved(mixer, form).items():
         found[above] *= Fraction(extent.rational(found)).denominator

@@ -35,8 +35,8 @@ SMALL = 100
 
 
 def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterable[Equation]:
-    """The equations of a block in the order of evaluation. A loop gives each equation once per row,
-    with the row fixed: row by row, in the direction of the loop."""
+    """The equations of a block (of one array, or of a loop) in the order of evaluation. A loop
+    gives each equation once per row, with the row fixed: row by row, in its direction."""
     if not block.is_loop:
         return block.equations
     known = tuple(sizes.items())

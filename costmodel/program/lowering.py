@@ -340,7 +340,7 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
         for window in _windows(node, indices):
             axis, first, _ = window
             place = ref.positions[axis]
-            assert isinstance(place, Poly)
+            assert isinstance(place, Poly)  # windows skip gathers and flattened positions
             # position `first` of the array is position 1 of the copy
             positions = (*ref.positions[:axis], place - first + 1, *ref.positions[axis + 1 :])
             ref = Ref(pads.array(ref.array, window), positions)

@@ -230,8 +230,8 @@ class Owners:
                     yield None, Unsupported(why, error.advice)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
-        """The references to an array as (equation, reference); gathers at all possible
-        positions."""
+        """The references to an array as (equation, reference); a reference with a gather gets an
+        index over all positions that it may read."""
         for reader in self.system.equations:
             for read in reads(reader):
                 if read.ref.array is array:

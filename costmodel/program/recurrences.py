@@ -292,8 +292,8 @@ def _possible(
     inside: Sequence[tuple[Equation, Ref]],
     equations: Sequence[Equation],
 ) -> bool:
-    """Whether each entry that is read in its own row is written by an earlier equation of the
-    list."""
+    """Whether a choice of row axes works: each entry that is read in its own row (lag 0) is written
+    by an earlier equation of the list."""
     order = {equation: k for k, equation in enumerate(equations)}
     for reader, ref in inside:
         if _lag(axes, reader, ref) != 0:
@@ -306,7 +306,8 @@ def _possible(
 
 
 def _share_a_row(axes: Mapping[Array, int], one: Equation, two: Equation) -> bool:
-    """Whether two equations of a loop may define entries of the same row."""
+    """Whether two equations of a loop may define entries of the same row: True unless it is proven
+    that they do not."""
     renamed = {index.atom: Poly.atom(index.atom + "'") for index in two.indices}
     apart = _row(axes, one) - _row(axes, two).substitute(renamed)
     other = frozenset(c.substitute(renamed) for c in two.domain)

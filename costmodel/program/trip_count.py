@@ -239,7 +239,7 @@ class Points:
 
 def network(number: Poly) -> Poly:
     """The comparators of a bitonic sorting network for `number` = R entries: P/2 in each of its
-    `columns`, with P = 2^ceil(log2 R).
+    L (L + 1) / 2 columns, with L = ceil(log2 R) and P = 2^L.
     Source: Batcher 1968, Sorting networks and their applications; Knuth, volume 3, section
     5.3.4."""
     return call("pow2", call("ceil_log2", number)) * columns(number) / 2
@@ -266,7 +266,7 @@ def levels(node: Select, number: Poly, kept: Poly) -> Poly:
     With L = ceil(log2 R) and P = 2^L:
 
     - argmax, top-k: L for each entry kept, by knockouts one after another;
-    - sort: the `columns` of the bitonic network;
+    - sort: L (L + 1) / 2, the `columns` of the bitonic network;
     - merge sort: P + L - 1. The last merge begins L - 1 levels after the first merges, and gives
       one of P entries per level.
     """

@@ -181,7 +181,7 @@ def _without_circle(
 ) -> None:
     """Raise EquationError if, at these sizes, an entry of the equations of a loop depends on
     itself: the reads of all instances are a graph of entries, whose first cycle the message shows.
-    Gathered reads are left out."""
+    Gathered reads are left out. `system` is not used."""
     needs: dict[tuple[Array, Entry], set[tuple[Array, Entry]]] = {}
     arrays = {equation.array for equation in equations}
     for equation in equations:
