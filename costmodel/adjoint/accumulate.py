@@ -155,9 +155,9 @@ class Sums:
     def _kinds(
         self, array: Array, cell: Constraints, cotangent: Cotangent
     ) -> list[tuple[Constraints, bool]]:
-        """The disjoint parts of a cell, as (constraints, whether the entries depend on the
-        sequence). An array that depends on the sequence counts as a whole if one of its equations
-        is constant."""
+        """The disjoint parts of a cell (a region of entries), as (constraints, whether the entries
+        depend on the sequence). If an array that depends on the sequence has an equation that reads
+        nothing, all its entries count as dependent."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
         if constant and array in tokens(self.system).given:
             return [(cell, True)]

@@ -125,7 +125,8 @@ def _ref(builder: Reversal, node: Ref, gradient: Node, scope: Scope) -> None:
 
 
 def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> None:
-    """Both operands get the gradient, the operand that is subtracted its negative."""
+    """Both operands get the gradient (stored in an array first, if both need it), the operand that
+    is subtracted its negative."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)

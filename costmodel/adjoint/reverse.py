@@ -162,7 +162,7 @@ class _Builder(Sums):
 
     def _settled(self, block: Block, arrays: Sequence[Array]) -> dict[Array, dict[Equation, str]]:
         """Hand cotangents from a block's arrays to the arrays that they read; returns, for each
-        array, the auxiliary equations of its gradient (equation -> kind).
+        array, the auxiliary equations of its gradient (equation -> how often it is executed).
 
         In a loop, arrays hand cotangents to each other: an iteration to a fixed point, starting
         from all entries, finds the entries that have a gradient. Any fixed point is correct, as
@@ -214,8 +214,9 @@ class _Builder(Sums):
         return _in_order(found)
 
     def _scopes(self, equation: Equation) -> Iterable[Scope]:
-        """The points of an equation that have a gradient, in disjoint scopes, with the points that
-        depend on weights alone in scopes of their own."""
+        """The points of an equation that have a gradient, as disjoint scopes (index ranges with
+        their constraints), each either of points that depend on the sequence, or of points that
+        depend on weights alone."""
         for piece in self._pieces(equation):
             for part, sequence in tokens(self.system).dependent(equation):
                 around = piece | part
