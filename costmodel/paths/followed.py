@@ -91,8 +91,8 @@ class Span:
         return Span(self.first[nodes], self.last[nodes])
 
     def widen(self, nodes: Integers, others: Integers) -> bool:
-        """Add to the set of nodes[k] the set of others[k], for each k. The result says whether a
-        set changes."""
+        """Widen the range of rows (first..last) of nodes[k] to include the range of others[k], for
+        each k. The result says whether a range changes."""
         import numpy as np
 
         other = self.at(others)

@@ -74,8 +74,9 @@ class Hops:
 
 
 def _hops(known: Rows, sign: int) -> Iterator[Hops]:
-    """The `Hops` of each reference to earlier rows (`sign` 1) or later rows (`sign` -1). A
-    reference to an array that is computed from all rows reads at all distances."""
+    """For each reference to earlier rows (`sign` 1) or later rows (`sign` -1), the constraints on
+    the reading row and on the distance to the row read. A reference to an array that is computed
+    from all rows reads at all distances."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
     for found in joined_rows(known):
         if found.read is None:

@@ -63,6 +63,7 @@ class Depths:
     """
 
     def __init__(self, system: System, phase: str, rules: Rules[Callable[..., Depth]]) -> None:
+        """Find the depths of all arrays, block by block in topological order."""
         self.system = system = ascending(system)
         self.phase = phase
         self.rules = rules
@@ -166,7 +167,7 @@ class Depths:
 
     def _computed(self, array: Array, parts: Sequence[IterationDomain]) -> Iterator[Constraints]:
         """The regions of the entries of a loop's array that this phase computes, in the axes of the
-        array: all entries, or in one-token inference those of the token."""
+        array: all entries, or in one-token inference those that the new token owns."""
         if self.phase != "inference":
             yield whole(array)
             return

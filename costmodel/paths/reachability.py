@@ -180,8 +180,8 @@ def _spread(
 
 
 def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str]:
-    """The indices that count rows: indices at possible token axes of the arrays read, and indices
-    in the bounds of these indices."""
+    """The indices of an equation that count rows: indices at possible token axes (`possible`: array
+    -> such axes) of the arrays read, and indices in the bounds of these indices."""
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
