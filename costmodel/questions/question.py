@@ -331,8 +331,8 @@ class Case:
             return Missing(f"{reason}; for a search {TOO_LITTLE}")
 
     def parts(self, figure: Figure) -> dict[str, Value] | Missing:
-        """Name -> term, at the case's sizes, of a figure that is a sum; `Missing` with the reason
-        if there is no answer."""
+        """Name -> term, at the case's sizes, of a figure that is a sum (has `Figure.parts`);
+        `Missing` with the reason if there is no answer."""
         assert figure.parts is not None
         if self.blocked:
             return Missing(self.blocked)
@@ -352,7 +352,8 @@ class Case:
         return answer * (Poly.of(1) / tokens)
 
     def settled(self, answer: Answer) -> Value:
-        """An answer at the case's sizes: a formula if the case is symbolic, else a number."""
+        """An answer at the case's sizes: a formula if the case is symbolic, else a number. Numbers,
+        texts, paths and quotients are returned unchanged."""
         if isinstance(answer, Exact):
             return answer.substitute(self.known) if self.symbolic else answer.rational(self.sizes)
         if isinstance(answer, Largest):

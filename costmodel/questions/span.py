@@ -73,9 +73,9 @@ def _ready(depths: Depths, node: Node, part: IterationDomain, around: Constraint
 
 
 def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of the deepest entry that a reference may read, and of the positions that it
-    gathers by. While a loop is solved, `depths.before` has the depths of the references that read
-    the previous row of the loop."""
+    """The depth of the deepest entry that a reference in the equation of `part` may read, and of
+    the positions that it gathers by; `around` are the constraints on the indices around it. While a
+    loop is solved, `depths.before` has the depths of references to the loop's previous row."""
     before = depths.before.get(part.equation, {}).get(node)
     if before is not None:
         return before
@@ -125,8 +125,8 @@ def _latest(depths: Depths, node: Binary, part: IterationDomain, around: Constra
 
 
 def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of a binary operation: one level after the deeper operand where no operand is an
-    empty sum, 0 elsewhere."""
+    """The depth of a binary operation of the equation of `part`, at the points with the constraints
+    `around`: one level after the deeper operand where no operand is an empty sum, 0 elsewhere."""
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     sides = [depths.depth(child, part, around) for child in node.children]
@@ -148,8 +148,9 @@ def _after_both(
 
 
 def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of a sum or difference: one level after the deeper operand. Where one operand is an
-    empty sum, it is the depth of the other operand."""
+    """The depth of a sum or difference of the equation of `part`, at the points with the
+    constraints `around`: one level after the deeper operand. Where one operand is an empty sum, it
+    is the depth of the other operand."""
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     one, two = sides = [depths.depth(child, part, around) for child in node.children]
@@ -201,8 +202,9 @@ def reduced(
     around: Constraints,
     levels: Poly,
 ) -> Depth:
-    """The depth of a reduction, transform or selection: `levels` after its deepest term, and 0
-    where it may have no term."""
+    """The depth of a reduction, transform or selection of the equation of `part`: `levels` after
+    its deepest term, and 0 (`READY`) where it may have no term. `around`: the constraints on the
+    indices around it."""
     if isinstance(node, Reduce) and len(node.parts) > 1:
         return _latest_of_all(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
@@ -234,7 +236,7 @@ def _latest_of_all(
 
 def _reduce(depths: Depths, node: Reduce, part: IterationDomain, around: Constraints) -> Depth:
     """The depth of a reduction: ceil(log2 R) levels after the deepest of R terms, for each case of
-    the number R."""
+    the number R; also 0 (`READY`) in an equation with sums that may be empty."""
     found = tuple(
         level.under(level.where | where)
         for number, where in numbers_of_terms(node, part, around)

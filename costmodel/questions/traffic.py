@@ -342,7 +342,8 @@ def _weights(system: System, phase: str) -> Exact:
 
 
 def _new_state(system: System, arrays: set[Array]) -> Elements:
-    """The entries of `arrays` that token t owns and later tokens read; each is written once."""
+    """The entries of `arrays` that token t owns and later tokens read, which are written once, by
+    the array's role in the state: "cache" for rows of tokens, "state" for a recurrence."""
     result = Elements()
     for array, found in held(system).items() if arrays else ():
         if array not in arrays:

@@ -166,7 +166,8 @@ class Counts(Symbolic):
 
     @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # no single int
-        """The operations at given sizes, for `b` sequences; `once` is not multiplied by b."""
+        """The operations at given sizes, for `b` sequences; `once` is not multiplied by b. To add
+        up gradients of weights over the sequences takes b - 1 further additions per entry."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}
         if joins := (b - 1) * self.joined.at(sizes):
             values["add"] = values.get("add", 0) + joins
