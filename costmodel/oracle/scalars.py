@@ -151,6 +151,8 @@ def arithmetic(
     other operand remains, otherwise the result is an empty sum."""
 
     def made(left: Step, right: Step) -> Step:
+        """The operation on two compiled operands."""
+
         def step(point: Point, instance: Instance) -> Scalar:
             """The operation at a point, without helpers: most of an execution is spent here."""
             one, two = left(point, instance), right(point, instance)
