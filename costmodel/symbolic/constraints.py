@@ -325,7 +325,8 @@ def bounds(
     rounded, so that its scale is 1.
 
     Raises:
-        Unsupported: a constraint is not affine in the variable, or its sign depends on the sizes.
+        Unsupported: a constraint is not affine in the variable, or the sign of the variable's
+            coefficient depends on the sizes.
     """
     lower: list[Bound] = []
     upper: list[Bound] = []

@@ -361,8 +361,9 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
 
 
 def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
-    """A call of a function as a polynomial; NotPolynomial for `where` and functions of O(...), and
-    for a fraction in an argument, except of `floor`, `ceil`, `Max` and `Min`."""
+    """A call of a function as a polynomial (`bound`: index of a surrounding sum -> its atom).
+    NotPolynomial for `where` and functions of O(...), and for a fraction in an argument, except of
+    `floor`, `ceil`, `Max` and `Min`."""
     if node.name in (WHERE, *GROWING):
         raise NotPolynomial(f"a function {node.name}")
     arguments = [_argument_poly(a, bound) for a in node.arguments]
@@ -395,8 +396,8 @@ def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
 
 
 def _sum_poly(node: IndexedSum, bound: Mapping[str, Poly]) -> Poly:
-    """A sum in Faulhaber's closed form; NotPolynomial unless last >= first - 1 is proven, and if
-    the sum has no closed form."""
+    """A sum in Faulhaber's closed form (`bound`: index of a surrounding sum -> its atom).
+    NotPolynomial unless last >= first - 1 is proven, and if the sum has no closed form."""
     name = index_atom(f"{node.index}{len(bound)}")  # another atom than that of any outer sum
     body = poly(node.body, {**bound, node.index: Poly.atom(name)})
     first, last = poly(node.first, bound), poly(node.last, bound)

@@ -594,8 +594,8 @@ class Values(dict[str, int]):
 
 
 def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
-    """The value of an atom; that of a function joins `sizes` if they are `Values`. SizeError for a
-    size without a value."""
+    """The value of an atom at sizes. Of a function it is computed, once if `sizes` is a `Values`,
+    which then keeps it. SizeError for a size without a value."""
     if isinstance(atom, Fn):
         if type(sizes) is not Values:
             return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))

@@ -73,7 +73,8 @@ def with_head_width(poly: Poly) -> Poly:
 
 
 def poly_latex(poly: Poly, names: Names | None = None) -> str:
-    """A polynomial in LaTeX, highest degree first, positive terms before negative ones.
+    """A polynomial in LaTeX, highest degree first, positive terms before negative ones. `names`:
+    size letter -> the LaTeX that is printed for it.
 
     >>> from costmodel.symbolic.polynomial import by_text, size
     >>> poly_latex(size("l") * size("d") ** 2 / 2 - size("h"))
@@ -136,7 +137,8 @@ class Latex(Style):
 
 
 def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, str], ...]:
-    """The formula and the condition of every case in LaTeX; () where one formula always holds."""
+    """(formula, condition) of every case in LaTeX; () if one formula holds at all sizes. `names`:
+    size letter -> the LaTeX that is printed for it."""
     found = cases(value)
     if not found[0][0]:
         return ()
@@ -156,8 +158,9 @@ def conditions_words(guards: Constraints) -> str:
 
 
 def formula_latex(value: Formula, names: Names | None = None) -> str:
-    """A formula in LaTeX; with several cases, as cases with their conditions. A quotient is a
-    fraction if both its sides are short, else printed with a slash."""
+    """A formula in LaTeX (`names`: size letter -> its LaTeX); with several cases, as cases with
+    their conditions. A quotient is a fraction if both its sides are short, else printed with a
+    slash."""
     if found := cases_latex(value, names):
         lines = [rf"{part} & \text{{if }} {when}" for part, when in found]
         return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
@@ -185,7 +188,8 @@ def _printed_terms(value: Exact) -> int:
 
 
 def sum_latex(poly: Poly, names: Names | None = None) -> str:
-    r"""A polynomial in LaTeX, with the common factor outside where that is shorter.
+    r"""A polynomial in LaTeX, with the common factor outside where that is shorter. `names`: size
+    letter -> its LaTeX.
 
     >>> from costmodel.symbolic.polynomial import by_text, size
     >>> l, d = size("l"), size("d")

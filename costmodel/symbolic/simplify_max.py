@@ -64,8 +64,9 @@ def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
 
 
 def _without_reached(levels: Sequence[Level]) -> list[Level]:
-    """The levels without each that one other level dominates, or that two levels dominate together:
-    one where a condition of some level holds, and one where this condition fails."""
+    """The levels without each that one other level dominates (is proven to exist, and to be at
+    least as deep, wherever the level exists), or that two levels dominate together: one where a
+    condition of some level holds, and one where this condition fails."""
     kept = [*pruned(frozenset(), map(_simplified, levels))]
     for level in tuple(kept):
         others = [k for k in kept if k is not level]

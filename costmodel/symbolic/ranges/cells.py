@@ -319,8 +319,8 @@ def _is_few(one: int | None, other: int | None, times: int = 1) -> bool:
 
 
 def _last_few(of: Callable[[int], int | None], start: int, end: int) -> int:
-    """The size furthest from `start` towards `end` up to which a monotone function has few values,
-    by bisection; up to `end` the function has many."""
+    """The size furthest from `start` towards `end` up to which a monotone function has few values
+    (fewer than `FEW` whole numbers apart), by bisection; up to `end` it has many."""
     begin = of(start)
     while abs(end - start) > 1:
         middle = (start + end) // 2
