@@ -70,7 +70,8 @@ def first_apart(
 def _shrunk(
     mixer: Mixer, sizes: dict[str, int], said: str, apart: Callable[[Sizes], str]
 ) -> tuple[dict[str, int], str]:
-    """Lower one size after the other while `apart` returns a text; the last sizes and text."""
+    """Lower one size after the other while `apart` returns a text; the last sizes and text. `said`
+    is the text at `sizes`."""
     for letter, value in sizes.items():
         for lower_value in range(1, value):
             smaller = {**sizes, letter: lower_value}
@@ -156,7 +157,8 @@ def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
 
 
 def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
-    """Proves that values and every figure with a tally equal execution at all sizes tried."""
+    """Proves that values and every figure that an execution tallies are equal in the derivation and
+    the execution, at all sizes tried; a proof per form."""
     for form in mixer.forms:
         made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
@@ -270,6 +272,7 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
     for other in others:
 
         def differing(sizes: Sizes, other: str = other) -> str:
+            """The first array that differs between both forms, in words; "" for equal outputs."""
             arrays = random_arrays(mixer.forms[first], sizes)
             one, two = (evaluate_all(mixer, arrays, sizes, form) for form in (first, other))
             output = mixer.role("output").name
