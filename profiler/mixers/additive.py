@@ -104,7 +104,8 @@ _Class = TypeVar("_Class", bound=type[ScoredAttention])
 
 
 def going(pairs: PairOrder) -> Callable[[_Class], _Class]:
-    """Set `pairs` of the decorated class, and register the class as an implementation."""
+    """Register the decorated class as an implementation that goes through the pairs of queries and
+    keys in the order `pairs`."""
 
     def register(mixer: _Class) -> _Class:
         mixer.pairs = pairs
@@ -124,6 +125,7 @@ class AdditiveAttention(ScoredAttention):
     KERNELS = ("Q", "K")
 
     def __init__(self, *, d: int, l: int, f: int) -> None:
+        """Scores of rows of width d pass f hidden channels; l is the default room of a state."""
         super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.f = f

@@ -55,6 +55,8 @@ class Full(AttentionFree):
         r: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        """Rows of width d, weights for l positions; ValueError if the option `factorized` lacks
+        the rank r, which is not used without it."""
         super().__init__(d=d, l=l)
         self.factorized = "factorized" in options
         if not self.factorized:

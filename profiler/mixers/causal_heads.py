@@ -160,6 +160,7 @@ class WideHeads(QueriesAndKeys):
     """Queries, keys and values of width v*h."""
 
     def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
+        """n heads, whose queries, keys and values are v times as wide as d/n."""
         require_sizes(v=v)
         super().__init__(
             d=d,
@@ -212,7 +213,8 @@ _Class = TypeVar("_Class", bound=type[CausalHeads])
 
 
 def attends(attention: Attention) -> Callable[[_Class], _Class]:
-    """Set `attention` of the decorated class, and register the class as an implementation."""
+    """Register the decorated class as an implementation by this `attention` (from all scores, or
+    PyTorch's fused call), with and without the option `output-bias`."""
 
     def register(mixer: _Class) -> _Class:
         mixer.attention = attention

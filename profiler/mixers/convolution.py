@@ -119,7 +119,8 @@ _Heads = TypeVar("_Heads", bound="type[ByChannel]")
 
 
 def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
-    """Set the algorithm of the decorated class, and register the class as an implementation."""
+    """Register the decorated class as an implementation that computes the convolution of whole
+    sequences by this algorithm."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm
@@ -318,6 +319,7 @@ class ConvMixer(SequenceMixer):
     bias_out: nn.Parameter
 
     def __init__(self, *, d: int, l: int, k: int) -> None:
+        """k taps for each of d channels."""
         super().__init__(d=d, l=l)
         require_sizes(k=k)
         self.k = k

@@ -49,6 +49,8 @@ class Decayed(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, K: int, V: int, gain: int, core: bool, C: int | None = None
     ) -> None:
+        """n heads with keys of width K and values of width V, a norm with `gain` entries, chunks of
+        C tokens (None: no chunks); `core` leaves out the gate and the norm."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, K=K, V=V)
         self.n, self.K, self.V, self.C, self.core = n, K, V, C or 0, core
@@ -126,7 +128,8 @@ class Recurrent(Decayed):
         """For each row of x (b, s, d) the decay that multiplies S, broadcast to (b, n, K, V)."""
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """S after each row, read by the row's query."""
+        """The reads (b, n, s, V) of all rows: S after each row, read by the row's query. x is
+        (b, s, d), q and k (b, n, s, K), v (b, n, s, V)."""
         S = k[:, :, 0].unsqueeze(-1) * v[:, :, 0].unsqueeze(-2)
         found = [q[:, :, :1] @ S]
         for i, kept in enumerate(self.kept(x[:, 1:]), 1):
@@ -135,7 +138,8 @@ class Recurrent(Decayed):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """S after the token, read by its query."""
+        """The read (b, n, 1, V) of one token: S after the token, kept in `state`, read by its
+        query."""
         S = k.mT * v
         if state.position:
             S = self.kept(x)[0] * state.held("S").view(S.shape) + S
@@ -330,7 +334,8 @@ class PairsByChannel(Pairs, ByChannel):
     STEP: ClassVar[dict[str, str]] = {"G": "elementwise"}
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """All scores, those of later rows set to zero."""
+        """The reads (b, n, s, V) from all scores, those of later rows set to zero: q times the
+        decays B up to its row, times k over B up to its own row."""
         s = x.shape[1]
         B = torch.exp(self.logarithms(x).cumsum(2))
         later = torch.ones(s, s, dtype=torch.bool, device=x.device).triu(1)
@@ -469,6 +474,8 @@ class RetNet(ByHead):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        """n heads of width h (default d/n), values v times as wide, chunks of C tokens (None: no
+        chunks). ValueError for an odd h without the option `core`, as pairs are rotated."""
         require_sizes(v=v)
         h = head_width(d, n) if h is None else h
         core = "core" in options
@@ -539,6 +546,8 @@ class GLA(ByChannel):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        """n heads of width h (default d/n), keys of width h/v, decays by a map of rank r, chunks of
+        C tokens (None: no chunks). ValueError unless v divides h."""
         require_sizes(r=r, v=v)
         self.r = r
         h = head_width(d, n) if h is None else h
@@ -585,6 +594,7 @@ class Lightning(ByHead):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        """n heads of width h (default d/n), chunks of C tokens (None: no chunks)."""
         h = head_width(d, n) if h is None else h
         super().__init__(d=d, l=l, n=n, K=h, V=h, gain=n * h, C=C, core="core" in options)
 

@@ -95,6 +95,8 @@ class DeltaRule(Mixer):
         self, *, d: int, l: int, k: int | None, groups: int, repeat: int, key: int, value: int,
         options: Sequence[str],
     ) -> None:  # fmt: skip
+        """`groups` keys of width `key`, each shared by `repeat` heads with values of width `value`;
+        convolutions of k taps, None with the option `core`."""
         super().__init__(d=d, l=l)
         self.groups, self.repeat, self.key, self.value = groups, repeat, key, value
         self.n, self.core = groups * repeat, "core" in options
@@ -180,7 +182,8 @@ class DeltaRule(Mixer):
         return torch.stack(found, dim=1)
 
     def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
-        """o (b, g, r, V) of one token; the state takes S and the rows of the convolutions."""
+        """o (b, g, r, V) of one token with its query, key, value and degree (`row`); the state
+        takes S and the rows `held` of the convolutions."""
         S = decay = None
         if state.position:
             assert isinstance(state, PreparedState)
@@ -226,6 +229,7 @@ class DeltaNet(DeltaRule):
         self, *, d: int, l: int, n: int, h: int | None = None, k: int | None = None,
         options: Sequence[str] = (),
     ) -> None:  # fmt: skip
+        """n heads of width h (default d/n); k taps, needed without the option `core`."""
         width = head_width(d, n) if h is None else h
         super().__init__(d=d, l=l, k=k, groups=n, repeat=1, key=width, value=width, options=options)
 
@@ -259,6 +263,8 @@ class GatedDeltaNet(Decaying):
         self, *, d: int, l: int, n: int, g: int, K: int, V: int, k: int | None = None,
         options: Sequence[str] = (),
     ) -> None:  # fmt: skip
+        """n heads with values of width V, which share g keys of width K; k taps, needed without the
+        option `core`. ValueError unless g divides n."""
         require_sizes(n=n, g=g, K=K, V=V)
         if n % g:
             raise ValueError(f"n = {n} heads are not divisible into g = {g} groups")
@@ -295,6 +301,7 @@ class KimiDeltaAttention(Decaying):
         self, *, d: int, l: int, n: int, h: int | None = None, k: int | None = None,
         options: Sequence[str] = (),
     ) -> None:  # fmt: skip
+        """n heads of width h (default d/n); k taps, needed without the option `core`."""
         width = head_width(d, n) if h is None else h
         super().__init__(d=d, l=l, k=k, groups=n, repeat=1, key=width, value=width, options=options)
         self.safe = "safe-gate" in options

@@ -43,6 +43,8 @@ class Differential(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, g: int, h: int | None = None, options: Sequence[str] = ()
     ) -> None:
+        """n heads of width h (default d/n), which share g keys and values; the option `rotary`
+        makes l the most tokens. ValueError unless g divides n, or for pairs of an odd h."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, g=g)
         if n % g:
@@ -62,6 +64,7 @@ class Differential(Mixer):
         return nn.Parameter(weight.detach().view(*shape))
 
     def _make_tables(self) -> None:
+        """Register cos and sin (l, h) of the rotary embedding; ValueError for an odd h."""
         if self.h % 2:
             raise ValueError(f"a rotary embedding turns pairs of channels, and a head has {self.h}")
         half = self.h // 2
@@ -77,7 +80,8 @@ class Differential(Mixer):
         return powers[:1] - powers[1:] + float(FIRST)
 
     def projected(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of rows x (b, s, d), the first of them at position `first`."""
+        """Queries (b, 2, g, r, s, h), keys (b, 2, g, s, h) and values (b, g, s, 2h) of rows x
+        (b, s, d), the first of them at position `first`."""
         q, k, v = (x @ W.flatten(1) for W in (self.W_Q, self.W_K, self.W_V))
         q = q.view(*x.shape[:2], 2, self.g, self.own, self.h).movedim(1, -2)
         k = k.view(*x.shape[:2], 2, self.g, self.h).movedim(1, -2)

@@ -61,7 +61,7 @@ def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 
 def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
     """out (b, s, d) by Fourier transforms over the sequence; per bin one complex product
-    (b, d) @ (d, d). Unsupported for float16, and as `_transform_length`."""
+    (b, d) @ (d, d). Unsupported in half precision, in which torch lacks one of the steps."""
     if u.dtype == torch.float16:
         raise Unsupported("torch has no complex matrix product in half precision (complex32)")
     length, size = int(u.shape[1]), _transform_length(u)
@@ -73,7 +73,7 @@ def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
 
 def vector_fft(u: Tensor, kernel: Tensor) -> Tensor:
     """out (b, s, d) by Fourier transforms over the sequence; per bin and channel one complex
-    product. Unsupported as `_transform_length`."""
+    product. Unsupported if torch has no transform in the dtype on the device."""
     length, size = int(u.shape[1]), _transform_length(u)
     u_f = torch.fft.rfft(u, n=size, dim=1)  # (b, bins, d)
     kernel_f = torch.fft.rfft(kernel[:length], n=size, dim=0)  # (bins, d)
@@ -225,7 +225,8 @@ _Class = TypeVar("_Class", bound=type[Extractor])
 
 
 def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Set the algorithm of the decorated class, and register the class as an implementation."""
+    """Register the decorated class as an implementation that computes the convolution of whole
+    sequences by this algorithm; a step sums over lags directly."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm
@@ -243,8 +244,8 @@ def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
 
 
 def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
-    """Array -> kernel class; `of_sum` is the class of the convolution. The last array of a mixer,
-    which the equations call y, is `ext` if there is no map behind the convolution."""
+    """Array -> kernel class; `of_sum` is the class of the convolution, whose array is `ext`. The
+    equations call a mixer's last array y: the convolution's, if no map follows it."""
     before = ["u"] if "W_in_ext" in mixer.PARTS else []
     chain = ["ext"] + [part.removeprefix("W_") for part in mixer.PARTS if part != "W_in_ext"]
     chain[-1] = "y"

@@ -40,6 +40,7 @@ class ShortGatedConvolution(Mixer):
     """LFM2: W_B, W_C, W_X and W_out (d, d), and the k taps w (k, d) of a short convolution."""
 
     def __init__(self, *, d: int, l: int, k: int) -> None:
+        """Rows of width d, and k taps for each channel."""
         super().__init__(d=d, l=l)
         require_sizes(k=k)
         self.k = k
@@ -81,6 +82,8 @@ class Unit(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, k: int = 1, h: int | None = None, whole: bool = True
     ) -> None:
+        """W = n*h channels in n blocks of width h (default d/n), and k taps; without `whole` only
+        the unit between two linear maps."""
         super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n) if h is None else h
         require_sizes(n=n, h=self.h, k=k)

@@ -51,8 +51,9 @@ def kernels(form: str, options: Sequence[str]) -> dict[str, str]:
 
 
 def latent(name: str, form: str) -> Callable[[Module], Module]:
-    """Register the decorated class for each set of options. `form` is the form of `forward`, `name`
-    the implementation's name and the form of `step`."""
+    """Register the decorated class for each set of options of the mixer. `form` is the form of the
+    equations that `forward` executes; `name` is the implementation's name, and also the form that
+    `step` executes."""
 
     def described(module: Module) -> Module:
         for queries, keys in product(("", "query-compression"), ("", "nope", "no-shared-key")):
@@ -116,6 +117,9 @@ class LatentAttention(Mixer):
         r: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        """n heads with keys of width K and values of width V, made from latent rows of width c; R
+        is the width of the shared key, r the rank of the queries. ValueError if an option's size
+        (R, r) is missing, or an odd R would be rotated."""
         super().__init__(d=d, l=l)
         self.compressed = "query-compression" in options
         self.shared = "no-shared-key" not in options
@@ -181,8 +185,9 @@ class LatentAttention(Mixer):
         """The attention outputs of all heads (b, n, s, V).
 
         Args:
-            q: Q_C and Q_R (or None), as `queries` returns.
-            kept: the arrays of `kept`, with t rows.
+            q: Q_C (b, n, s, K) for each head's keys, and Q_R (b, n, s, R) for the shared key, None
+                without one.
+            kept: the arrays that a state keeps, by name, with t rows each.
             causal: whether later rows are masked.
         """
 
@@ -263,8 +268,9 @@ class Absorbed(Latent):
     def attend(
         self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
-        """Queries Q_C W_UK^T (b, n, s, c) attend to the latent rows, and W_UV maps the weighted
-        sums (b, n, s, c) to (b, n, s, V)."""
+        """The attention outputs (b, n, s, V): queries Q_C W_UK^T (b, n, s, c) attend to the latent
+        rows C_KV in `kept` (b, t, c), and W_UV maps the weighted sums (b, n, s, c). `q` is
+        (Q_C, Q_R or None); with `causal`, later rows are masked."""
         C = kept["C_KV"]
         own = q[0] @ self.W_UK.view(self.c, self.n, -1).permute(1, 2, 0)
         A = self.weights(of_all_heads(own, C.mT), q[1], kept, causal)
@@ -279,8 +285,9 @@ class ReExpanded(Latent):
     def attend(
         self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
-        """Make the keys and values of all rows, then attend. The products are batched over
-        sequences: one product of all rows would copy the held rows."""
+        """The attention outputs (b, n, s, V): make keys and values from all latent rows in `kept`,
+        then attend with q = (Q_C, Q_R or None). The products are batched over sequences: one
+        product of all rows would copy the held rows. With `causal`, later rows are masked."""
         C = kept["C_KV"]
         keys, values = (self.heads(C @ W.expand(len(C), -1, -1)) for W in (self.W_UK, self.W_UV))
         return self.weights(q[0] @ keys.mT, q[1], kept, causal) @ values

@@ -97,7 +97,8 @@ _Class = TypeVar("_Class", bound=type[LongConvolved])
 
 
 def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Set the algorithm of the decorated class, and register the class as an implementation."""
+    """Register the decorated class as an implementation that computes the convolution of whole
+    sequences by this algorithm; a step sums over distances directly."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm
@@ -128,6 +129,7 @@ class LongConvolution(LongConvolved):
     lambda_: Tensor
 
     def __init__(self, *, d: int, l: int) -> None:
+        """A kernel of l rows for d channels."""
         super().__init__(d=d, l=l)
         self.w: nn.Parameter = self.weight(l, d)
         self.W_1: nn.Parameter = self.weight(d, d)
@@ -191,6 +193,8 @@ class Hyena(LongConvolved):
     omega: nn.Parameter
 
     def __init__(self, *, d: int, l: int, k: int, F: int) -> None:
+        """Short convolutions of k taps, and a perceptron of width F that makes the long kernel for
+        at most l rows."""
         super().__init__(d=d, l=l)
         require_sizes(k=k, F=F)
         self.k = k
@@ -220,7 +224,8 @@ class Hyena(LongConvolved):
         return [self.get_parameter(own) for own in self.shapes(name)]
 
     def kernel(self, length: int) -> Tensor:
-        """K (l, d): three sine layers on the positions, a linear map, and the decaying window."""
+        """K (l, d): three sine layers on the positions, a linear map, and the decaying window.
+        `length` is not used, as the kernel is made for all l rows."""
         rows = self.P
         for n in (1, 2, 3):
             A, a = (self.get_parameter(f"{letter}_{n}") for letter in "Aa")

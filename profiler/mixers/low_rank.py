@@ -112,6 +112,7 @@ class Nystromformer(Mapped):
     unit: Tensor
 
     def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
+        """n heads, with r mean queries and r mean keys each."""
         require_sizes(r=r)
         super().__init__(d=d, l=l, n=n)
         self.r = r

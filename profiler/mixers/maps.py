@@ -30,6 +30,7 @@ class TokenMixing(SequenceMixer):
     bounded = True
 
     def __init__(self, *, d: int, l: int, f: int) -> None:
+        """At most l tokens, mixed through f hidden ones."""
         super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.W_1: nn.Parameter = self.weight(l, f)
@@ -65,6 +66,7 @@ class Gated(SequenceMixer):
     causal: ClassVar[bool] = False
 
     def __init__(self, *, d: int, l: int, f: int) -> None:
+        """Rows of width d, f channels inside, and at most l tokens."""
         super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.f = f
@@ -129,6 +131,7 @@ class Attending(Gated):
     """
 
     def __init__(self, *, d: int, l: int, f: int, K: int) -> None:
+        """f channels inside, and an attention head of width K."""
         super().__init__(d=d, l=l, f=f)
         require_sizes(K=K)
         self.K = K

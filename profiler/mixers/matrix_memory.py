@@ -54,6 +54,8 @@ class Cells(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, K: int, h: int | None = None, whole: bool = True
     ) -> None:
+        """n cells with keys of width K and values of width h (default d/n); without `whole` only
+        the cells between linear maps."""
         super().__init__(d=d, l=l)
         self.n, self.K, self.h = n, K, head_width(d, n) if h is None else h
         require_sizes(n=n, K=K, h=self.h)
@@ -137,7 +139,8 @@ class Cells(Mixer):
         return larger(F if M is None else F + M, I)
 
     def bounds(self, I: Tensor, F: Tensor) -> Tensor:
-        """M (b, n, s) of all rows."""
+        """The bounds M (b, n, s) of all rows, M_i = max(F_i + M_(i-1), I_i), from the logarithms I
+        and F (b, n, s) of the input and forget gates."""
         found: list[Tensor] = []
         for I_i, F_i in zip(I.unbind(-1), F.unbind(-1), strict=True):
             found.append(self.bound(found[-1] if found else None, I_i, F_i))
@@ -438,6 +441,8 @@ class TimeMixing(Memory):
     def __init__(
         self, *, d: int, l: int, n: int, A: int, G: int, M: int = 1, h: int | None = None
     ) -> None:
+        """n heads of width h (default d/n); the maps of low rank have the ranks A (w and a), G (the
+        gate g) and, in a later layer, M (the share v)."""
         super().__init__(d=d, l=l, n=n, h=h)
         ranks = {"w": A, "a": A, "g": G} | ({"v": M} if self.later else {})
         require_sizes(A=A, G=G, M=M)
@@ -492,7 +497,7 @@ class TimeMixing(Memory):
     def rows(self, x: Tensor, D: Tensor, later: slice | None, first: Tensor | None) -> Rows:
         """The arrays of the recurrence of rows x, with D the rows before minus x: (b, s, d) or
         (b, d). `later` selects along s the rows that have a row before, None for a first token;
-        `first` as in `mixed`."""
+        `first` holds the first layer's values (..., n*h), None in that layer."""
         mixes = {name: self.moved(name, x, D) for name in "rkv"}
         R, k, V = (self.heads(mix @ getattr(self, f"W_{name}")) for name, mix in mixes.items())
         if first is not None:
@@ -542,7 +547,8 @@ class LaterTimeMixing(TimeMixing):
         super().__init__(d=d, l=l, n=n, A=A, G=G, M=M, h=h)
 
     def forward(self, x: Tensor, v_first: Tensor) -> Tensor:  # type: ignore[override]  # two inputs
-        """Mix x (b, s, d) with v_first (b, s, n h) to y (b, s, d); errors as of `Mixer.forward`."""
+        """Mix x (b, s, d) with the first layer's values v_first (b, s, n*h) to y (b, s, d).
+        ValueError for a wrong shape or dtype, Unsupported if the device has no kernel for it."""
         self._require_sequence(x)
         self._require_values(v_first, *x.shape[:2])
         try:

@@ -50,6 +50,8 @@ class Mega(Mixer):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        """N averages per channel, queries and keys of width K, values of width v*d; with the option
+        `chunk`, chunks of C tokens (default l), else C is not used and at most l tokens."""
         super().__init__(d=d, l=l)
         self.bounded = not options
         self.C = C if options and C else l
@@ -166,7 +168,8 @@ _Mega = TypeVar("_Mega", bound=type[Mega])
 
 
 def mega(form: str, kernels: dict[str, str]) -> Callable[[_Mega], _Mega]:
-    """Register the decorated class; `kernels` has the kernel classes outside of `HEAD`."""
+    """Register the decorated class as the implementation of Mega by this form of the averages;
+    `kernels` has the kernel classes of the arrays outside of the attention head (`HEAD`)."""
     return implementation(
         "mega",
         form,

@@ -28,7 +28,8 @@ Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 
 
 def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """A `Spread` that scores all pairs, then masks the pairs outside the neighbourhood."""
+    """Attention (b, n, s, h) of each row to the `behind` rows before it, itself and the `ahead`
+    rows after it: all pairs are scored, then those outside the neighbourhood are masked."""
     length = int(q.shape[2])
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
@@ -37,8 +38,8 @@ def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 
 def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """A `Spread` that scores each row against the w = behind + 1 + ahead rows around it; zero rows
-    beyond both ends of the sequence are scored, then masked."""
+    """Attention (b, n, s, h) of each row to the w = behind + 1 + ahead rows around it, which alone
+    are scored; zero rows beyond both ends of the sequence are scored, then masked."""
     length, width = int(q.shape[2]), behind + 1 + ahead
     keys, values = (F.pad(rows, (0, 0, behind, ahead)).unfold(2, width, 1) for rows in (k, v))
     scores = (q.unsqueeze(-2) @ keys).squeeze(-2) / math.sqrt(q.shape[-1])
@@ -132,7 +133,8 @@ _Class = TypeVar("_Class", bound=type[Restricted])
 
 
 def laid_out(layout: ScoreLayout) -> Callable[[_Class], _Class]:
-    """Set `layout` of the decorated class, and register the class as an implementation."""
+    """Register the decorated class as an implementation with this `layout` of scores: all pairs, or
+    a band of w scores per row."""
 
     def register(mixer: _Class) -> _Class:
         mixer.layout = layout

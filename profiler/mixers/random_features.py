@@ -219,7 +219,8 @@ class CausalRFA(RFA, CausalByFeatures):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The empty state of `sums`; `prepared` holds the frequencies."""
+        """The empty state, with room for the running sums of its algorithm; `prepared` holds the
+        frequencies of the random features."""
         state = super().initial_state(batch, length)
         state.prepared = self.frequencies()
         return state

@@ -45,6 +45,7 @@ class Recurrence(Mixer):
     STATE: ClassVar[tuple[str, ...]] = ("y",)
 
     def __init__(self, *, d: int, l: int, options: Sequence[str] = ()) -> None:
+        """Rows and states of width d; the option `two-biases` adds a bias b_U."""
         super().__init__(d=d, l=l)
         self.options = tuple(options)
         packed = (self.GATES,) if self.GATES > 1 else ()
@@ -233,7 +234,8 @@ class Gru(Explicit):
         Args:
             r: the reset gate (b, d); None if the first row lacks it.
             h: the row before; None for the first row.
-            carried: the result of `carried`.
+            carried: U h + b_U of the row before, for the gates and, in one form, the candidate;
+                None for the first row without b_U.
             U: the weights of the state, (d, 3d).
         """
 
@@ -282,8 +284,8 @@ _Class = TypeVar("_Class", bound=type[Gru])
 
 
 def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
-    """Set `form` of the decorated class, and register the class as an implementation of `mixer`
-    with this name."""
+    """Register the decorated class as an implementation of `mixer` with this name, which updates
+    the state by the equations of this `form`."""
 
     def register(layer: _Class) -> _Class:
         layer.form = form

@@ -110,6 +110,7 @@ class Mamba(Selective):
     W_C (E, N), log_A (E, N), D (E) and W_out (E, d)."""
 
     def __init__(self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1) -> None:
+        """E channels with N states each, steps by a map of rank R, and k taps."""
         super().__init__(d=d, l=l)
         require_sizes(N=N, E=E, R=R, k=k)
         self.N, self.E, self.k = N, E, k
@@ -214,6 +215,8 @@ class Mamba2(Selective):
     recurrence over rows, pairs of rows, or chunks."""
 
     def __init__(self, *, d: int, l: int, n: int, P: int, N: int, G: int, k: int = 1) -> None:
+        """n heads of P channels with N states each, in G groups, and k taps; ValueError unless G
+        divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, N=N, G=G, k=k)
         if n % G:
@@ -235,7 +238,8 @@ class Mamba2(Selective):
         self, x: Tensor, state: State | None, new: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """X (..., n, P), K and Q (..., G, N), the steps Delta (..., n) and U = Delta X (..., n, P),
-        of rows x (..., d); `state` and `new` as in `rows`."""
+        of rows x (..., d). For one token `state` holds the rows before it (None for sequences), and
+        `new` receives its rows before the convolutions."""
         X, K, Q = (self.rows(x, name, state, new) for name in "XKQ")
         X = X.view(*X.shape[:-1], self.n, self.P)
         K, Q = (rows.view(*rows.shape[:-1], self.G, self.N) for rows in (K, Q))
@@ -334,7 +338,7 @@ class Mamba2Parallel(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """F, K and U of all rows, and the last k-1 rows of each convolution."""
+        """F, K and U of all rows, and the last k-1 rows of each convolution; `prepared` holds A."""
         X, K = self.n * self.P, self.G * self.N
         shapes = {"F": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {name: self._rows(batch, length, *shape) for name, shape in shapes.items()}
@@ -352,6 +356,7 @@ class Mamba2Chunked(Mamba2):
     def __init__(
         self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1
     ) -> None:
+        """Chunks of C rows; other sizes are those of Mamba-2, n heads of P channels and so on."""
         super().__init__(d=d, l=l, n=n, P=P, N=N, G=G, k=k)
         require_sizes(C=C)
         self.C = C
@@ -424,7 +429,7 @@ class Mamba2Chunked(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """F, steps, K and U of one chunk, and S, for any number of tokens."""
+        """F, steps, K and U of one chunk, and S, for any number of tokens; `prepared` holds A."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         rows = {"F": (self.n, 1), "step": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {
@@ -538,6 +543,8 @@ class Mamba3(Selective):
     """
 
     def __init__(self, *, d: int, l: int, n: int, P: int, R: int, M: int, G: int) -> None:
+        """n heads of P channels in G groups; of the 2R + M states of a channel, R pairs are
+        rotated. ValueError unless G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, R=R, M=M, G=G)
         if n % G:

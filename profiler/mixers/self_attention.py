@@ -84,6 +84,9 @@ class Heads(SequenceMixer):
         r: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
+        """n query heads of width h (default d/n). Options need sizes: `grouped` g heads of keys and
+        values, `wide` the widths K and V, windows w tokens, `partial-rotary` the share 1/r of
+        channels that turn. ValueError if one is missing or does not divide."""
         super().__init__(d=d, l=l)
         require_sizes(n=n)
         self.n = n
@@ -242,7 +245,8 @@ class Heads(SequenceMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """R (b, n, s, V): attention of queries (b, n, s, K) to keys and values (b, g, t, ...), with
-        the options of `INSIDE` and `WINDOWS`."""
+        the window or chunks, bound of scores, sink and scale that the options choose; if `causal`,
+        later tokens are masked."""
         sink = None if self.b_sink is None else self.b_sink.reshape(-1, 1, 1)
         more = {"window": self.window, "cap": self.cap, "sink": sink}
         within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)
@@ -332,7 +336,8 @@ class CrossAttention(Heads, Mixer):
     """Cross-attention: each token of x attends to all tokens of a second sequence z (b, e, d)."""
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:  # type: ignore[override]  # reads z as well
-        """Mix x (b, s, d) with z (b, e, d) to y (b, s, d); errors as of `SequenceMixer.forward`."""
+        """Mix x (b, s, d) with z (b, e, d) to y (b, s, d). ValueError for a wrong shape or dtype,
+        Unsupported if the device has no kernel for it."""
         self._require_sequence(x)
         self._require_source(z, x.shape[0])
         try:

@@ -87,7 +87,7 @@ _Class = TypeVar("_Class", bound=type[Simple])
 
 
 def multiplied(order: ProductOrder) -> Callable[[_Class], _Class]:
-    """Set `order` of the decorated class, and register the class as an implementation."""
+    """Register the decorated class as an implementation that computes Q K^T V in this `order`."""
 
     def register(mixer: _Class) -> _Class:
         mixer.order = order

@@ -71,6 +71,7 @@ class Diagonal(LongConvolved):
     log_A_im: nn.Parameter
 
     def __init__(self, *, d: int, l: int, N: int, channels: int | None = None) -> None:
+        """N complex states for each of `channels` (default d) channels."""
         super().__init__(d=d, l=l, channels=channels)
         require_sizes(N=N)
         self.N = N
@@ -290,6 +291,7 @@ class GSS(Diagonal):
     }
 
     def __init__(self, *, d: int, l: int, N: int, f: int, r: int) -> None:
+        """r channels with N states each, and a gate of width f."""
         require_sizes(f=f, r=r)
         super().__init__(d=d, l=l, N=N, channels=r)
         self.W_V: nn.Parameter = self.weight(d, f)
@@ -347,6 +349,7 @@ class H3(Diagonal):
     }
 
     def __init__(self, *, d: int, l: int, N: int, k: int) -> None:
+        """N states per channel, and k taps of the short convolution of keys."""
         super().__init__(d=d, l=l, N=N)
         require_sizes(k=k)
         self.k = k
@@ -406,6 +409,7 @@ class Spade(S4D):
     }
 
     def __init__(self, *, d: int, l: int, N: int, n: int, w: int) -> None:
+        """N states per channel, and n heads that attend to w rows."""
         super().__init__(d=d, l=l, N=N)
         require_sizes(w=w)
         self.n, self.h, self.w = n, head_width(d, n), w

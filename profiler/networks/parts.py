@@ -52,6 +52,7 @@ class Dense(nn.Module):
     def __init__(
         self, d: int, f: int, *, made: Made, activation: str = "none", bias: bool = True
     ) -> None:
+        """Maps rows of width d to width f; `made` has the device and dtype of parameters."""
         super().__init__()
         self.activation = ACTIVATIONS[activation]
         self.W = normal_parameter(d, f, std=d**-0.5, made=made)
@@ -156,6 +157,7 @@ class Head(nn.Module):
     def __init__(
         self, d: int, u: int, *, bias: bool, made: Made, E: nn.Parameter | None = None
     ) -> None:
+        """u scores for rows of width d; `E` (u, d) is an embedding to share, None for a new map."""
         super().__init__()
         self.tied = E is not None
         self.W = normal_parameter(d, u, std=d**-0.5, made=made) if E is None else E

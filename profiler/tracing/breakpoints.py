@@ -125,8 +125,8 @@ def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
 
 
 def _conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
-    """`conditions_at` without its cache; no conditions if the module cannot be built at the point
-    or with a letter one step larger."""
+    """The conditions on sizes that a run at a point tests; none if the module cannot be built at
+    the point or with a letter one step larger. What cannot be followed becomes a doubt."""
     sizes = points.variables.sizes
     try:
         further = {
@@ -254,6 +254,7 @@ class Along:
     """A condition on sizes, as a function of the number of steps by which one letter is larger."""
 
     def __init__(self, condition: Any, guards: SizeGuards, letter: str) -> None:
+        """Keep, for each symbol of the condition, its size and its growth per step of `letter`."""
         self.condition = condition
         self.sizes = {
             symbol: (axis.size, axis.slopes.get(letter, 0))

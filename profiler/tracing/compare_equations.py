@@ -177,8 +177,9 @@ def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
     cases; a pass that cannot be compared has a reason.
 
     Raises:
-        UnknownMixer, Unsupported, TraceError: as `compare_pass`, if the forward pass can be
-            compared in no case.
+        UnknownMixer: no such mixer.
+        Unsupported, TraceError: the forward pass can be compared in no case, as the equations have
+            no count, an operation has no counting rule, or a class or size has no formula.
     """
     mixer, traces = load_mixer(name), Traces(found)
     return [one for phase in PHASES for one in by_case(traces, mixer, phase, SizeCase())]
@@ -242,8 +243,8 @@ def not_compared(mixer: Mixer, phase: str, case: SizeCase, why: Exception) -> Di
 
 
 def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
-    """The floors with several values in a case, in its conditions and in the equations' counts of
-    every form; forms without a count are skipped."""
+    """The floors (such as floor(l/C)) with several values in the case `region`, in its conditions
+    and in the equations' counts of every form; forms without a count are skipped."""
     counted_with: list[Poly] = []
     for form in mixer.forms:
         try:
@@ -431,8 +432,8 @@ def in_trace(
     gradients are those of the trace: of parameters, of inputs, or of both.
 
     Raises:
-        TraceError: the trace has no gradients, or as `in_letters`.
-        ByCases: as `in_letters`.
+        TraceError: the trace has no gradients, or lacks a size of the equations.
+        ByCases: the count is several polynomials in the case of the trace.
     """
     counts = count(mixer, phase, form, ("strict", *rewrites), **gradients_of(found, phase))
     batch = found.variables.poly("b") or Poly.of(1)

@@ -221,7 +221,7 @@ def division_cases(
     be divided.
 
     Raises:
-        TraceError: as `dividend`.
+        TraceError: the floors divide the size by several others, or leave too many remainders.
     """
     chosen = next(filter(None, (dividend(floor, sizes, unsettled) for floor in unsettled)), None)
     if chosen is None:

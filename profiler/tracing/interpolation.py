@@ -171,8 +171,10 @@ def interpolate(
 def shortest_formulas(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """`interpolate`; if atoms depend on each other, an axis has several bases (`Axis.others`), and
-    each quantity gets the formula with the fewest terms."""
+    """Quantity -> the shortest combination of products of the axes' functions that gives its number
+    at every point of the grid of places. If functions depend on each other, an axis has several
+    bases (`Axis.others`), and the formula with the fewest terms is taken. With `whole` all products
+    are tried, else a product only if every product one step below it was needed."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:

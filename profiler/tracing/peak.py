@@ -54,7 +54,8 @@ def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
 def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
     """The maximum over all moments that are local maxima at some point. None if different
     operations run at different points, the interpolation needs a point that is not among `inside`,
-    or the formula of a moment fails at one of them. Without any moment, as `plain_peak`."""
+    or the formula of a moment fails at one of them. Without any moment, the peak as one
+    polynomial."""
     seen = {p: points.at(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):

@@ -103,6 +103,7 @@ class CutModules:
     blocks: otherwise most of the time would go into building blocks that are then removed."""
 
     def __init__(self, target: Target, found: Sequence[Stack]) -> None:
+        """`found` are the stacks of equal blocks in the modules that `target` makes."""
         self.target = target
         self.stacks = found
         self.made: dict[tuple[Any, ...], Any] = {}
@@ -174,6 +175,8 @@ class BlockSamples(SizeSamples):
     in every stack and, for each stack, one with one more block there."""
 
     def __init__(self, whole: SizeSamples, found: Sequence[Stack]) -> None:
+        """Run at each point the module with `KEPT` blocks in every stack of `found`, then with one
+        more block in one stack after another."""
         super().__init__(whole.target, whole.variables, whole.backend, whole.region, whole.patience)
         self.whole = whole
         self.stacks = found
@@ -213,7 +216,7 @@ class BlockSamples(SizeSamples):
         blocks.
 
         Raises:
-            NotStraight: as `common_moments`.
+            NotStraight: a moment is missing in another run, or its position is ambiguous.
         """
         first = runs[0]
         moments = common_moments([steps_of(run) for run in runs])
@@ -313,8 +316,8 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
 
 
 def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set[int]]:
-    """For each operation of a pass, its indices in a pass with one more block (`common_moments`):
-    one or two, or none if the passes share no such operation.
+    """For each operation of a pass, its indices in a pass with one more block, counted from the
+    start and from the end: one or two, or none if the passes share no such operation.
 
     Raises:
         NotStraight: the longer pass is the shorter, or both resemble each other in too many places.

@@ -28,7 +28,8 @@ PATHS: Mapping[str, str] = {
 def document(
     found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> Document:
-    """The trace as tables with notes below; with `at`, every formula's value at these sizes."""
+    """The trace as tables with notes below, then a table for each difference from equations in
+    `apart_`; with `at`, every formula's value at these sizes. JSON holds all of them."""
     return Document(
         lambda: [*tables(found, at), *map(apart, apart_)], data=lambda: data(found, apart_, at)
     )

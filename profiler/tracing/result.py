@@ -31,6 +31,7 @@ class Break:
     counted: int
 
     def __str__(self) -> str:
+        """The sizes at which the formula fails, with its value and the counted number."""
         formula = self.formula if len(self.formula) <= LONGEST else "the one found"
         return (
             f"no formula: {formula} breaks at {listed_sizes(self.sizes)}, where it gives "

@@ -51,6 +51,7 @@ class SizeSamples:
         region: Constraints = frozenset(),
         patience: float = PATIENCE,
     ) -> None:
+        """`region`: the case, empty for all sizes; `patience`: how long runs may take."""
         self.region = region
         self.patience = patience
         self.target = target
@@ -121,7 +122,7 @@ class SizeSamples:
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
         """Every quantity at a point except the peak, which is a maximum and no polynomial. Notes
-        the point in `used`; TraceError as `at`."""
+        the point in `used`; TraceError if it lies outside the case or the module does not run."""
         found = self.at(point)  # raises before the point counts as used
         self.used.add(point)
         return {q: n for q, n in found.quantities.items() if q != PEAK}
@@ -143,8 +144,8 @@ class SizeSamples:
         return numbers[0]
 
     def joined_counts(self, counts: Sequence[Mapping[Key, int]]) -> dict[Key, int]:
-        """Name -> the module's number, from the numbers of each of `targets`; numbers that are 0
-        are left out."""
+        """Name -> the module's number, from the numbers in the runs of each of `targets` (such as
+        the module with fewer equal blocks); numbers that are 0 are left out."""
         names = dict.fromkeys(name for each in counts for name in each)
         found = {name: self.joined([each.get(name, 0) for each in counts]) for name in names}
         return {name: number for name, number in found.items() if number}

@@ -57,7 +57,8 @@ def axis_with_atoms(
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
     quick: Callable[[int], bool] = lambda place: True,
 ) -> Axis | None:
-    """A basis of functions of one size, powers and atoms; None if no such functions are found.
+    """A basis of functions of one size, powers and products with its atoms (step functions such as
+    floor((x + 3)/4)); None if no such functions are found.
 
     Args:
         letter, step, start: the size, the number whose multiples are tried, the first place.
@@ -87,6 +88,8 @@ class AtomSearch:
         steady: Callable[[int], Numbers],
         quick: Callable[[int], bool],
     ) -> None:
+        """A search along `letter` from `start` in steps of `step`; the functions give, at a size,
+        all numbers, those without bytes (`steady`), and whether a run is short (`quick`)."""
         self.letter = letter
         self.size = Poly.atom(letter)
         self.step = step

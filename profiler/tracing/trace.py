@@ -162,7 +162,8 @@ def trace_case(
     an empty region means all sizes.
 
     Raises:
-        TraceError: as `trace`, or the case has too few sizes to find formulas from.
+        TraceError: the module cannot be built or run on the meta device, or the case has too few
+            sizes to find formulas from.
     """
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
     patience = DIVIDED if divisions else PATIENCE
@@ -300,6 +301,7 @@ class FormulaSearch:
     """
 
     def __init__(self, points: SizeSamples, backend: str, *, divided: bool) -> None:
+        """`divided`: whether sizes are written by quotients, which takes smaller steps."""
         self.points = points
         self.backend = backend
         self.divided = divided
@@ -328,7 +330,8 @@ class FormulaSearch:
         letters, and their proof at other sizes.
 
         Raises:
-            OnlyDivided, TraceError: as `base`, `settled` and `axis`.
+            OnlyDivided: the module runs only if one size is a multiple of another.
+            TraceError: the module runs at too few sizes to find formulas from.
         """
         from profiler.tracing.breakpoints import run_breakpoints, run_edges  # loads sympy
 
@@ -374,7 +377,7 @@ class FormulaSearch:
             base, least: the first sizes, and the least sizes from which formulas hold.
             quantities: the formulas, or their failures.
             proven: the points at which formulas were tested.
-            followed: computes `Trace.zeros`.
+            followed: computes the arithmetic on zeros that pad gradients, when first asked for.
         """
         points, first = self.points, self.points.at(base)
         sizes = points.variables.sizes(points.named(base))
@@ -553,8 +556,9 @@ class FormulaSearch:
                 return base, axes
 
     def axis(self, base: Point, i: int, kinds: Sequence[tuple[str, int]]) -> Axis:
-        """The functions of letter i of the first of `kinds` that give every number along it. If
-        none does, powers that hold as long as the code's tests have the same value as at the base;
+        """The functions of letter i that give every number along it, of the first of `kinds`
+        (powers or atoms, number of steps above the base from which they hold) that has some. If
+        none has, powers that hold as long as the code's tests have the same value as at the base;
         else the powers up to 3, whose formulas the proof then finds to fail.
 
         Raises:

@@ -47,7 +47,7 @@ def zero_arithmetic(
         held: points at or below the first sizes, at which formulas are tested.
         proven: points at which the whole pass is proven. Formulas are tested at those whose runs
             make at most `MOST_MADE` bytes; the others become `untested`.
-        whole: as `interpolate`.
+        whole: whether all products of the axes' functions are tried in a formula.
 
     Raises:
         TraceError: the pass cannot be followed; one sentence.

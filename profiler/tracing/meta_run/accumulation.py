@@ -45,6 +45,7 @@ class Accumulation:
     """Tracks the nodes of every backward pass that starts inside `watching`."""
 
     def __init__(self) -> None:
+        """A state in which no node has run and no zeros were made."""
         self.ended: int | None = None
         """The number of the last node that ran, among nodes whose gradients may meet others."""
         self.alone = (0, 0)

@@ -55,6 +55,8 @@ class FlopCounter:
         return sum(self.left_out.values()) / self.total if self.total else 0.0
 
     def __str__(self) -> str:
+        """What FlopCounterMode prints, whether that is twice the multiplications counted in the
+        same operations, and the share of all operations that it leaves out, in words."""
         printed = f"FlopCounterMode prints {sum(self.printed.values())}"
         if not self.total:
             none = "has a counting rule" if self.unknown else "is counted"

@@ -98,7 +98,8 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> FusedCall:
-    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row of x."""
+    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row of x, the last
+    axes with `normalized_shape`. The signature is torch's; eps and cudnn_enable are not used."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused layer norm", (input, weight, bias), (dense_layout(input, input.shape),),
@@ -116,7 +117,9 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> FusedCall:
-    """As `layer_norm`, where a row is a group of channels; weights are per channel."""
+    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one of
+    `num_groups` groups of channels, and weights are per channel. `eps` and `cudnn_enabled` are not
+    used: the signature is torch's."""
     entries, rows = input.numel(), input.shape[0] * num_groups
     return FusedCall(
         "fused group norm", (input, weight, bias), (dense_layout(input, input.shape),),
@@ -132,7 +135,8 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> FusedCall:
-    """The call of y = x / sqrt(mean(x * x) + eps) * weight along each row of x."""
+    """The call of y = x / sqrt(mean(x * x) + eps) * weight along each row of x, the last axes with
+    `normalized_shape`. `eps` is not used: the signature is torch's."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused RMS norm", (input, weight), (dense_layout(input, input.shape),),
@@ -152,7 +156,9 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> FusedCall:
-    """As `layer_norm`, where a row is one channel over the whole batch."""
+    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one channel
+    over the whole batch; without `training`, E and Var are the running ones. `running_var`,
+    `momentum` and `eps` are not used: the signature is torch's."""
     entries, rows = input.numel(), input.shape[1]
     forward = norm_rules.batch_norm(
         entries, rows, weight, bias, training=training, running=running_mean is not None
@@ -236,6 +242,7 @@ class Steps(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run a function of torch; a recurrent layer is noted, as it then runs step by step."""
         if func.__hash__ is not None and func in RECURRENT:
             self.recorder.stepped.add(RECURRENT[func])
         return func(*args, **(kwargs or {}))
@@ -275,7 +282,8 @@ def naming_flex_attention(recorder: Recorder) -> Iterator[None]:
 
 @contextmanager
 def math_backend(recorder: Recorder) -> Iterator[None]:
-    """torch's own decompositions: attention as products, softmax and products."""
+    """A context in which torch runs its own decompositions: attention as products, softmax and
+    products. Recurrent layers that run step by step are noted in `recorder`."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.MATH), Steps(recorder), naming_flex_attention(recorder):

@@ -104,7 +104,7 @@ def observe(
 
     Every result that requires a gradient receives one; the gradients that the target asks for are
     computed. No memory is allocated and no arithmetic done. `met` holds the calls of earlier runs,
-    and receives those of this run.
+    and receives those of this run; with `shapes` the shapes of all results are kept.
 
     Raises:
         TraceError: the module cannot be built or run on the meta device; one sentence.
@@ -125,8 +125,10 @@ def _observed(
     shapes: bool,
     met: dict[CallKey, KnownCall] | None,
 ) -> Observation:
-    """`observe`, by a single run; after the return nothing refers to the module, so that its
-    storages are freed."""
+    """What one run of the module, forward and backward on the meta device, dispatches and holds;
+    after the return nothing refers to the module, so that its storages are freed. `shapes`: whether
+    the shapes of all results are kept; `met`: the calls of earlier runs, which receives those of
+    this run. TraceError if the module cannot be built or run."""
     built = build_target(target, sizes)
     with as_trace_error(target, sizes):
         recorder = Recorder(list(owned_tensors(built)), shapes=shapes, met=met)

@@ -83,6 +83,7 @@ class Recorder(shape_values.MetaMode):
         shapes: bool = False,
         met: dict[CallKey, KnownCall] | None = None,
     ) -> None:
+        """Start in the forward phase, with the storages of `held` alive."""
         super().__init__()
         self.phase = "forward"
         self.counted: list[tuple[str, KnownCall]] = []
@@ -157,7 +158,8 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def learned(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
-        """The facts from a first call that hold for all calls with equal arguments."""
+        """The facts from a first call that hold for all calls with equal arguments: how to make its
+        results without running it, and its cost (no operations if it only moves entries)."""
         again = remake_results(kind, args, kwargs, result)
         if kind.free:
             return KnownCall(kind, again, Cost(NOTHING))

@@ -123,6 +123,8 @@ class ValuesOfNumbers(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run a function of torch; a small result of torch.tensor, made of numbers alone, keeps its
+        numbers as its value."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func is torch.tensor and not any(isinstance(t, Tensor) for t in tree_leaves(args)):
