@@ -200,13 +200,15 @@ class Configuration:
             )
         return name
 
-    def layer_types(self, layers: int, known: Collection[str]) -> list[str] | None:
-        """The kind of each layer, None where the configuration does not list them.
+    def layer_types(
+        self, layers: int, known: Collection[str], listed: Any = None
+    ) -> list[str] | None:
+        """The kind of each layer, as listed here or in `layer_types`; None where nothing is listed.
 
         Raises:
             ModelError: another number of kinds than of layers, or a kind that the class lacks.
         """
-        found = self.get("layer_types")
+        found = self.get("layer_types") if listed is None else listed
         if found is None:
             return None
         if not isinstance(found, list) or len(found) != layers:

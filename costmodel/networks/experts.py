@@ -6,7 +6,7 @@ scores. All of E are parameters, c of E are active for a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 
@@ -48,13 +48,19 @@ SHARED: Mapping[str, str] = {
 
 @cache
 def experts(
-    routing: str, activation: str = "silu", *, clamped: bool = False, shared: str = ""
+    routing: str,
+    activation: str = "silu",
+    *,
+    clamped: bool = False,
+    squared: bool = False,
+    shared: str = "",
 ) -> Mixer:
     """A mixture of experts, x (l, d) to y (l, d): c of E gated FFNs, f wide.
 
     Args:
         routing: one of `ROUTINGS`.
         clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
+        squared: experts as in Nemotron-H: no gate, and the square of the activation.
         shared: one of `SHARED`.
     """
     m = Mixer("experts", title="Mixture of experts", source=SHAZEER, group="part of a network")
@@ -71,9 +77,9 @@ def experts(
         score = sum_(x[i, a] * W_R[a, e], over=a)
         R[i, e] = score if b_R is None else score + b_R[e]
         at, w = _routed(f, routing, R, (i, e, r))
-        Y = _through(f, x, at, width, _clamped if clamped else _gated(activation))
+        Y = _through(f, x, at, width, activation, clamped=clamped, squared=squared)
         routed = sum_(w[i, r] * Y[i, r, b], over=r)
-        y[i, b] = routed + _shared(f, x, activation, shared)[i, b] if shared else routed
+        y[i, b] = routed + _shared(f, x, activation, shared, squared)[i, b] if shared else routed
     return m
 
 
@@ -111,67 +117,68 @@ def _routed(f: Form, routing: str, R: Array, of: tuple[Index, Index, Index]) -> 
     return at, w
 
 
-Combine = Callable[[Form, Array, Array], Array]
-"""The hidden entries (l, c, f) of the entries of gate and up."""
-
-
-def _gated(activation: str) -> Combine:
-    def combined(f: Form, gate: Array, up: Array) -> Array:
-        """act(gate) * up."""
-        i, r, q = (f.indices[name] for name in "irq")
-        A, H = f.array("act", *gate.shape), f.array("hidden", *gate.shape)
-        A[i, r, q] = ACTIVATIONS[activation](gate[i, r, q])
-        H[i, r, q] = A[i, r, q] * up[i, r, q]
-        return H
-
-    return combined
-
-
-def _clamped(f: Form, gate: Array, up: Array) -> Array:
-    """(1 + up) * gate * sigmoid(alpha gate), gate at most 7, up within -7 and 7."""
-    i, r, q = (f.indices[name] for name in "irq")
-    G, U, H = (f.array(name, *gate.shape) for name in ("gate_7", "up_7", "hidden"))
-    G[i, r, q] = minimum(gate[i, r, q], LIMIT)
-    U[i, r, q] = maximum(minimum(up[i, r, q], LIMIT), -LIMIT)
-    H[i, r, q] = (1 + U[i, r, q]) * G[i, r, q] * function("sigmoid", ALPHA * G[i, r, q])
-    return H
-
-
-def _through(f: Form, x: Array, at: Array, width: Poly, combine: Combine) -> Array:
+def _through(
+    f: Form, x: Array, at: Array, width: Poly, activation: str, *, clamped: bool, squared: bool
+) -> Array:
     """Y (l, c, d): each token through each of its experts."""
-    m, (l, d), (E, biased) = f.mixer, x.shape, (at.below, combine is _clamped)
+    m, (l, d), E = f.mixer, x.shape, at.below
     i, r, b, a = (f.indices[name] for name in "irba")
     q, c = f.index("q", 1, width), r.upper[0]
-    maps = {"gate": (d, width), "up": (d, width), "down": (width, d)}
+    maps = {} if squared else {"gate": (d, width)}
+    maps |= {"up": (d, width), "down": (width, d)}
     W = {name: m.parameter(f"W_{name}", E, *shape) for name, shape in maps.items()}
-    b_ = {n: m.parameter(f"b_{n}", E, shape[1]) for n, shape in maps.items() if biased}
+    b_ = {n: m.parameter(f"b_{n}", E, shape[1]) for n, shape in maps.items() if clamped}
 
     def mapped(name: str, value: Node, column: Index) -> Node:
         return value if name not in b_ else value + b_[name][at[i, r], column]
 
-    G, U = f.array("gate", l, c, width), f.array("up", l, c, width)
-    for name, array in (("gate", G), ("up", U)):
+    rows = {name: f.array(name, l, c, width) for name in maps if name != "down"}
+    for name, array in rows.items():
         product = sum_(x[i, a] * W[name][at[i, r], a, q], over=a)
         array[i, r, q] = mapped(name, product, q)
-    H, Y = combine(f, G, U), f.array("Y", l, c, d)
+    hidden = _clamped if clamped else _activated
+    H, Y = hidden(f, rows, (i, r, q), "", activation), f.array("Y", l, c, d)
     product = sum_(H[i, r, q] * W["down"][at[i, r], q, b], over=q)
     Y[i, r, b] = mapped("down", product, b)
     return Y
 
 
-def _shared(f: Form, x: Array, activation: str, shared: str) -> Array:
-    """The gated FFN that all tokens go through (l, d)."""
+At = tuple[Index, ...]
+
+
+def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
+    """act(gate) * up; without a gate the square of act(up)."""
+    up = rows["up"]
+    A, H = f.array(f"{lead}act", *up.shape), f.array(f"{lead}hidden", *up.shape)
+    A[at] = ACTIVATIONS[activation](rows.get("gate", up)[at])
+    H[at] = A[at] * (up[at] if "gate" in rows else A[at])
+    return H
+
+
+def _clamped(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
+    """(1 + up) * gate * sigmoid(alpha gate), gate at most 7, up within -7 and 7; the activation is
+    the same in every such model."""
+    gate, up = rows["gate"], rows["up"]
+    G, U, H = (f.array(f"{lead}{name}", *gate.shape) for name in ("gate_7", "up_7", "hidden"))
+    G[at] = minimum(gate[at], LIMIT)
+    U[at] = maximum(minimum(up[at], LIMIT), -LIMIT)
+    H[at] = (1 + U[at]) * G[at] * function("sigmoid", ALPHA * G[at])
+    return H
+
+
+def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> Array:
+    """The FFN that all tokens go through (l, d)."""
     m, (l, d) = f.mixer, x.shape
     S = m.size("S", "width of the shared expert", 512)
     i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)
-    maps = {"gate": (d, S), "up": (d, S), "down": (S, d)}
-    W = {name: m.parameter(f"V_{name}", *shape) for name, shape in maps.items()}
-    G, U, H = (f.array(f"shared_{name}", l, S) for name in ("gate", "up", "hidden"))
-    Y = f.array("shared_Y", l, d)
-    G[i, p] = ACTIVATIONS[activation](sum_(x[i, a] * W["gate"][a, p], over=a))
-    U[i, p] = sum_(x[i, a] * W["up"][a, p], over=a)
-    H[i, p] = G[i, p] * U[i, p]
-    Y[i, b] = sum_(H[i, p] * W["down"][p, b], over=p)
+    names = ("up",) if squared else ("gate", "up")
+    W = {name: m.parameter(f"V_{name}", d, S) for name in names}
+    V = m.parameter("V_down", S, d)
+    rows = {name: f.array(f"shared_{name}", l, S) for name in names}
+    for name, array in rows.items():
+        array[i, p] = sum_(x[i, a] * W[name][a, p], over=a)
+    H, Y = _activated(f, rows, (i, p), "shared_", activation), f.array("shared_Y", l, d)
+    Y[i, b] = sum_(H[i, p] * V[p, b], over=p)
     if shared == "plain":
         return Y
     v, z, out = m.parameter("v", d), f.array("z", l), f.array("shared", l, d)

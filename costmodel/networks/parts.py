@@ -219,8 +219,9 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
 
 
 @cache
-def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
-    """The feed-forward sublayer: d to f, an activation, f to d.
+def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -> Mixer:
+    """The feed-forward sublayer: d to f, an activation, f to d; `squared`: the activation's square,
+    as in Nemotron-H.
 
     Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
     """
@@ -235,7 +236,10 @@ def ffn(activation: str = "relu", bias: bool = True) -> Mixer:
         a, c = f.index("a", 1, d), f.index("c", 1, width)
         hidden = f.array("hidden", l, width, cite="(15)")
         first = sum_(x[i, a] * W_1[a, c], over=a)
-        hidden[i, c] = ACTIVATIONS[activation](first if b_1 is None else first + b_1[c])
+        active = f.array("active", l, width) if squared else hidden
+        active[i, c] = ACTIVATIONS[activation](first if b_1 is None else first + b_1[c])
+        if squared:
+            hidden[i, c] = active[i, c] * active[i, c]
         second = sum_(hidden[i, c] * W_2[c, b], over=c)
         y[i, b] = second if b_2 is None else second + b_2[b]
     return m

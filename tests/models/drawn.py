@@ -1,8 +1,9 @@
-"""Parameters of drawn configurations by transformers' classes: `python -m tests.models.drawn`.
+"""What transformers' classes have and hold, drawn at random: `python -m tests.models.drawn`.
 
 The command needs transformers and torch, and writes `configurations.json`, the oracle of
-test_architectures.py; the tests need neither. The classes are made on the meta device. Each type
-has its default configuration, one with every field drawn, and drawn ones.
+test_architectures.py; the tests need neither. Each type has its default configuration, one with
+every field drawn, and drawn ones: their parameters, counted on the meta device, and of drawn ones
+what the cache holds after `TOKENS` tokens of one sequence, run on the CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "configurations.json"
-DRAWN = 12
+TOKENS = 30
+
+DRAWN = 6
 """Drawn configurations of each type."""
 
 WIDTHS = {
@@ -42,7 +45,8 @@ DELTA = {
     "linear_key_head_dim": (3, 5),
     "linear_value_head_dim": (2, 7),
     "linear_conv_kernel_dim": (2, 4),
-    "full_attention_interval": (2, 4),
+    "full_attention_interval": (2, 3),
+    "num_hidden_layers": (3, 4, 7),
     "head_dim": (8, 16, 40),
     "attention_bias": (True, False),
 }
@@ -108,6 +112,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "lfm2": {
         **USUAL,
+        "intermediate_size": (11, 70),
         "conv_L_cache": (2, 5),
         "full_attn_idxs": ([0], [0, 2]),
         "block_multiple_of": (8,),
@@ -137,6 +142,8 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "granitemoehybrid": {
         **USUAL,
         "hidden_size": (24, 48),
+        "num_hidden_layers": (3,),
+        "layer_types": (["mamba", "attention", "mamba"], ["attention", "attention", "mamba"]),
         "num_local_experts": (0, 3),
         "num_experts_per_tok": (2,),
         "shared_intermediate_size": (1, 9),
@@ -144,6 +151,26 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_n_groups": (1, 3),
         "mamba_d_state": (3, 8),
         "mamba_d_conv": (3, 4),
+        "attention_bias": (True, False),
+    },
+    "nemotron_h": {
+        "pad_token_id": (None,),
+        "vocab_size": (7, 31),
+        "hidden_size": (24, 48),
+        **FFN,
+        **HEADS,
+        **TIED,
+        "hybrid_override_pattern": ("M*M-", "*EM*E", "M*"),
+        "ssm_state_size": (3, 8),
+        "mamba_num_heads": (6,),
+        "mamba_head_dim": (5, 8),
+        "n_groups": (1, 3),
+        "conv_kernel": (3, 4),
+        "n_routed_experts": (4,),
+        "num_experts_per_tok": (1, 2),
+        "moe_intermediate_size": (2, 9),
+        "moe_shared_expert_intermediate_size": (3, 7),
+        "norm_topk_prob": (True, False),
         "attention_bias": (True, False),
     },
     "gemma": USUAL,
@@ -173,7 +200,8 @@ def drawn() -> list[dict[str, Any]]:
 
 
 def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the number of parameters of its class."""
+    """A configuration with the number of parameters of its class; a drawn one with what its cache
+    holds too."""
     import torch
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -183,7 +211,41 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made)
     model.tie_weights()
     numbers = {id(p): p.numel() for p in model.parameters()}
-    return {"config": dict(config), "parameters": sum(numbers.values())}
+    found = {"config": dict(config), "parameters": sum(numbers.values())}
+    return found if len(config) == 1 else {**found, **held(made)}
+
+
+def held(made: Any) -> dict[str, int]:
+    """The entries of the tensors that a configuration's model keeps after `TOKENS` tokens: `cache`,
+    rows of tokens, and `state`, carried by recurrences.
+
+    Of the k columns that are kept of a convolution of k taps, the oldest one is left out: no later
+    token reads it.
+    """
+    import torch
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    mixed = made.model_type not in ("mamba", "mamba2")
+    if mixed and {*getattr(made, "layer_types", "?")} <= {"linear_attention", "conv"}:
+        return {}  # the class does not run without a layer of attention
+    made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
+    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval()
+    with torch.no_grad():
+        out = model(torch.arange(TOKENS)[None] % made.vocab_size, use_cache=True)
+    kept = getattr(out, "past_key_values", None) or out.cache_params
+    found = {"cache": 0, "state": 0}
+    for layer in kept.layers:
+        for name, value in vars(layer).items():
+            for tensor in value.values() if isinstance(value, dict) else [value]:
+                if not torch.is_tensor(tensor) or tensor.numel() == 0:
+                    continue
+                if name == "conv_states":
+                    found["cache"] += tensor.numel() // tensor.shape[-1] * (tensor.shape[-1] - 1)
+                elif name in ("keys", "values"):
+                    found["cache"] += tensor.numel()
+                elif name == "recurrent_states":
+                    found["state"] += tensor.numel()
+    return found
 
 
 def main() -> None:

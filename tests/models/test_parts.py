@@ -42,6 +42,7 @@ PARTS: dict[str, Mixer] = {
     "dense": parts.dense(),
     "dense, tanh": parts.dense("tanh", bias=False),
     "ffn": parts.ffn(),
+    "ffn, squared": parts.ffn("relu", bias=False, squared=True),
     "ffn, gelu": parts.ffn("gelu", bias=False),
     "ffn, gelu-tanh": parts.ffn("gelu-tanh"),
     "gated ffn": parts.gated_ffn(),
@@ -49,6 +50,7 @@ PARTS: dict[str, Mixer] = {
     "experts": experts("softmax"),
     "experts, shared": experts("softmax-normalised", shared="gated"),
     "experts, by sigmoids": experts("sigmoid-normalised", shared="plain"),
+    "experts, squared": experts("sigmoid", "relu", squared=True, shared="plain"),
     "experts, clamped": experts("chosen-softmax", clamped=True),
     "head": parts.head(),
     "head, bounded": parts.head(cap=True),
@@ -111,6 +113,7 @@ BY_HAND = [
     ("norm without bias and eps", {"l": 1, "d": 5}, {"mul": 10, "add": 13, "div": 7, "sqrt": 1}),
     # 3*5 and 5*3 products; 5*(2+1) and 3*(4+1) additions with biases; a comparison a hidden entry.
     ("ffn", {"l": 1, "d": 3, "f": 5}, {"mul": 30, "add": 30, "compare": 5}),
+    ("ffn, squared", {"l": 1, "d": 3, "f": 5}, {"mul": 35, "add": 22, "compare": 5}),
     # The hidden entries take x * 0.5 * (1 + erf(x * c)) each: 3 mul, 1 add; no biases.
     ("ffn, gelu", {"l": 1, "d": 3, "f": 5}, {"mul": 45, "add": 27, "erf": 5}),
     # 0.5 x (1 + tanh(c (x + k x x x))): 6 mul, 2 add, 1 tanh.

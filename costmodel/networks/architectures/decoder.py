@@ -63,22 +63,32 @@ def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
 
 
 def mixture(
-    c: Configuration, routing: str, width: int, *, clamped: bool = False, shared: str = ""
+    c: Configuration,
+    routing: str,
+    width: int,
+    *,
+    clamped: bool = False,
+    squared: str = "",
+    shared: str = "",
 ) -> Use:
     """Experts of a width, of which each token goes through some, by the usual fields.
 
     Args:
         clamped, shared: as of `experts`.
+        squared: the activation whose square experts without a gate have.
     """
     part_sizes = {"E": c.size("num_experts", "num_local_experts", "n_routed_experts"), "f": width}
     part_sizes["c"] = c.size("num_experts_per_tok")
     if part_sizes["c"] > part_sizes["E"]:
         raise c.refused(f"{part_sizes['c']} of {part_sizes['E']} experts cannot be chosen")
-    if shared and (copies := c.size_or_none("n_shared_experts")) is not None:
+    if squared:
+        part_sizes["S"] = c.size("moe_shared_expert_intermediate_size")
+    elif shared and (copies := c.size_or_none("n_shared_experts")) is not None:
         part_sizes["S"] = copies * width
     elif shared:
         part_sizes["S"] = c.size("shared_expert_intermediate_size", "shared_intermediate_size")
-    made = experts(routing, c.activation("hidden_act"), clamped=clamped, shared=shared)
+    activation = squared or c.activation("hidden_act")
+    made = experts(routing, activation, clamped=clamped, squared=bool(squared), shared=shared)
     return part("experts", made, **part_sizes)
 
 
@@ -101,6 +111,7 @@ def decoder(
     sizes: Mapping[str, int] | None = None,
     *,
     bare: str = "Model",
+    ties: bool = True,
     remark: str = "",
     scaled: bool = False,
     cap: bool = False,
@@ -110,6 +121,7 @@ def decoder(
 
     Args:
         bare: how the name of the class without a head ends.
+        ties: whether the class ties the head to the embedding where the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
         cap, divided: scores are bounded, or divided by a constant.
 
@@ -118,7 +130,7 @@ def decoder(
     """
     classes = (f"{class_prefix}ForCausalLM", class_prefix + bare)
     scored = c.architecture(*classes) == classes[0]
-    tied = c.switch("tie_word_embeddings") and scored
+    tied = c.switch("tie_word_embeddings") and scored and ties
     head = parts.head(tied, cap=cap, divided=divided)
     ending = (
         Use("head", head, shared=frozenset({"E"}) if tied else frozenset(), last=True),
