@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,18 @@ def test_a_claim_of_the_other_phase_is_wrong_and_says_of_what_it_is_true() -> No
     assert found.note.endswith("true of phase inference")
     other = verdict("mul = l^2*d + 4*l*d^2 + l*d", phase="inference")
     assert other.verdict == "disagrees" and other.note.endswith("true of phase training")
+
+
+def test_a_claim_at_sizes_that_no_tried_size_fits_is_not_called_true() -> None:
+    """The new token 128 is none of 3 tokens; other phases have no t."""
+    (claim,) = claims_of(["mul = d"], "self-attention", "inference")
+    found = check(replace(claim, sizes={"l": 3, "t": 128}))
+    assert found.verdict == "not-checkable"
+    assert found.note.startswith("nothing is compared: none of the 5,000 smallest sizes fits")
+    for mixer, phase in (("she", "training"), ("self-attention", "inference")):
+        (claim,) = claims_of(["mul = d"], mixer, phase)
+        found = check(replace(claim, sizes={"t": 128}))
+        assert found.verdict == "disagrees" and "true of" not in found.note
 
 
 def test_a_claim_of_a_variant_says_of_which_one_it_is_true() -> None:

@@ -63,7 +63,8 @@ class FormulaClaim(Claim):
         for what, formula in named:
             for sizes in self.chosen_sizes():
                 given = answer.substitute(sizes)
-                fitting = partial(self.fits, sizes)
+                own = interpretation.phase == "inference"  # t is a size of this phase alone
+                fitting = partial(self.fits, {x: v for x, v in sizes.items() if own or x != "t"})
                 found = compare_formula(formula.given(sizes), given, fitting)
                 if disagreement := found.disagreement:
                     return Finding(

@@ -116,6 +116,9 @@ def compare_formula(
 
     Args:
         fits: whether sizes fit the mixer; sizes that do not fit are not tried.
+
+    Raises:
+        Unanswered: no size that is tried fits, and no proof is found.
     """
     waiting = islice(points(formula.letters | answer.letters), SEARCHED)
     tried, found = _tried(formula, answer, filter(fits, islice(waiting, POINTS)))
@@ -124,6 +127,10 @@ def compare_formula(
         with limited():
             more, found = _tried(formula, answer, filter(fits, waiting), as_many_as_may_be=True)
         tried += more
+    if not (proven or tried):
+        raise Unanswered(
+            f"nothing is compared: none of the {SEARCHED:,} smallest sizes fits the sizes given"
+        )
     return IdentityCheck(formula, answer, proven, tried, found)
 
 
