@@ -18,7 +18,7 @@ from costmodel.errors import SizeError
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.program.lowering import lower
-from costmodel.proofs.against_oracle import differences
+from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.symbolic.constraints import implied
 from costmodel.symbolic.polynomial import Poly, size
@@ -177,6 +177,21 @@ def earlier_pairs(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> N
     y[i, b] = cm.sum_(O[i, p] * W[p, b], over=p)
 
 
+def substituted(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Token i's value less the earlier results of its chunk, weighed by products of keys: a
+    triangular solve. Keys of the first rows of chunks weigh nothing, and have no entry in E."""
+    l, d = y.shape
+    q, e = places(f, l, C)
+    g = f.index("g", 2, min_(C, l - (q - 1) * C))
+    z, p, b = f.index("z", 1, e - 1), f.index("p", 1, d), f.index("b", 1, d)
+    E, A = f.array("E", l // C + 1, C, d), f.array("A", *pairs(y, C))
+    U, row = f.array("U", l // C + 1, C, d), (q - 1) * C + e
+    E[q, g, p] = Q[(q - 1) * C + g, p] * K[(q - 1) * C + g, p]
+    A[q, e, z] = cm.sum_(E[q, e, p] * K[(q - 1) * C + z, p], over=p)
+    U[q, e, b] = V[row, b] - cm.sum_(A[q, e, z] * U[q, z, b], over=z)
+    y[row, b] = Q[row, b] * U[q, e, b]
+
+
 def strided(f: Form, y: Array, Q: Array, K: Array, V: Array, B: Poly) -> None:
     """Token i attends to the tokens of its place in all blocks so far; B divides l."""
     q, e = f.index("q", 1, y.shape[0] / B), f.index("e", 1, B)
@@ -269,6 +284,19 @@ def test_the_oracle_agrees(write: Write) -> None:
         apart = differences(made, sizes)
         refused = ["peak: index q skips entries by a stride of C"]
         assert apart == (refused if write is first_rows else [])
+
+
+@pytest.mark.parametrize("rewrites", [(), ("dense",), ("zero-state",), ("dense", "zero-state")])
+def test_a_triangular_solve_computes_no_row_ahead(rewrites: tuple[str, ...]) -> None:
+    """Under `dense`, products of all keys of a chunk are computed, those of its first row with
+    zeros, which move nothing; a row reads the results before alone. Its depth is searched."""
+    made = OracleComparison(mixer(substituted), "", rewrites)
+    for sizes in sizes_of(substituted):
+        made.at(sizes)
+    assert made.apart == []
+    assert {line.rpartition(": ")[2] for line in made.refused} == {
+        "the recurrence reads rows further back than the previous row"
+    }
 
 
 @pytest.mark.parametrize("write", GRADIENTS, ids=lambda w: w.__name__)

@@ -70,8 +70,12 @@ def _at_row(
         if here.at(sizes) == row:
             yield equation
         return
-    # `here` is the index plus a constant. Bounds with other indices stay beside the fixed value.
-    value = Poly.of(row) - (here - index)
+    # `here` is affine in the index. Bounds with other indices stay beside the fixed value.
+    slope = here.coefficient(index.atom).at(sizes)
+    number, rest = divmod(row - here.at({**sizes, index.atom: 0}), slope)
+    if rest:
+        return
+    value = Poly.of(number)
     lower, upper = ([b for b in ends if b.variables] for ends in (index.lower, index.upper))
     low = max((b.at(sizes) for b in index.lower if b not in lower), default=value.at(sizes))
     high = min((b.at(sizes) for b in index.upper if b not in upper), default=value.at(sizes))

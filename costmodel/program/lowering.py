@@ -32,6 +32,7 @@ from costmodel.language.nodes import (
     Ref,
     Select,
     derived,
+    names_in,
     refs,
     rewrite,
     substitute,
@@ -40,7 +41,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.program.chunks import by_chunk_and_place, with_chunks
 from costmodel.program.conventions import REWRITES, SCALES
-from costmodel.program.recurrences import Block, blocks
+from costmodel.program.recurrences import Block, blocks, loops
 from costmodel.symbolic.constraints import Constraints, implied
 from costmodel.symbolic.polynomial import Poly, is_index
 
@@ -148,18 +149,32 @@ def _dense(system: System) -> System:
         else _joined(index, [_widened(one, by_atom, rows) for one in index.pieces], together)
         for atom, index in every.items()
     }
-    return replace(
-        system,
-        equations=tuple(
-            replace(
-                equation,
-                indices=tuple(wide[i.atom] for i in equation.indices),
-                value=rewrite(equation.value, lambda node: node, lambda i: wide[i.atom]),
-            )
-            for equation in system.equations
-        ),
-        beyond=True,
-    )
+    own = dict(pair for loop in loops(system) for pair in _over_own_rows(loop))
+
+    def widened(equation: Equation) -> Equation:
+        kept = own.get(equation, {})
+        return replace(
+            equation,
+            indices=tuple(wide[i.atom] for i in equation.indices),
+            value=rewrite(equation.value, lambda n: n, lambda i: kept.get(i, wide[i.atom])),
+        )
+
+    return replace(system, equations=tuple(map(widened, system.equations)), beyond=True)
+
+
+def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping[Index, Index]]]:
+    """Each equation of a loop, with the indices of its sums over rows of the loop. These keep their
+    ranges: a row further on has not been computed."""
+    arrays = {equation.array for equation in loop}
+    for equation in loop:
+        over = (
+            index
+            for ref, indices in refs(equation.value)
+            if ref.array in arrays
+            for index in indices
+            if index.atom in names_in(ref.positions)
+        )
+        yield equation, {index: index for index in over}
 
 
 def _zero_state(system: System) -> System:

@@ -14,6 +14,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Gather, Ref
+from costmodel.program.conventions import Convention
 from costmodel.program.dependence import Read, after_token, anywhere, reads, up_to_token
 from costmodel.program.owners import owners
 from costmodel.program.phases import T, without_inference
@@ -33,7 +34,7 @@ from costmodel.questions.question import (
     always,
     in_bytes,
 )
-from costmodel.questions.subject import about_mixer, system_of
+from costmodel.questions.subject import about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
@@ -139,8 +140,13 @@ def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constra
 
 
 @about_mixer
-def state(mixer: Mixer, form: str | None = None) -> State:
-    """The state of a mixer after t tokens, in elements; exact.
+def state(
+    mixer: Mixer,
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+) -> State:
+    """The state of a mixer after t tokens, in elements; exact. A rewrite of the convention may read
+    more entries: under `zero-state`, the first rows of a recurrence multiply zeros.
 
     Raises:
         Unanswered: the form has no one-token inference.
@@ -150,7 +156,7 @@ def state(mixer: Mixer, form: str | None = None) -> State:
     >>> cm.state(cm.mixer("self-attention")).expr
     2*d*t
     """
-    system = system_of(mixer, form, (), "inference")
+    system = system_of(mixer, form, asked(convention, "inference", {}).rewrites, "inference")
     if refused := without_inference(system):
         raise refused
     if ending := owners(system).ending:
@@ -165,8 +171,8 @@ def state(mixer: Mixer, form: str | None = None) -> State:
 
 
 def state_of(about: Answers) -> State:
-    """The state of one form."""
-    return state(about.mixer, about.form)
+    """The state of one form under a convention."""
+    return state(about.mixer, about.form, about.convention)
 
 
 def _in_bytes(case: Case) -> Exact:
@@ -211,7 +217,7 @@ STATE = Question(
             key="state_elements",
             unit="elements",
             phases=("inference",),
-            varies=frozenset({"form"}),
+            varies=frozenset({"form", "convention"}),
             usual=always,
             claimed=True,
         ),
@@ -223,7 +229,7 @@ STATE = Question(
             heading="state kept (bytes)",
             unit="bytes",
             phases=("inference",),
-            varies=frozenset({"form"}),
+            varies=frozenset({"form", "convention"}),
             within="state",
         ),
     ),

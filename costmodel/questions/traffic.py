@@ -28,7 +28,7 @@ from costmodel.program.phases import (
     phase_name,
 )
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import axes_of, whole
+from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -42,7 +42,7 @@ from costmodel.questions.question import (
 from costmodel.questions.state import ROLES, entries, gathered, held, role, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
-from costmodel.symbolic.constraints import Constraints, outside
+from costmodel.symbolic.constraints import Constraints, infeasible, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total, union_size
 from costmodel.symbolic.polynomial import Poly
@@ -148,7 +148,36 @@ def _split(
     Args:
         around: the constraints on the indices around the reference, `variables`.
     """
-    return [*_by_kind(system, phase, ref, around, variables)]
+    found = _by_kind(system, phase, ref, around, variables)
+    if not system.beyond or ref.array not in system.defining:
+        return [*found]
+    there = _written_entries(system, phase, ref.array)
+    return [
+        (kind, (array, part))
+        for kind, (array, region) in found
+        for part in (_within(region, there) if outside(region, there) else [region])
+    ]
+
+
+def _within(region: Constraints, parts: Sequence[Constraints]) -> Iterator[Constraints]:
+    """The points of a region that lie in one of several regions, as disjoint regions."""
+    for k, part in enumerate(parts):
+        if not infeasible(region | part):
+            yield from outside(region | part, parts[:k])
+
+
+@cache
+def _written_entries(system: System, phase: str, array: Array) -> Sequence[Constraints]:
+    """The entries that equations define; all others are zeros, which move nothing."""
+    known = owners(system) if phase == "inference" else None
+    return [
+        found
+        for e in system.defining[array]
+        if (found := region(
+            array, e.positions, known.unbounded(e) if known else e.domain,
+            [i.atom for i in e.indices],
+        )) is not None
+    ]  # fmt: skip
 
 
 def _by_kind(
