@@ -64,7 +64,13 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
 
 FOREIGN: Mapping[str, str] = {
     "relative_attention_num_buckets": "relative positions",
-    "n_group": "a router of groups of experts",
+    "index_topk": "an indexer that chooses keys",
+    "compress_rates": "attention to compressed rows",
+    "hc_mult": "several residual streams",
+    "num_kv_shared_layers": "layers that read the keys and values of another layer",
+    "num_mem_blocks": "a block that several layers share",
+    "mamba_d_ssm": "two mixers side by side in one layer",
+    "attn_layer_period": "norms of the step, the input and the output inside Mamba",
     "alibi": "positions as biases of the scores",
 }
 """A field of architectures with a part that does not exist here -> that part."""

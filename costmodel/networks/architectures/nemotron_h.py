@@ -60,8 +60,9 @@ KINDS: Mapping[str, str] = {
 ONLY_NUMBERS = (
     "expand", "time_step_min", "time_step_max", "time_step_limit", "time_step_floor", "chunk_size",
     "use_mamba_kernels", "rescale_prenorm_residual", "residual_in_fp32", "routed_scaling_factor",
-    "attention_bias", "num_logits_to_keep", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap", "n_shared_experts",
-    "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
+    "attention_bias", "num_logits_to_keep", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap",
+    "n_shared_experts", "num_nextn_predict_layers", "mtp_layers_block_type",
+    "mtp_hybrid_override_pattern",
 )  # fmt: skip
 """Constants, kernels, and layers that predict further tokens, which the class does not load; the
 width of a shared expert has its own field, and the width of Mamba-2 is heads times their width."""
