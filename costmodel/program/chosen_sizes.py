@@ -423,7 +423,7 @@ def is_extent(mixer: Mixer, form: str, quotient: Poly) -> bool:
 def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
     """Size -> a size that must divide it, from the quotients in extents and bounds of a mixer or of
     one form: d/n gives d -> n. Of several divisors, the last in the alphabet. If n itself has a
-    divisor, the entry of n comes before the entry of d."""
+    divisor, key n comes before key d."""
     known = {"l", *mixer.letters}
     pairs = {pair for extent in _extents(mixer, form) for pair in quotients(extent)}
     found = dict(pair for pair in sorted(pairs) if known.issuperset(pair))

@@ -141,8 +141,8 @@ class _Lying:
 
     @property
     def apart(self) -> bool:
-        """Whether each reference by chunk and place runs over whole chunks, independently of its
-        other positions."""
+        """Whether each reference at a position (q-1)*C + e (chunk q, place e) runs over whole
+        chunks, independently of its other positions."""
         return all(
             not _in_block(positions[self.axis])
             or _apart(equation, positions, self.axis, self.array.shape[self.axis])
@@ -195,7 +195,8 @@ class _Lying:
             return Ref(two, places(ref.positions)) if ref.array is array else ref
 
         def changed(equation: Equation) -> Equation:
-            """The equation with each reference to the array at two positions in place of one."""
+            """The equation with each reference to the array at two positions in place of one; an
+            index alone on the axis is replaced by two indices first."""
             lone = {
                 found.atom: found
                 for of, positions in _places(equation)

@@ -54,8 +54,8 @@ class KernelRule:
     digits: int | None = None
 
     def rounded(self, figure: int) -> int:
-        """The peer's printed figure for an exact figure: the same number, or the rounded one if the
-        rule has `digits`."""
+        """The peer's printed figure for an exact figure: the same number, or, if the rule has
+        `digits`, half of the doubled number rounded to so many significant digits."""
         if self.digits is None:
             return figure
         return int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
@@ -86,8 +86,8 @@ class Peer:
         return _UNCOUNTED.get(name, f"operations of class '{name}'")
 
     def rule(self, kernel: str, backend: str, known: Collection[str] = ()) -> KernelRule:
-        """The rule for a kernel class on a backend (cpu, cuda): the rule of (kernel, backend)
-        before the rule of kernel; a rule that counts nothing if the peer has neither. For the
+        """The peer's counting rule for a kernel class on a backend (cpu, cuda): that of (kernel,
+        backend) before that of kernel; a rule that counts nothing if the peer has neither. For the
         classes in `known` the measured peer printed a figure, so that only the rule of kernel
         applies: the rule of (kernel, backend) is about versions of the peer without a formula
         there.
@@ -292,7 +292,7 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 
 @cache
 def _read(parts: tuple[str, ...]) -> Convention:
-    """`convention` for names without duplicates: validate them, and sort them into accounting,
+    """The convention of names without duplicates, which are validated and sorted into accounting,
     rewrites or peer. The default scale is left out of the rewrites, so that naming it changes no
     answer.
 

@@ -160,7 +160,8 @@ def needed(domain: Constraints, terms: list[Term]) -> Terms:
 
 
 def hidden(ref: Ref, terms: Terms) -> bool:
-    """Whether some terms depend on an axis at which the reference gathers."""
+    """Whether some terms depend on an axis at which the reference gathers, so that the token of the
+    entry that is read depends on values."""
     letters: frozenset[str] = frozenset().union(
         *(p.letters for term in terms for p in (term.token, *term.where))
     )
@@ -345,8 +346,8 @@ def _on_axes(equation: Equation, term: Term) -> Term:
 
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the maximum of `terms` equals `token`, which is at
-    least 1."""
+    """The disjoint parts of a domain in which the maximum of `terms` (guarded tokens) equals
+    `token`, which is at least 1."""
     found = []
     for k, term in enumerate(terms):  # a point belongs to the first term that equals the token
         part = domain | term.where | {term.token - token, token - term.token}

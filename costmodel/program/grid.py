@@ -139,15 +139,15 @@ class Points:
         return bound.at(at)
 
     def value(self, poly: Poly) -> Any:
-        """A polynomial at every point of the grid: a number, or an array broadcastable to
-        `shape`."""
+        """A polynomial at every point of the grid, cached: a number, or an array broadcastable to
+        the grid's shape."""
         if poly not in self._values:
             self._values[poly] = self._value(poly)
         return self._values[poly]
 
     def _value(self, poly: Poly) -> Any:
-        """`value`, computed: as constant + slopes * indices if the polynomial is affine with whole
-        coefficients, else monomial by monomial."""
+        """A polynomial at every point of the grid, computed as constant + slopes * indices if it is
+        affine with whole coefficients, else monomial by monomial."""
         along = self.along
         if line := _line(poly, self.known):
             constant, slopes = line

@@ -71,7 +71,8 @@ def _bare(node: Node, around: Constraints) -> bool:
 
 
 def present(node: Node, around: Constraints) -> Places:
-    """The places, among the points with `around`, at which an expression is not an empty sum.
+    """The places (disjoint conditions), among the points with the constraints `around`, at which an
+    expression is not an empty sum.
 
     Raises:
         Unsupported: a maximum that may have no term.
@@ -98,7 +99,7 @@ def _joined(left: Places, right: Places, around: Constraints) -> Places:
 
 
 def _either(node: Binary, around: Constraints) -> Places:
-    """The places of a sum or difference, which is present where an operand is present."""
+    """The places at which a sum or difference is no empty sum: where an operand is none."""
     left, right = (present(child, around) for child in node.children)
     if EVERYWHERE in (left, right):
         return EVERYWHERE
@@ -118,7 +119,8 @@ def _inside(node: Neg | FreeScale, around: Constraints) -> Places:
 
 
 def with_terms(node: Reduce, around: Constraints) -> Places:
-    """The places, among the points with `around`, at which a reduction has a term."""
+    """The places (disjoint conditions), among the points with the constraints `around`, at which a
+    reduction has a term."""
     found: list[Constraints] = []
     for part in node.parts:
         inner = around.union(*(index.constraints for index in part.over))

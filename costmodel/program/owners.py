@@ -297,7 +297,8 @@ class Owners:
         return True
 
     def _is_summary(self, array: Array, served: Sequence[Constraints]) -> bool:
-        """Whether entries of an array combine several tokens and serve several tokens (rule 3)."""
+        """Whether entries of an array combine several tokens and serve several tokens (rule 3).
+        `served`: regions of its entries with the owners (`OWNER`) of their readers."""
         # a second reader of the entry, whose owner is later by owner' >= 1
         later = {OWNER: Poly.atom(OWNER) + Poly.atom(f"{OWNER}'")}
         return any(
@@ -418,7 +419,8 @@ class Owners:
 
 def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
     """The least owner among the readers of an entry, as terms in the axes of the array: for each
-    region of `served`, the least owner where no other region has a smaller one."""
+    region of `served` (entries with the owners of their readers), the least owner where no other
+    region has a smaller one."""
     found = [_lowest(array, reached) for reached in served]
     kept = [
         one
@@ -455,8 +457,8 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
 
 
 def _no_later(one: Lowest, other: Lowest) -> bool:
-    """Whether, wherever the conditions of `other` hold, those of `one` are proven to hold and its
-    maximum is proven to be at most the maximum of `other`."""
+    """Of two owners, each as (polynomials whose maximum is the owner, conditions on the entry):
+    whether `one` is proven to exist, and to be at most `other`, wherever `other` exists."""
     (lows, where), (rivals, there) = one, other
     return all(implied(there, c) for c in where) and all(
         any(implied(there, rival - low) for rival in rivals) for low in lows

@@ -181,7 +181,7 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
 
 def _of_forward(system: System) -> tuple[IterationDomain, ...]:
     """All points of a forward pass, in parts: those that depend on an input or a context, and the
-    others, which are marked `once`."""
+    others, which are marked `once` (executed once per pass, not per sequence)."""
     known = tokens(system)
     return tuple(
         IterationDomain(equation, constraints, not given)

@@ -70,9 +70,9 @@ class Block:
         return _row(self.axes, equation)
 
     def lag(self, equation: Equation, ref: Ref) -> int | None:
-        """The number of steps of the loop between the row read and the row written: 0, 1 or
-        `FURTHER` (which a downward loop counts downward). None if the reference reads an array of
-        another block."""
+        """The number of steps of the loop between the row read and the row written: 0, 1, or 2
+        (`FURTHER`) for rows further back; a downward loop counts downward. None if the reference
+        reads an array of another block."""
         if ref.array not in self.axes:
             return None
         lag = _lag(self.axes, equation, ref)

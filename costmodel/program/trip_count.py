@@ -167,8 +167,8 @@ def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) ->
 
 
 def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
-    """The number of points in the ranges of a reduction that meet one of the (disjoint) `places`,
-    in the indices around the reduction."""
+    """The number of points in the ranges of a reduction that meet one of the `places` (disjoint
+    conditions), in the indices around the reduction."""
     ranges: Constraints = frozenset().union(*(index.constraints for index in over))
     names = tuple(index.atom for index in over)
     around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
@@ -202,7 +202,7 @@ class Points:
     """The indices of the enclosing reductions, outermost first."""
 
     def number(self, places: Places = EVERYWHERE) -> Exact:
-        """The number of points that meet one of the (disjoint) `places`."""
+        """The number of points that meet one of the `places` (disjoint conditions)."""
         result = Exact()
         for place in places:
             result = result + total(self.variables, self.constraints | place, ONE)

@@ -112,7 +112,7 @@ def defined(equation: Equation) -> Constraints | None:
 
 @cache
 def whole(array: Array) -> Constraints:
-    """All entries of an array."""
+    """All entries of an array, as constraints on its axes."""
     ends: set[Poly] = set()
     for axis, extent in enumerate(array.shape):
         entry = Poly.atom(axis_atom(axis))
