@@ -164,8 +164,9 @@ class Sums:
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
     def _apart(self, array: Array, handed: Handed) -> Handed:
-        """A cotangent with a flattened layout, or for entries that a stored index selects (a
-        scatter), is written to an array of its own; the result is a cotangent that reads this array
+        """A cotangent with two indices on one axis (a flattened layout), or for entries that a
+        stored index selects (a scatter), is written to an array of its own; the result reads this
+        array
         entry by entry. Without the array, values would decide which terms are added to which entry.
         Any other cotangent is returned unchanged."""
         cotangent = handed.cotangent
@@ -253,7 +254,7 @@ class Sums:
 
     def _axis_names(self, array: Array, cotangents: Sequence[Cotangent]) -> dict[str, str]:
         """Axis variable of an entry -> its index name: the name in an equation of the array, else
-        in a reader, else one of `SPARE`."""
+        in a reader, else a spare letter."""
         hints = list(zip(*(cotangent.hints for cotangent in cotangents), strict=True))
         own = self._own_names(array, cotangents[0])
         taken: set[str] = set()
@@ -347,8 +348,8 @@ def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
 
 
 def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
-    """Equation -> its kind, with the equation of a first row merged into the equation of later rows
-    where both agree in everything but the row."""
+    """Equation -> its kind (how often it is executed), with the equation of a first row merged into
+    the equation of later rows where both agree in everything but the row."""
     found = dict(written)
     for first in written:
         for rest in list(found):

@@ -163,7 +163,8 @@ class Picked:
         return rewrite(equation.value, self._with_number)
 
     def _with_number(self, node: Node) -> Node:
-        """A node; if it is a bracket on a maximum of `picks`, with the gathered index compared."""
+        """A node; if it is a bracket (a condition) on a maximum that stands in for a gather, with
+        the gathered index compared in place of the maximum."""
         if isinstance(node, Bracket) and isinstance(node.right, Ref):
             pick = self.picks.get(node.right.array)
             return pick.numbered(node) if pick else node

@@ -91,8 +91,9 @@ def _copy(system: System, array: Array) -> Array:
 
 
 def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """The equations of the backward pass as (equation, kind): the equations of the gradients, which
-    read the recomputed arrays, each after the recomputations that it (or its loop) needs first."""
+    """The equations of the backward pass as (equation, how often it is executed): those of the
+    gradients, which read the recomputed arrays (`copies`: array -> its copy), each after the
+    recomputations that it (or its loop) needs first."""
     waiting = frozenset(copies)
     loops = {
         e: block.equations for block in blocks(system) if block.is_loop for e in block.equations

@@ -113,7 +113,8 @@ def adjoint(
 
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
-    """The same equations, in a mixer with the gradient of its output as an additional context."""
+    """The same equations, in a mixer with the gradient of its output as an additional context.
+    `trained`: the roles of arrays that get a gradient."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
     given = derived(output, GRADIENT, role="context", owner=mixer, cite="", latex=bar(output))
@@ -195,7 +196,8 @@ class _Builder(Sums):
     def _differentiated(self, block: Block, array: Array) -> dict[Equation, str]:
         """Hand cotangents from an array to the arrays that its equations read, by the rule of each
         node; under rewrites, a softmax, a normalised row and a row's length have rules of their
-        own. Returns the auxiliary equations, as equation -> kind, in topological order."""
+        own. Returns the auxiliary equations, as equation -> how often it is executed, in
+        topological order."""
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:

@@ -86,7 +86,7 @@ class Cotangent:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """The positions of the entry, in the variables `axes`."""
+        """The positions of the entry, in the variables `axes`: two for a flattened axis."""
         found: list[Position] = []
         waiting = list(self.axes)
         for extent in self.layout:
