@@ -150,7 +150,7 @@ class Chain(Witness):
 
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
         """The chain with its row numbers maximised over `variables`, where `where` and `known`
-        hold; a `lost` chain if a maximum is not derived."""
+        hold; a chain without known steps (`lost`) if a maximum is not derived."""
         try:
             return self._timed(
                 lambda rows: maximised(Level(rows, where), variables, known).depth, variables

@@ -89,9 +89,8 @@ def deepest(depths: Iterable[Level]) -> Depth:
 
 
 def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
-    """The depths of the next row, as far as they depend on the row `before`: for each array, the
-    largest depth of an array of `before` plus the depth added on the way (`steps`). Arrays that do
-    not depend on `before` are left out."""
+    """The depths of the next row, for arrays that depend on the row `before`: the largest depth of
+    an array of `before` plus the depth added on the way (`steps`)."""
     found = {
         array: deepest(
             going_further(level, rate)

@@ -247,8 +247,8 @@ class Chunks:
         return self.lower.substitute({INNER: self.size}) if ends else self.lower
 
     def digits(self, row: Poly, known: Constraints) -> tuple[Poly, Poly] | None:
-        """(chunk, place) of a row, like the digits of a number in base `size`; None if it is not
-        proven that the place lies in 1..size."""
+        """(chunk, place) of a row, like the digits of a number in base `size` (rows of a chunk);
+        None if it is not proven that the place lies in 1..size."""
         try:
             whole = row.coefficient(self.letter)
         except ValueError:  # the chunk size occurs squared
@@ -409,8 +409,8 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
     earlier rows (`sign` 1) or later rows (`sign` -1).
 
     Raises:
-        Unsupported: the two properties of `Chunks` are not proven, or the rows on the way are not
-            derived.
+        Unsupported: it is not proven that each row is joined with all rows up to a furthest row,
+            and that furthest rows ascend; or the rows on the way are not derived.
     """
     furthest = [
         _furthest_joined(chunks, list(_joined_pairs(known, chunks, sign, where)), where)

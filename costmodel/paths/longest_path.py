@@ -103,9 +103,8 @@ class Depths:
             raise Unsupported(f"{part.equation.part_of}: {error}", error.advice) from error
 
     def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
-        """Add the depth of the entries that an equation defines to the depth of its array. `split`:
-        limit the depth to these entries, as other equations define other entries of the array;
-        always so if the phase executes several parts with this array."""
+        """Add the depth of the entries that an equation defines to the depth of its array. With
+        `split`, and if the phase executes several parts of the array, limited to these entries."""
         equation, levels = part.equation, self._levels(part)
         split = split or self.parts[equation.array] > 1
         found = tuple(x for level in levels for x in on_axes(part, level, split=split))

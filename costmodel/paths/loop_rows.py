@@ -257,9 +257,8 @@ Starts = dict[tuple[Poly, Constraints], dict[Array, list[Level]]]
 
 
 def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Constraints) -> None:
-    """Add to `starts` ((row, conditions) -> array -> depths) a depth, in the variable `#row`, that
-    an array gets at `row` from outside the loop, under the conditions `where` on sizes; nothing if
-    no sizes satisfy them."""
+    """Add to `starts` a depth, in the variable `#row`, that an array gets at `row` from outside the
+    loop, under the conditions `where` on sizes; nothing if no sizes satisfy them."""
     kept = simplified(where)
     if kept is not None:
         entries = starts.setdefault((row, kept), {}).setdefault(array, [])
@@ -268,9 +267,8 @@ def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Co
 
 def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[RowDepths]]]:
     """The runs in which depths propagate from row to row, as (first row, conditions on sizes, the
-    depths that come from outside the loop at each row from the first on). All depths of `starts` at
-    a row with a number, without conditions, make one run from row 1; each other start is a run by
-    itself."""
+    depths from outside the loop at each row from the first on). All starts at a row with a number,
+    without conditions, make one run from row 1; each other start is a run by itself."""
     joint: dict[int, RowDepths] = {}
     for (low, where), entries in starts.items():
         row = {array: deepest(depths) for array, depths in entries.items()}
@@ -305,10 +303,9 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
 
 
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
-    """A level of an array of a loop, at rows from 2 on, with the first and last row at which it
-    holds; None if the level depends on the row before, and so comes from inside the loop.
-    Unsupported if its rows lie at a stride, or which bound of the rows is the tightest depends on
-    the sizes. `number`: the number of rows of the array."""
+    """A level of an array of a loop (with `number` rows), at rows from 2 on, with the first and
+    last row at which it holds; None if the level depends on the row before. Unsupported if its rows
+    lie at a stride, or which bound of the rows is the tightest depends on the sizes."""
     if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
@@ -332,8 +329,7 @@ def _entry_conditions(entry: Entering) -> Constraints:
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether a depth that enters the loop (comes from operands outside it) is proven to grow no
     faster from row to row than the loop adds per row: at each row after its first, some depth that
-    enters at the row before, plus the depth added by `steps`, is at least as large. False if this
-    is not proven."""
+    enters at the row before, plus the depth added by `steps`, is at least as large."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(
@@ -348,7 +344,7 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether a depth that enters the loop (comes from operands outside it) is proven to grow from
     row to row at least by what the loop adds per row: the entering depth plus the depth added by
-    `steps` is at most a depth that enters at the next row. False if this is not proven."""
+    `steps` is at most a depth that enters at the next row."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(

@@ -198,8 +198,8 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
 def _of_readers(
     system: System, array: Array, axes: set[int], chosen: Mapping[Array, Poly | None]
 ) -> set[int]:
-    """Of several possible token axes of an array, those at which a reader reads its own row. `axes`
-    itself if no reader tells them apart."""
+    """Of several possible token axes of an array, those at which a reader (whose row `chosen`
+    gives) reads its own row. `axes` itself if no reader tells them apart."""
     known = Rows(system, chosen)
     for equation in system.equations:
         if equation.array is array or chosen.get(equation.array) is None:
@@ -298,7 +298,7 @@ def _read_rows(
     known: Rows, equation: Equation, read: Read, found: Mapping[Array, set[RowRange]]
 ) -> Iterator[RowRange]:
     """The row ranges of the entries that a reference reads over all indices of its sums, in the
-    free indices of the equation."""
+    free indices of the equation. `found`: array without a token axis -> its row ranges."""
     around, over = equation.domain | read.constraints, {index.atom for index in read.over}
     ranges = {row_range.at(read.ref.positions) for row_range in found.get(read.ref.array, ())}
     if known.places.get(read.ref.array) is not None:

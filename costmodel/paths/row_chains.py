@@ -36,8 +36,8 @@ def ways_on(following: RowDepths) -> Mapping[Array, Way | None]:
 
 
 def _way(array: Array, via: Mapping[Array, tuple[Array, Chain] | None]) -> Way | None:
-    """The way to an array, by following `via` (array -> its origin in the previous row, with the
-    chain between) back to an array that is its own origin; None if several arrays alternate."""
+    """How the longest chain to an array repeats: `via` (array -> its origin in the previous row,
+    chain between) leads back to an array that is its own origin; None if several alternate."""
     tail: list[Chain] = []
     while len(tail) <= len(via):
         step = via.get(array)
@@ -61,10 +61,10 @@ class RowChains:
     beyond: Sequence[RowDepths]
 
     def to(self, array: Array, further: Poly) -> Chain | None:
-        """The chain to an array in the row `further` rows after the last row computed one by one:
-        the chain to a computed row, the block of steps of one row `times` times, and the steps of
-        the last rows (`tail`). None for an array without chains. A chain with a reason in `lost`
-        if the chain alternates between arrays, or a row contains another recurrence."""
+        """The chain to an array in the row `further` rows after the last row computed one by one: a
+        chain to a computed row, the steps of one row repeated, and those of the last rows (`tail`).
+        None for an array without chains. A chain with a reason in `lost` if it alternates between
+        arrays, or a row contains another recurrence."""
         if array not in self.ways:
             return None
         way = self.ways[array]

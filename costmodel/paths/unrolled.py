@@ -91,7 +91,7 @@ def _gathered(depths: Depths, grid: Grid, node: Ref) -> Any:
 
 
 def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
-    """The depth of a product or quotient: 1 more than the deeper operand; `NOTHING` where an
+    """The depth of a product or quotient: 1 more than the deeper operand; -1 (`NOTHING`) where an
     operand is an empty sum."""
     import numpy as np
 
@@ -131,7 +131,8 @@ def _call(depths: Depths, grid: Grid, node: Call) -> Any:
 
 
 def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
-    """ceil(log2 R) levels after the deepest of R terms; `NOTHING` without terms."""
+    """The depth of a sum or maximum: ceil(log2 R) levels, or 1 step, after the deepest of R terms;
+    -1 (`NOTHING`) without terms."""
     import numpy as np
 
     found = [_terms(depths, grid, part) for part in node.parts]
@@ -144,7 +145,7 @@ def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
 
 def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
     """(depth of the deepest term, number of terms) of a node whose indices have one range each, at
-    every point of the grid; (`NOTHING`, 0) without terms."""
+    every point of the grid; (-1, 0) without terms."""
     import numpy as np
 
     inner = grid.extended(node.over)
@@ -173,8 +174,9 @@ def _fft(depths: Depths, grid: Grid, node: Fft) -> Any:
 
 
 def _select(depths: Depths, grid: Grid, node: Select) -> Any:
-    """The depth of a selection: its levels after the deepest entry, as `trip_count.levels` gives
-    them (frexp gives ceil(log2 R)), for all positions kept in the row."""
+    """The depth of a selection among R entries, for all positions kept: after the deepest entry
+    1 step, or the levels of a merge sort, a bitonic sort, or a knockout per position kept. frexp
+    gives ceil(log2 R)."""
     import numpy as np
 
     latest, number = _terms(depths, grid, node.maximum)
