@@ -80,7 +80,7 @@ def _call(node: Call, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
-    """One step `sum` or `max`; R terms have ceil(log2 R) levels."""
+    """A reduction is one step, `sum` or `max`; in the span, R terms have ceil(log2 R) levels."""
 
     def levels() -> Poly:
         numbers = numbers_of_terms(node, part, around)
@@ -94,7 +94,7 @@ def _fft(node: Fft, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
-    """One step `select`, with the levels of the selection's algorithm."""
+    """A selection is one step, `select`; in the span it has the levels of its algorithm."""
 
     def levels() -> Poly:
         numbers, kept = numbers_of_terms(node.maximum, part, around), number_kept(part)

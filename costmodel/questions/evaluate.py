@@ -128,8 +128,8 @@ def gradients(
     the array -> its gradient, of the same shape. Arrays without a gradient are left out.
 
     Args:
-        arrays: the arrays of `evaluate`; with the option `loss` also its target, named `y.target`
-            for an output y.
+        arrays: name -> array, for inputs, parameters and buffers; with the option `loss` also its
+            target, named `y.target` for an output y.
         gradient: the gradient of the loss with respect to the output, shaped like the output; with
             the option `loss` the gradient with respect to the loss itself, shaped (1,).
 

@@ -63,7 +63,7 @@ GROWING = Assumptions(
 def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, str] = NONE) -> Order:
     """The dominant monomials of an answer under g <= n <= d, w <= l and C <= l.
 
-    For a piecewise answer, `long_case` chooses the case.
+    Of a piecewise answer, the case for long sequences.
 
     Args:
         growing: further sizes that grow with the length.
@@ -123,7 +123,8 @@ def _sign(guard: Poly, letter: str) -> int:
 
 
 def _grown(monomial: Poly, sizes: Assumptions) -> tuple[Growth, ...] | None:
-    """The growths of a monomial; None if the monomial grows faster than any power."""
+    """The leading growths (products of powers and logarithms) of a monomial; None if the monomial
+    grows faster than any power."""
     try:
         return growths(monomial, sizes)
     except NoGrowth:

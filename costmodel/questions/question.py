@@ -319,8 +319,9 @@ class Case:
             return self._searched(figure, str(reason))
 
     def _searched(self, figure: Figure, reason: str) -> Searched | Missing:
-        """A figure by `Figure.search`. `Missing` if the figure has no search, the case is symbolic,
-        or the search takes too long; `reason` says why there is no formula."""
+        """A figure found by its search at the case's sizes. `Missing` if the figure has no search,
+        the case is symbolic, or the search takes too long; `reason` says why there is no
+        formula."""
         if figure.search is None or self.symbolic:
             return Missing(reason)
         try:

@@ -163,7 +163,8 @@ def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constra
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
-    """The levels of a depth, restricted to each of the places where they can exist."""
+    """The levels of a depth, restricted to each of the places (conditions on the points with the
+    constraints `around`) where they can exist."""
     return [
         level.under(level.where | place)
         for level in depth

@@ -33,7 +33,8 @@ def _points(part: IterationDomain, accounting: str) -> Points:
 
 
 def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
-    """Class -> the operations of one equation at the points of `part`; zeros left out."""
+    """Class -> the operations of one equation at the points of `part`; zeros left out.
+    `accounting`: R terms take R - 1 additions ("strict") or R ("mac")."""
     found: dict[str, Exact] = {}
     for one in executed(part.equation.value, _points(part, accounting)):
         found[one.operation] = found.get(one.operation, Exact()) + one.number

@@ -67,7 +67,8 @@ class Sum:
 
 
 def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Sum]]:
-    """Class of operations -> the sums that count the operations of one equation.
+    """Class of operations -> the sums that count the operations of one equation. `accounting`: R
+    terms take R - 1 additions ("strict") or R ("mac").
 
     Raises:
         Unsupported: the points that the phase executes are not a product of index ranges.

@@ -125,8 +125,8 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
 
 
 def _fft(node: Fft, points: Points) -> Iterator[Executed]:
-    """The nominal operations: one transform per point of the indices that the operand shares with
-    the left side."""
+    """The operations of the transform's algorithm, for one transform per point of the indices that
+    the operand shares with the left side."""
     shared = {*names_in(node.body.positions)}
     kept = tuple(v for v in points.variables if v in shared)
     for operation, work in node.work.items():

@@ -79,8 +79,9 @@ def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
 
 
 def contractions(system: System, phase: str, products_of: Products) -> Mapping[str, Contraction]:
-    """Array as the mixer's author wrote it -> its contraction, in which each product is counted
-    `products_of(equation, product)` times; arrays without a counted product left out."""
+    """Array as the mixer's author wrote it -> its contraction (the sums over products of arrays),
+    in which each product is counted `products_of(equation, product)` times; arrays without a
+    counted product left out."""
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
@@ -100,7 +101,8 @@ def contractions(system: System, phase: str, products_of: Products) -> Mapping[s
 
 
 def gradient_contractions(system: System) -> Mapping[str, Contraction]:
-    """The contraction that each equation of a forward pass adds to the backward pass.
+    """Array -> the contraction (sums over products) that its equation of a forward pass adds to the
+    backward pass.
 
     Each product of an equation that the output depends on is counted once per factor that gets a
     gradient: the gradients of a matrix product A*B are two matrix products of the same size.
