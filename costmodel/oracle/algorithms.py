@@ -68,8 +68,8 @@ class Tally:
 
 def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
     """The sums over k of signal[k] exp(sign 2 pi i k q / N), for q = 0 .. N - 1: by radix-2
-    decimation in time, with every twiddle factor multiplied, or by `_any_length` if N is no power
-    of two."""
+    decimation in time, with every twiddle factor multiplied, or by plain sums (`_any_length`) if N
+    is no power of two."""
     points = len(signal)
     if points == 1:
         return signal
@@ -143,16 +143,16 @@ def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
-    """`rfft_adjoint` by a complex transform, which counts in full: as the tally is halved later,
-    its operations are doubled here."""
+    """The transpose of `rfft` by a complex transform, which counts in full: as the tally is halved
+    later, its operations are doubled here."""
     found = rfft_adjoint(operands, points, tally)
     tally.operations.update(dict(tally.operations))
     return found
 
 
 def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
-    """`irfft_adjoint` with one more multiplication by 2 for each part of a bin that counts twice.
-    The tally is halved later, so each multiplication is added twice."""
+    """The transpose of `irfft`, with one more multiplication by 2 for each part of a bin that
+    counts twice. The tally is halved later, so each multiplication is added twice."""
     found = irfft_adjoint(operands, points, tally)
     tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if 1 < bin_ < points // 2 + 1)
     tally.deepest += 1
@@ -285,8 +285,8 @@ def merge_sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> li
 
 
 def _merged(one: list[Contender], two: list[Contender], made: Comparisons) -> list[Contender]:
-    """Two ascending runs merged into one. A comparison is made for each entry: with an end marker
-    if the other run is exhausted."""
+    """Two ascending runs merged into one. A comparison is made (and tallied in `made`) for each
+    entry: with an end marker if the other run is exhausted."""
     end = Contender(math.inf, 1 + max(c.position for c in (*one, *two)), out=True)
     left, right, found = [*one, end], [*two, end], list[Contender]()
     while len(found) < len(one) + len(two):

@@ -156,8 +156,8 @@ class Execution:
 
     @cached_property
     def trace(self) -> Run:
-        """The run, executed at the first use: memory and instances. With a `whole` execution, only
-        the equations that are not ready are executed again."""
+        """The run, executed at the first use: memory and instances. If there is an execution
+        without ready equations (`whole`), only the equations that are not ready run again."""
         if self.whole is not None:
             return self.whole.trace.without(self.ready)
         asked = self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready

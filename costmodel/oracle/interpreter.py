@@ -260,7 +260,8 @@ class Interpreter:
 
     def reading(self, ref: Ref) -> Step:
         """Compile a reference: the scalar of the entry at a point, which the instance records as
-        read. An entry that is not in memory is computed, 0 or refused (`_read`)."""
+        read. An entry that is not in memory is computed if it can be, else 0 under `dense`, else an
+        OracleError."""
         if any(isinstance(position, Gather) for position in ref.positions):
             return self._gathering(ref)
         array, place = ref.array, self.places.entry(ref.positions)
