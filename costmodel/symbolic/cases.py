@@ -30,8 +30,8 @@ Formula = Poly | Exact | Quotient | tuple[Poly, ...]
 
 @lru_cache(maxsize=10_000)
 def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
-    """Disjoint cases that cover all sizes, as (guards, formula without switches); one case without
-    guards if a single formula holds at all sizes."""
+    """Disjoint cases that cover all sizes, as (guards, formula without factors Min(1, Max(0, g)));
+    one case without guards if a single formula holds at all sizes."""
     found: list[tuple[Constraints, Formula]]
     if isinstance(value, Exact):
         found = [*value.chambers()]

@@ -342,7 +342,8 @@ def bounds(
 
 @lru_cache(maxsize=200_000)
 def _bound(constraint: Poly, variable: str) -> tuple[int, Bound]:
-    """A constraint as a bound of a variable: the sign (1 lower, -1 upper) and the `Bound`."""
+    """A constraint as a bound of a variable: (1, (scale, low)) for scale*variable >= low, or (-1,
+    (scale, up)) for scale*variable <= up; the scale is positive."""
     scale, sign = stride(constraint, variable)
     other = constraint - Poly.atom(variable) * (scale * sign)
     if sign > 0:
@@ -549,7 +550,8 @@ def outside(region: Constraints, removed: Iterable[Constraints]) -> list[Constra
 
 @lru_cache(maxsize=50_000)
 def _outside(region: Constraints, removed: tuple[Constraints, ...]) -> Sequence[Constraints]:
-    """`outside`, cached: the removed regions are subtracted one after another."""
+    """The points of `region` that lie in none of the removed regions, as disjoint regions, cached:
+    the removed regions are subtracted one after another."""
     pieces = [region]
     for other in removed:
         pieces = [piece for part in pieces for piece in _difference(part, other)]

@@ -378,8 +378,8 @@ def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
 
 
 def _argument_poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
-    """The argument of a function as a polynomial. NotPolynomial if it contains the index of a sum:
-    a function of an index has no closed sum."""
+    """The argument of a function as a polynomial. NotPolynomial if it contains the index of a sum
+    (`bound`: index -> its atom): a function of an index has no closed sum."""
     found = poly(node, bound)
     if found.letters & {atom for p in bound.values() for atom in p.letters}:
         raise NotPolynomial("a function of a sum's index")

@@ -266,7 +266,8 @@ def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
 
 
 def leading(growths: Iterable[Growth], sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths that no other growth dominates; of several that grow alike, the first."""
+    """The growths that no other growth dominates (that no other bounds up to a factor, under the
+    assumptions `sizes`); of several that grow alike, the first."""
     found = list(dict.fromkeys(growths))
     return tuple(
         one

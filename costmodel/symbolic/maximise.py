@@ -228,9 +228,9 @@ def _crossing(
 
 
 def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """The polynomial with a fresh atom for each part that depends on the variable; the result grows
-    with each of these atoms. `parts` (terms of the part -> its atom) is extended. Unsupported if
-    the polynomial does not consist of such parts."""
+    """The polynomial with a fresh atom for each part (minimum of affine terms) that depends on the
+    variable; the result grows with each of these atoms. `parts` (terms of the part -> its atom) is
+    extended. Unsupported if the polynomial does not consist of such parts."""
     if variable not in poly.letters:
         return poly
     moving = Poly.atom(variable)
@@ -365,7 +365,8 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
 def _needed_candidates(
     candidates: Sequence[Candidate], known: Constraints
 ) -> tuple[Candidate, ...]:
-    """The candidates without those that are proven never to be smaller than all others."""
+    """The candidates (upper bounds, of which the smallest is a maximum) without those that are
+    proven never to be smaller than all others."""
     kept = list(dict.fromkeys(candidates))
     for candidate in tuple(kept):
         others = [other for other in kept if other != candidate]

@@ -68,7 +68,7 @@ def _outside(shared: Poly, rest: Poly) -> str:
 
 
 def poly_pretty(poly: Poly, *, factored: bool = False) -> str:
-    """A polynomial as text for a terminal.
+    """A polynomial as text for a terminal; `factored`: the common factor outside, if shorter.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> from costmodel.symbolic.polynomial import call
@@ -137,7 +137,8 @@ ORDERED, PRETTY = Ordered(), Pretty()
 
 
 def formula_pretty(value: Formula, *, factored: bool = False) -> str:
-    """An answer as text for a terminal; a piecewise answer case by case."""
+    """An answer as text for a terminal; a piecewise answer case by case. `factored`: common factors
+    outside of brackets, where that is shorter."""
     return "; ".join(
         f"{_case(part, factored)} if {conditions(guards, PRETTY)}"
         if guards

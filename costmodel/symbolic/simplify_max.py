@@ -81,8 +81,8 @@ def _guards(levels: Sequence[Level]) -> Collection[Poly]:
 
 
 def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -> bool:
-    """Whether some rival dominates a level where the guard holds, and some rival dominates the
-    level where the guard fails."""
+    """Whether some rival is proven to exist, and to be at least as deep as a level, where the guard
+    holds, and some rival where the guard fails."""
     return all(
         infeasible(there) or any(reached(Level(level.depth, there), rival) for rival in rivals)
         for there in (level.where | {side} for side in (guard, -guard - 1))

@@ -47,7 +47,7 @@ class Cells:
     """Quantities of one size, `letter`, in first..last, as lists of cells in ascending order."""
 
     def __init__(self, letter: str, first: int, last: int) -> None:
-        """No remainders and no functions are known at first."""
+        """Begin without remainders, which are added as quantities need them."""
         self.letter, self.first, self.last = letter, first, last
         self.size = Poly.atom(letter)
         self.most: dict[str, Number] = {}

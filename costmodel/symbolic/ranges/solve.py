@@ -150,8 +150,8 @@ def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell
 
 def _settled(cells: Cells, apart: Sequence[list[Cell]]) -> Iterator[tuple[int, int, bool]]:
     """Consecutive ranges as (first, last, is open): in a range that is not open the sign of every
-    difference is constant; in an open range the bounds of some difference leave its sign open.
-    Adjacent open ranges are joined."""
+    difference (`apart`: the cells of each) is constant; in an open range the bounds of some
+    difference leave its sign open. Adjacent open ranges are joined."""
     begun: int | None = None
     for start, end, polys in cells.joined(apart):
         known = [poly for poly in polys if poly is not None]
