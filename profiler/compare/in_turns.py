@@ -199,8 +199,8 @@ class Run:
         self.limits = replace(asked, confidence=1 - self.level / self.pairs, seed=self.seed)
 
     def prepare(self) -> None:
-        """Build every candidate, or note in `failed` why it cannot be built; MeasureError if fewer
-        than two are built."""
+        """Build every candidate, call it once, and count its operations unless they are counted
+        already; note in `failed` why one cannot be built. MeasureError if fewer than two are."""
         for name in self.building:
             request = self.asked[name]
             self.progress(0, self.rounds, f"building {name}")
@@ -226,8 +226,9 @@ class Run:
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
     def warmed_up(self) -> dict[str, Visitor]:
-        """Candidate -> its visitor, all with one number of threads: `threads` if given, else
-        torch's number, or 1 if other programs use the processors. `threads` keeps the number."""
+        """Candidate -> its visitor (a call that times one visit of the candidate), all with one
+        number of threads: `threads` if given, else torch's number, or 1 if other programs use the
+        processors. `threads` keeps the number."""
         if self.threads:
             torch.set_num_threads(self.threads)
         found = self.visitors()
@@ -240,7 +241,8 @@ class Run:
         return self.warmed_up()
 
     def visitors(self) -> dict[str, Visitor]:
-        """Candidate -> its visitor, warmed up; the reason of a failure is kept in `failed`."""
+        """Candidate -> its visitor (a call that times one visit), warmed up; why a candidate fails
+        is kept in `failed`. MeasureError if fewer than two are left."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name in filter(self.works.__contains__, self.building):

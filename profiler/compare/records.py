@@ -150,7 +150,8 @@ def failed(name: str, records: Sequence[Measurement]) -> list[str]:
 
 
 def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
-    """The comparisons within runs of `compare` and within the blocks of sweeps."""
+    """The comparisons within runs of `costmodel compare`, and within the blocks of sweeps (their
+    records of one point, taken in rounds); [] for records of neither."""
     rows = [row for run in runs_in(records) for row in rows_of(run, level)]
     for point, block in blocks_in([r for r in records if "round" in r.sweep]).items():
         rows += sweep_rows(point, block, level)

@@ -216,7 +216,7 @@ def rows_of(
 
 
 def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]]:
-    """Candidate -> process -> record, for the records of one run of `compare`."""
+    """Candidate -> process -> record, for the records of one run of `costmodel compare`."""
     found: dict[str, dict[int, Measurement]] = {}
     for record in run:
         name = str(details_of(record).get("candidate", f"{record.mixer} {record.implementation}"))
@@ -225,7 +225,8 @@ def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]
 
 
 def runs_in(records: Sequence[Measurement]) -> list[dict[str, dict[int, Measurement]]]:
-    """The runs of `compare` with two candidates or more."""
+    """The runs of `costmodel compare` among the records that have two candidates or more, each as
+    candidate -> process -> record."""
     found: dict[str, list[Measurement]] = {}
     for record in records:
         run = details_of(record).get("comparison")

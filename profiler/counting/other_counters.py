@@ -147,8 +147,8 @@ FAILURES: Mapping[str, str] = {
 
 
 def _in_words(error: Exception) -> str:
-    """Why a peer failed, in words: a rule of fvcore raised the error, torch could not trace the
-    call for a reason of `FAILURES`, or else the error's own message."""
+    """Why another project's counter failed, in words: a rule of fvcore raised the error, torch
+    could not trace the call for a known reason (`FAILURES`), or else the error's own message."""
     frames = traceback.extract_tb(error.__traceback__)
     rule = next((f.name for f in frames if f.filename.endswith("jit_handles.py")), "")
     if rule:

@@ -73,7 +73,8 @@ class ZeroGradientCounter(DispatchMode):
     ) -> list[tuple[Tensor, Tensor]]:
         """Add the work on padding zeros to `spent`; return (result, mask) of each masked result.
         [] if every entry of the results holds a gradient: in a forward pass that runs again, if no
-        operand has a mask, or for an operation that neither `MOVES` nor `COUNTED` lists."""
+        operand has a mask, or for an operation that neither only moves entries (`MOVES`) nor has a
+        rule for masks (`COUNTED`)."""
         name = call.name.removeprefix("aten::")
         own = name.removesuffix("_")
         if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):

@@ -91,8 +91,8 @@ def triton(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def board(around: Surroundings) -> Iterator[MachineFinding]:
-    """Findings from the facts that NVML states about the board (`BOARD`), and on other processes;
-    none on a CPU, or if NVML cannot be loaded."""
+    """Findings from the facts that NVML states about the board (its mode, sharing, persistence and
+    clocks), and on other processes; none on a CPU, or if NVML cannot be loaded."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
     try:
@@ -149,7 +149,8 @@ SLOW_CLOCKS = ("slowdown", "brake", "power cap")
 
 
 def clocks(events: list[str]) -> MachineFinding | None:
-    """A finding if clocks are held down at rest (`events` of `Board.clock_events`); else None."""
+    """A finding if clocks are held down at rest, by the causes of lowered clocks that NVML names
+    (`events`); else None."""
     slow = [event for event in events if any(word in event for word in SLOW_CLOCKS)]
     said = f"clocks are throttled now: {', '.join(slow)}"
     return (

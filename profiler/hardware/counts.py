@@ -52,7 +52,8 @@ def counts_of_call(
 ) -> HardwareCounts | Unavailable:
     """The counts of one call, or Unavailable with the reason in one sentence.
 
-    `call` describes the call to a separate process: `make` and `of` (see `child.run_asked`).
+    `call` describes the call to a separate process: `make`, the "module:function" that makes it,
+    and `of`, the JSON value that this function takes. `note` receives each step.
     """
     ncu = shutil.which(NCU)
     if missing := missing_tools(device, ncu):
@@ -154,8 +155,9 @@ def counter_runs(
 def merged_runs(
     chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
 ) -> HardwareCounts:
-    """The counts of a call from its runs, without runs whose kernels differ (see `alike`); each
-    missing number has a reason. `known` is the calibration."""
+    """The counts of a call from its runs, by name, without runs that launched other kernels than
+    the first; each missing number has a reason. `known` is the calibration, `version` that of
+    ncu."""
     read, reasons = alike(runs)
     names = chip.executed(dtype)
     counted, moved = None, {}

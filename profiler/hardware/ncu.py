@@ -147,7 +147,7 @@ def run_ncu(
     """Run the module `CHILD` under ncu and read the report.
 
     Args:
-        asked: the argument of `child.run_asked`, as JSON values.
+        asked: the call, or the calibration, that the process under ncu runs, as JSON values.
         ranges: the NVTX ranges whose kernels are counted.
     """
     program = ("-P", "-m", CHILD, json.dumps(asked, sort_keys=True))
@@ -243,7 +243,8 @@ def fault_in(texts: Iterable[str]) -> Fault | None:
 
 
 def in_container(fix: str, host: Host) -> str:
-    """The remedy; in a container, `HOST_OPTION` is followed by the container's own option."""
+    """The remedy; in a container, the driver's option on the host (`HOST_OPTION`) is followed by
+    the container's own option."""
     inside = container(host) not in (None, NO_CONTAINER)
     if fix == HOST_OPTION and inside:
         return f"{fix}; or start the container with --cap-add=SYS_ADMIN"

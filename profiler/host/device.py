@@ -27,8 +27,8 @@ FIRST_IN_THREAD = "Attempting to run cu(BLAS|FFT), but there was no current CUDA
 
 @contextmanager
 def on_device(device: str | torch.device) -> Iterator[None]:
-    """A context in which a GPU is torch's current device, fp32 has `full_precision`, and the
-    warning `FIRST_IN_THREAD` is ignored, even if warnings are errors."""
+    """A context in which a GPU is torch's current device, fp32 work is done in fp32, and torch's
+    warning about the first call in a thread is ignored, even if warnings are errors."""
     place = torch.device(device)
     there = torch.cuda.device(place) if place.type == "cuda" else nullcontext()
     with there, full_precision(), warnings.catch_warnings():
@@ -85,7 +85,8 @@ def kind_of_device(name: str) -> torch.device:
 
 
 def device_name(name: str | None) -> str:
-    """The name of a device, by default `default_device`; MeasureError if it is not present."""
+    """The name of a device, by default the GPU where there is one, else cpu; MeasureError if the
+    device is not present."""
     if name is None:
         return default_device()
     place = kind_of_device(name)

@@ -154,8 +154,8 @@ def git(checkout: Path, *arguments: str) -> str:
 def board_facts(
     place: torch.device, reasons: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """NVML's facts about the board of a device: (facts of `IDENTITY`, facts of `STATE`); both are
-    empty, with a reason, on a CPU or without NVML."""
+    """NVML's facts about the board of a device: (facts that identify the board, facts on its state
+    now); both are empty, with a reason, on a CPU or without NVML."""
     try:
         load_nvml()
         if place.type != "cuda" or not torch.cuda.is_available():
@@ -204,9 +204,9 @@ def environment_differences(
 ) -> list[str]:
     """One sentence `fact: value and value` per fact of machine and software that differs.
 
-    Facts in `VARYING` are not compared. A fact that is None or absent in one environment is
-    unknown there and does not differ, but an absent environment variable is unset and may differ.
-    With `boards`, two boards of the same model differ.
+    Facts that vary from run to run (`VARYING`) are not compared. A fact that is None or absent in
+    one environment is unknown there and does not differ, but an absent environment variable is
+    unset and may differ. With `boards`, two boards of the same model differ.
     """
     first, second = flat(a), flat(b)
     found = []
@@ -222,7 +222,8 @@ def environment_differences(
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The facts outside `VARYING` as one mapping, nested names joined by dots: `gpu.uuid`."""
+    """The facts, without those that vary from run to run (`VARYING`), as one mapping, nested names
+    joined by dots: `gpu.uuid`. `prefix`: the names around these facts, "" at the top."""
     found: dict[str, Any] = {}
     for name, value in facts.items():
         if not prefix and name in VARYING:

@@ -69,8 +69,9 @@ def machine_groups(records: Sequence[Measurement]) -> list[Group]:
 
 
 def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
-    """The known facts of machine and software that `environment_differences` compares; a fact in
-    `WHOLE` is compared as a whole mapping."""
+    """The known facts of machine and software in which two environments may differ, by names
+    joined by dots; the environment variables are one fact, as a variable that is absent is
+    unset."""
     found: dict[str, Hashable] = {}
     for name, value in environment.items():
         facts = {x: y for x, y in flat({name: value}).items() if x not in BOARDS and y is not None}

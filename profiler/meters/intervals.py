@@ -92,8 +92,8 @@ def no_interval(number: int, what: str = "block", confidence: float = CONFIDENCE
 
 
 def widest_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The interval of the median of these values, and its confidence: `CONFIDENCE`, or for fewer
-    than `least_number` values the range of the values with the confidence of that range.
+    """(lower end, upper end, confidence) of the interval of the median of these values: with a
+    confidence of `CONFIDENCE`; for too few values, their range, with the confidence of the range.
 
     >>> widest_interval([3.0, 1.0, 2.0])
     (1.0, 3.0, 0.75)

@@ -79,7 +79,8 @@ class Clock:
 
     @property
     def settled(self) -> bool | None:
-        """Whether the last `CLOCKS` readings agree; None if the clock is unknown."""
+        """Whether the last `CLOCKS` readings of the clock are there and agree within `steady`; None
+        if the clock is unknown."""
         last = self.read_MHz[-CLOCKS:]
         if not self.told:
             return None
@@ -317,8 +318,7 @@ def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
 
 def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
     """Calls per timed region, from the seconds of some calls (`durations`): as many as take
-    `BLOCK_TICKS` ticks of the timer, and the time of a region (`region_seconds`); one with
-    `alone`."""
+    `BLOCK_TICKS` ticks of the timer and last as long as a region should; one with `alone`."""
     if alone:
         return 1
     tick = setting.timer.tick_s

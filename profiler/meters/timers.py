@@ -93,7 +93,7 @@ class ClockTimer:
         return found
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """The numbers of torch's threads."""
+        """The numbers of torch's threads. `samples` is not used: other timers need it."""
         return {
             "threads": torch.get_num_threads(),
             "interop_threads": torch.get_num_interop_threads(),

@@ -238,7 +238,7 @@ class ChunksByHead(ByHead):
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The reads (b, n, s, V) chunk after chunk: within the chunk, and from S before it. A short
-        last chunk does not update S."""
+        last chunk does not update S. x is not used, as the decays are constants."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v))

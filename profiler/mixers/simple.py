@@ -46,7 +46,7 @@ class Simple(Headed):
     order: ClassVar[ProductOrder]
 
     def declare(self) -> None:
-        """The maps to queries, keys and values with biases, and the output map if `OUTPUT`."""
+        """Maps to queries, keys and values with biases, and an output map if `OUTPUT` says so."""
         d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
@@ -69,8 +69,8 @@ class Simple(Headed):
         return x @ self.W_Q + self.b_Q, x @ self.W_K + self.b_K, x @ self.W_V + self.b_V
 
     def finish(self, x: Tensor, y: Tensor) -> Tensor:
-        """y (..., d) from the concatenated heads: the output map if `OUTPUT`, the skip connection
-        if `RESIDUAL`."""
+        """y (..., d) from the concatenated heads `y` (..., d) of rows x (..., d): with the output
+        map (`OUTPUT`) and the skip connection (`RESIDUAL`), if the class has them."""
         if self.OUTPUT:
             y = y @ self.W_out + self.b_out
         return x + y if self.RESIDUAL else y

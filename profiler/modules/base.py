@@ -209,8 +209,8 @@ class SequenceMixer(nn.Module, ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Rows of width d, and l tokens; by default the device and dtype of `made_in`. ValueError
-        for a size that is not positive."""
+        """Rows of width d, and l tokens; by default the device and dtype that the context around
+        the call sets, else torch's. ValueError for a size that is not positive."""
         super().__init__()
         require_sizes(d=d, l=l)
         self.d, self.l = d, l

@@ -73,8 +73,8 @@ def kernel_of(operation: str) -> str:
 
 
 def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
-    """The rewrites that dispatched operations execute (`OF_OPERATIONS`), from torch's names, such
-    as `aten::mean`; operations without a rewrite are skipped."""
+    """The rewrites (changes of the equations that keep their result) that dispatched operations
+    execute, from torch's names, such as `aten::mean`; operations without a rewrite are skipped."""
     for name in dispatched:
         operation = name.removeprefix("aten::").removesuffix("_")
         if operation in OF_OPERATIONS:
@@ -82,10 +82,10 @@ def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
 
 
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
-    """The rewrites of gradients of a backward pass, in the order of `REWRITES`: those of
-    `OF_AUTOGRAD`, and those of `OF_KERNELS` for the kernel classes `used`. A "dense" forward pass
-    stores zeros, which adds "padded-rows" if a convolution is used, else "padded", unless
-    `rewrites`, those of the forward pass, include a padding."""
+    """The rewrites of gradients that a backward pass executes, in the order of `REWRITES`: those of
+    autograd, and those of the kernel classes `used`. A "dense" forward pass stores zeros, which
+    adds "padded-rows" if a convolution is used, else "padded", unless `rewrites`, those of the
+    forward pass, include a padding."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"]
     if "dense" not in rewrites or any(name in PADDINGS for name in rewrites):

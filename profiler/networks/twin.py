@@ -159,12 +159,12 @@ class Twin(nn.Module):
         source: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """The mean cross-entropy of targets (b, s), or (b,) for a classifier.
-
-        Other arguments and errors are those of `forward`.
+        """The mean cross-entropy of targets (b, s), or (b,) for a classifier, of the scores for
+        tokens and their segments (b, s), and an encoder's tokens `source` (b, e).
 
         Raises:
-            TwinError: a network without a head.
+            TwinError: a network without a head, wrong shapes, or sequences longer than the
+                positions.
         """
         if self.choices.head == "none":
             raise TwinError(f"{self.choices.name} has no head, and so no cross-entropy")
@@ -207,7 +207,8 @@ class Twin(nn.Module):
     def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
         """Greedy decoding: the prompt (b, p) continued by `new` tokens, (b, p+new).
 
-        All tokens, also of the prompt, pass through the mixers' `step`. Raises as `start`.
+        All tokens, also of the prompt, pass through the mixers' `step`. TwinError for a network
+        that generates no tokens, or more tokens than positions.
         """
         self._require_tokens(prompt, "the prompt")
         was, tokens = self.training, list(prompt.unbind(1))

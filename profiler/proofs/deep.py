@@ -685,10 +685,10 @@ def _rounded_apart(
 ) -> tuple[str, bool]:
     """The first answer in low precision that differs from float64 by more than rounding, in words
     ("" if none does), and whether any answer could be compared: the error that rounding explains
-    must be well below its entries (`sharp`).
+    must be well below the answer's entries.
 
     Args:
-        low, found: the module in low precision and its answers, from `_in_few_digits`.
+        low, found: the module in low precision, and its answers by name (result, gradients, rows).
     """
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()

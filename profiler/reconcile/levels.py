@@ -186,7 +186,7 @@ class HeldMemory(Record, frozen=True):
 
     def written(self) -> dict[str, Any]:
         """The fields, the sums of the list (None without a list) and the unexplained rest, in
-        bytes; `watching` is `difference`."""
+        bytes; `watching` is the measured bytes less those of the run whose tensors are listed."""
         sums = {
             "listed": self.total(workspace=False),
             "rounding": self.rounding,

@@ -70,8 +70,8 @@ def append(path: str | os.PathLike[str], record: Measurement) -> None:
 
 
 def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
-    """Add one line to a file opened by `exclusive`, and wait until it is on disk. A truncated last
-    line is ended first (`ending`). StoreError if the disk is full."""
+    """Add one line to a file, open and locked as `handle`, and wait until it is on disk. A
+    truncated last line is ended first. StoreError, which names `path`, if the disk is full."""
     data = ending(unended(handle)) + data + b"\n"
     written = os.write(handle, data)
     os.fsync(handle)

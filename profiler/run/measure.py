@@ -178,7 +178,8 @@ def require_token(request: Request) -> None:
 def _measurement_of(
     request: Request, work: PreparedCall, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
-    """The record of everything that `measure` measures of the prepared call."""
+    """The record of everything that is measured of the prepared call: operations, the figures of
+    other counters, memory, time, energy, and hardware counters if asked for."""
     dispatched, told, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)
@@ -195,8 +196,8 @@ COUNTS_ONLY = Unavailable("only counts were asked for (--counts-only)")
 
 
 def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]) -> Measurement:
-    """The record of everything that `count` counts; readings that need a clock are missing for the
-    reason `COUNTS_ONLY`."""
+    """The record of the figures of the prepared call that need no clock: operations, other
+    counters' figures, and bytes; readings that need a clock are missing, with the reason."""
     dispatched, told, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)

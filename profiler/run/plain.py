@@ -88,7 +88,8 @@ class PlainModule:
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
         """Every combination of the sizes: the sizes that the parameters name, by default with the
         parameters' defaults, and b, l and d of the input x (b, l, d). A function that returns
-        inputs of its own has only the sizes that its parameters name.
+        inputs of its own has only the sizes that its parameters name. `phase` is not used: all
+        phases have the same sizes.
 
         Raises:
             SizeError: there are more than 100,000, or the function fails when its inputs are asked
@@ -128,6 +129,7 @@ class PlainModule:
         seed: int,
     ) -> Built:
         """The module with random parameters, drawn as for the catalogue's modules, and its inputs.
+        `implementation` is not used, as there is one.
 
         Raises:
             TraceError: the module cannot be built.

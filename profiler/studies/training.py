@@ -50,7 +50,7 @@ class TrainingStudy:
         tell: Callable[[str], None],
     ) -> Done:
         """Measure all networks and add their records to the file, unless the last run in the file
-        holds all networks, measured with these options.
+        holds all networks, measured with these options. `tell` is not used: other studies need it.
 
         Raises:
             StudyError: an option that a comparison of networks does not have, or energy options out

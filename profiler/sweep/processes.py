@@ -44,7 +44,8 @@ class Process:
     keyboard interrupt reaches only the parent."""
 
     def __init__(self, module: str, variables: Mapping[str, str] | None = None) -> None:
-        """`module.main()` runs in the process; it calls `child.serve`."""
+        """Start a process that runs `module.main()`, which reads requests and writes answers, each
+        a line of JSON; `variables` are added to its environment."""
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", START, module, json.dumps(sys.path)],

@@ -449,8 +449,8 @@ def in_trace(
 
 
 def gradients_of(found: Trace, phase: str) -> Training:
-    """The options of `count` for the gradients that the trace has; {} for both, and for the forward
-    pass.
+    """The options with which the equations are counted for the gradients that the trace has, such
+    as {"only": "inputs"}; {} for both, and for the forward pass.
 
     Raises:
         TraceError: a backward pass without gradients.

@@ -419,7 +419,7 @@ class FormulaSearch:
 
         Raises:
             OnlyDivided: the module runs only if one size is a multiple of another.
-            TraceError: the module runs at no point of `starts`, or the case has no such point.
+            TraceError: the module runs at no small sizes, or the case has too few of them.
         """
         first: TraceError | None = None
         for point in self.starts():

@@ -274,8 +274,8 @@ def rule_labels(
     details: Mapping[str, Any],
     limits: EnergyLimits,
 ) -> list[str]:
-    """The warnings for a reader: the sensor's labels, each label of `rules` whose condition holds,
-    and the slowdowns that any trial saw."""
+    """The warnings for a reader: the sensor's labels, each label whose condition holds for the
+    trials and their `details`, and the slowdowns that any trial saw."""
     batches = min(trial.window.batches for trial in trials)
     needed = limits.window(found.period_s or 0.0)
     batch_s = details["calls_per_batch"] * details["call_s"]

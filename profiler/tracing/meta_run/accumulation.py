@@ -169,8 +169,9 @@ class FirstTermObserver(DispatchMode):
 
 @cache
 def unshared_counts() -> tuple[int, int]:
-    """The `reference_counts` of a first term that nothing else refers to, as a dispatch mode sees
-    them; found from the gradient of sin(x) + cos(x)."""
+    """The numbers of references to the first of two added gradients and to its storage, if nothing
+    else refers to them, as a dispatch mode sees them; found from the gradient of sin(x) +
+    cos(x)."""
     seen = FirstTermObserver()
     with torch.enable_grad(), seen:
         leaf = torch.empty(1, device="meta", requires_grad=True)

@@ -46,7 +46,7 @@ def attention(
     enable_gqa: bool = False,
 ) -> FusedCall:
     """The call of scaled dot-product attention; if causal, row i has i pairs with keys, and masked
-    pairs cost nothing.
+    pairs cost nothing. `scale` and `enable_gqa` are not used: the signature is torch's.
 
     Args:
         query: (..., l, h), with the head axis before l if it has four axes: (b, n, l, h).
@@ -201,9 +201,9 @@ class FusedMode(TorchFunctionMode):
         return self.called(func, *args, **(kwargs or {}))
 
     def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """The result of the fused call that replaces a function; the result of the function itself
-        if `RULES` has no rule for it, or the rule returns None. torch's errors for wrong arguments
-        are raised as without the replacement."""
+        """The result of the fused call that replaces a function of torch; the result of the
+        function itself if there is no rule for it (`RULES`), or the rule returns None. torch's
+        errors for wrong arguments are raised as without the replacement."""
         rule = RULES.get(func) if func.__hash__ is not None else None
         if rule is not None and func not in RECURRENT:
             with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():

@@ -79,8 +79,9 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Record the backward pass, and return an empty gradient for each argument that requires
-        one, None for the others; the first two arguments of `forward` are no tensors."""
+        """Record the backward pass, and return an empty gradient for each argument of the forward
+        pass that requires one, None for others: its first two arguments, recorder and call, are no
+        tensors."""
         wanted = ctx.needs_input_grad[2:]
         name = f"{ctx.call.name} backward"
         ctx.recorder.add(name, ctx.call.cost(ctx.call.backward(wanted)))

@@ -170,7 +170,7 @@ def numbers_of(
 ) -> dict[Quantity, int]:
     """Every quantity of a call. `parameters` and `frozen` are numbers of entries, `activations` and
     `made` bytes; `alive` holds the bytes alive after each operation. A count of 0 is left out,
-    except `parameters`, activations, `MADE` and `PEAK`."""
+    except the parameters, and the bytes of activations, of all results and of the peak."""
     found = totals(by_op)
     found["parameters", ""] = parameters
     if frozen:

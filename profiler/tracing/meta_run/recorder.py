@@ -143,7 +143,7 @@ class Recorder(shape_values.MetaMode):
     def called(self, kind: OperationKind, args: Any, kwargs: Any) -> Any:
         """The result of an operation that is not a view: made from the layouts of an earlier call
         with equal arguments if possible, else by running it. The call is recorded in `counted`
-        unless it is a move, or `quiet` is on."""
+        unless it is a move, or the caller counts it (`silent`)."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.met.get(key)
         if made is not None and made.again is not None:
@@ -187,8 +187,8 @@ class Recorder(shape_values.MetaMode):
         return Cost(operations, "", touched, products, groups, decomposed)
 
     def hold(self, tensor: Tensor) -> None:
-        """Count a tensor's storage as alive until nothing refers to it; once per storage. A weak
-        reference to the storage then calls `_release`."""
+        """Count a tensor's storage as alive until nothing refers to it, once per storage: a weak
+        reference to the storage then notes that the storage was freed."""
         storage = tensor.untyped_storage()
         key = id(storage)
         if key in self.known:
@@ -210,8 +210,8 @@ class Recorder(shape_values.MetaMode):
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """A context in which storages are recorded and operations are not counted: the caller
-        counts them by `add`."""
+        """A context in which storages are recorded and operations are not counted, as the caller
+        adds their cost itself."""
         was, self.silent = self.silent, True
         try:
             yield
