@@ -188,7 +188,7 @@ class _Lying:
 
         def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
             flat = positions[axis]
-            assert _in_block(flat)
+            assert _in_block(flat)  # an index alone was replaced before
             return (*positions[:axis], flat.outer, flat.inner, *positions[axis + 1 :])
 
         def entry(ref: Ref) -> Ref:

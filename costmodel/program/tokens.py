@@ -237,7 +237,7 @@ class Tokens:
         """
         if equation.array not in self._whole:
             why = self.underivable
-            assert why is not None
+            assert why is not None  # asked only where tokens cannot be derived
             raise Unsupported(
                 f"which entries depend on the input is not derived: {why}", why.advice
             )
@@ -263,7 +263,7 @@ class Tokens:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether tau(y[i]) <= i for every output row i."""
+        """Whether tau(y[i]) <= i is proven for every output row i."""
         output = self.system.mixer.role("output")
         return all(
             implied(
