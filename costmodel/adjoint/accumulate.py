@@ -297,7 +297,7 @@ def plain_region(cotangent: Cotangent) -> Constraints:
     array."""
     around = entries(cotangent.array, cotangent.layout) | cotangent.where
     found = region(cotangent.array, cotangent.positions, around, cotangent.axes)
-    assert found is not None
+    assert found is not None  # a cotangent contributes to some entry
     return found
 
 

@@ -104,6 +104,7 @@ class Pick:
         where the position on the axis equals the gathered index, in place of where the entry equals
         the maximum."""
         gather = self.read.positions[self.axis]
+        # the rule of a maximum compares an entry of the array with the entry of the maximum
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)
         assert isinstance(node.right, Ref)
         at = {

@@ -107,7 +107,8 @@ class _Splitter:
         return self._named(node, over)
 
     def _named(self, node: Node, over: tuple[Index, ...]) -> Ref:
-        """A reference to a residual array for a value, over the indices around the value."""
+        """A reference to the residual array for a value, over the indices around the value; the
+        first call for a value writes the equations of the array, one per range of a union."""
         if node in self.made:
             return self.made[node]
         indices = tuple(outer_first([*self.equation.indices, *over]))

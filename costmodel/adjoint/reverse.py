@@ -256,7 +256,8 @@ class _Builder(Sums):
 
     def _from_result(self, equation: Equation, scores: Ref) -> None:
         """Hand the gradient of a softmax to its scores, from its result y alone: (g - sum of g y)
-        y. Unsupported if only a part of the entries of a row is read."""
+        y. An equal sum over the row that is written already is read again. Unsupported if only a
+        part of the entries of a row is read."""
         scopes = list(self._scopes(equation))
         if len(scopes) != 1:
             raise Unsupported(

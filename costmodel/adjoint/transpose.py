@@ -169,7 +169,8 @@ def transposed(
 def _pinned(
     where: Iterable[Poly], solved: Mapping[str, Poly], indices: Sequence[Index], whole: Constraints
 ) -> frozenset[str]:
-    """The solved indices that are kept as summation indices with one value.
+    """The solved indices (`solved`: index -> its value in the entry's axes) that are kept as
+    summation indices with one value; `where` are the conditions on all indices.
 
     With e = k, the bound `e <= l - (p-1)*C` becomes `p*C <= l + C - k`, a bound on p with a stride,
     which a range cannot express. A range of e from k to min(k, l - (p-1)*C) expresses it: the range
