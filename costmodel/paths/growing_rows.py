@@ -57,7 +57,7 @@ class GrowingRows:
 
 def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
     """The depths of consecutive rows of a loop: of all rows of `begun` (for each row, array ->
-    depths from outside the loop), and of further rows until all arrays deepen by one common rate.
+    depths from outside the loop), and of further rows until all deepen by one rate or none follows.
     `steps`: array -> (array of the previous row, depth that is added) for each way from row to row.
 
     Raises:

@@ -373,8 +373,8 @@ def _where_at(where: Constraints, positions: tuple[Position, ...]) -> Constraint
 
 def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
     """Values of the level's indices, as (index, value), that solve `apart = 0`: p = q and f = e for
-    apart = (p - 1)*C + f - (q - 1)*C - e. The level's indices are those that `around` lacks.
-    Nothing if partners alone do not solve the equation."""
+    apart = (p - 1)*C + f - (q - 1)*C - e. The level's indices are those that `around` lacks; each
+    equals one of `around` with the opposite coefficient, plus a shift; nothing if none do."""
     names = variables_of([apart])
     outer = variables_of(around)
     own = sorted(names - outer)

@@ -208,7 +208,8 @@ def depths_of_rows(
     r gets from operands outside the loop (they enter at row r), and `rate` the depth that one row
     adds. So depth(r) is the maximum of own(s) + (r-s)*rate over s <= r.
     Where own(s) grows more slowly in s than the rate, the best s is the first row with such
-    operands; where own(s) grows faster, the best s is r.
+    operands; where own(s) grows faster, the best s is r; else, for own(s) affine in s, it is the
+    first row or one of the last.
 
     Args:
         first: depths at row 1.
@@ -217,8 +218,7 @@ def depths_of_rows(
         number: the number of rows of each array.
 
     Raises:
-        Unsupported: rows differ in their steps from row to row, or operands neither grow more
-            slowly nor faster than the loop.
+        Unsupported: rows differ in their steps from row to row, or own(s) is none of the three.
     """
     steps = _steps_between_rows(later, number)
     entering = [

@@ -530,7 +530,7 @@ def _made_of_all(known: Rows, equation: Equation, some: Iterable[Read]) -> Itera
 def _reads_all(known: Rows, equation: Equation, read: Read) -> bool:
     """Whether every instance of an equation is proven to read all rows through one reference."""
     row, there = Poly.atom(ROW), known.read(read)
-    assert there is not None
+    assert there is not None  # the caller asks for entries with a row
     given = equation.domain | {row - 1, length(known.system) - row}
     over = sorted((index.atom for index in read.over), reverse=True)
     for around in regions_that_read(known.system, equation, read):
