@@ -291,7 +291,8 @@ def _of_a_batch(case: Case) -> Largest:
 
 
 def _optimiser(case: Case) -> Exact:
-    """The state of the case's optimiser, in bytes of weights; Unanswered without an optimiser."""
+    """The state of the case's optimiser, in bytes of weights, or in elements if the case has no
+    element types; Unanswered without an optimiser."""
     if case.optimiser is None:
         raise Unanswered("no optimiser is given: add --optimiser sgd, momentum or adamw")
     held = Exact.of(parameters(case.mixer).poly) * OPTIMISERS[case.optimiser]

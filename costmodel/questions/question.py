@@ -399,6 +399,7 @@ def quotient(above: Value, below: Value) -> Answer:
             raise Unanswered(value.reason)
     if isinstance(above, Exact) and isinstance(below, Exact):
         return Exact.of(Poly.of(1)) if above == below else Quotient(above, below)
+    # values of one case are both formulas or both numbers
     assert isinstance(above, (int, Fraction)) and isinstance(below, (int, Fraction))
     if below == 0:
         raise Unanswered("nothing to divide by: the other value is 0")

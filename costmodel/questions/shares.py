@@ -191,7 +191,8 @@ class Shares:
 
 
 def explained(case: Case) -> Explained:
-    """The section of a case; a sentence with the reason where counts are not derived."""
+    """The section of `explain` on a case's operations; a sentence with the reason where counts are
+    not derived."""
     try:
         yield from list(Shares(case).parts())
     except (Unsupported, Unanswered) as error:
