@@ -159,7 +159,7 @@ GROWING = ("log", "sqrt")
 
 
 def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> polynomial.Number:
-    """The exact value of a tree, an int where the value is whole.
+    """The exact value of a tree, an int where the value is whole; h is d/n unless given.
 
     Args:
         budget: a list with one number: the terms of sums that may still be added.
@@ -294,7 +294,8 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
 
 
 def exact(node: Tree) -> Exact:
-    """The tree as a sum of polynomials, each `where` as a guarded polynomial.
+    """The tree as a sum of polynomials, each `where`, and each product with Min(1, Max(0, g)), as a
+    guarded polynomial.
 
     Raises:
         NotPolynomial: a part that is not a polynomial, or a `where` that is not a term of the sum.

@@ -431,7 +431,7 @@ def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
         logarithm = isinstance(inner, Fn) and inner.function == "ceil_log2"
         if rest or power != 1 or not logarithm or not isinstance(number, int) or number < 1:
             raise NoGrowth(f"'{Poly.atom(atom)}' grows faster than any power")
-        assert isinstance(inner, Fn)
+        assert isinstance(inner, Fn)  # as `logarithm` says
         for _ in range(number):
             inside = growths(inner.args[0], sizes)
             results = leading((a * b for a in results for b in inside), sizes)

@@ -121,7 +121,7 @@ def _increasing_arguments(atom: str, variable: str) -> Terms:
 
 def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
     """The largest value of a depth while an index runs over the integers that satisfy the
-    constraints.
+    constraints; of a depth of another shape, its value at the only integer, if there is one.
 
     Raises:
         Unsupported: the depth is neither monotone in the index, nor a minimum of affine terms, nor

@@ -65,7 +65,8 @@ class Written:
 
 
 def _refusing(typed: str, instead: str) -> Callable[..., Never]:
-    """A method that raises WrongKind: an operator, as typed, does not go with the object."""
+    """A method that raises WrongKind: the operator, in its notation `typed`, does not go with the
+    object; `instead` is the advice."""
 
     def refuse(self: Any, *_: Any, **__: Any) -> Never:
         raise WrongKind(f"{typed} does not go with {described(self)}: {instead}")
