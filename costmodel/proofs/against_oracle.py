@@ -111,6 +111,7 @@ class OracleComparison:
         scale = max(1.0, float(abs(expected).max()))
 
         def derived() -> str:
+            """The derived output as text; the text of the executed output if both are close."""
             arrays, names = dict(run.arrays), tuple(self.rewrites)
             found = evaluate(self.mixer, arrays, dict(sizes), self.form, names)
             same = found.shape == expected.shape
