@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from costmodel.commands.options import (
-    CacheDtype,
     Caption,
     Force,
     Output,
@@ -56,7 +56,9 @@ def memory(
         typer.Option("--dtype", help="Type of weights and cache. [the model's, or bf16]"),
     ] = None,
     weight_dtype: WeightDtype = None,
-    cache_dtype: CacheDtype = None,
+    cache_dtype: Annotated[
+        str | None, typer.Option("--cache-dtype", help="Type of rows of tokens; q8_0 too.")
+    ] = None,
     state_dtype: StateDtype = None,
     ignore: Ignored = None,
     format_: Annotated[str, formatted("rows", "data")] = SCREEN,
@@ -70,7 +72,7 @@ def memory(
     from costmodel import networks
     from costmodel.backwards.amounts import amount
     from costmodel.backwards.fit import largest_batch, largest_context
-    from costmodel.networks.held import Holding
+    from costmodel.networks.held import QUANTISED, Holding
     from costmodel.report.mixer_document import checked_label
     from costmodel.report.networks.held import Fitting, Report
 
@@ -85,9 +87,10 @@ def memory(
     described = networks.described(None if is_file else model, path, {}, ignore or ())
     usual = dtype or described.dtype or "bf16"
     state = state_dtype or "fp32"
-    held = Holding(
-        networks.network(described), element_types(usual, state, weight_dtype, cache_dtype), at
-    )
+    blocks = cache_dtype in QUANTISED
+    types = element_types(usual, state, weight_dtype, None if blocks else cache_dtype)
+    types = replace(types, cache=cache_dtype) if blocks else types
+    held = Holding(networks.network(described), types, at)
     if at is not None:
         held.refuse_beyond(at)
     fitting = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from costmodel.errors import SizeError, Unanswered
@@ -19,6 +20,9 @@ from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 
+QUANTISED: Mapping[str, Fraction] = {"q8_0": Fraction(34, 32)}
+"""Element type of a cache in blocks -> bytes of an entry: 32 entries take 34 bytes in llama.cpp."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -26,18 +30,28 @@ class Held:
 
     Args:
         elements: in t, all other sizes being numbers.
-        bytes_each: bytes of an element.
+        bytes_each: bytes of an element, a fraction where entries are kept in blocks.
     """
 
     use: Use
     role: str
     layers: int
     elements: Exact
-    bytes_each: int
+    bytes_each: int | Fraction
 
     def at(self, context: int) -> int:
-        """The bytes of one sequence after this many tokens."""
-        return self.elements.at({"t": context}) * self.bytes_each
+        """The bytes of one sequence after this many tokens.
+
+        Raises:
+            SizeError: the entries do not fill their blocks.
+        """
+        found = self.elements.at({"t": context}) * Fraction(self.bytes_each)
+        if found.denominator != 1:
+            raise SizeError(
+                f"{self.use.name}: {self.elements.at({'t': context})} entries do not fill blocks "
+                f"of 32: take another --cache-dtype"
+            )
+        return found.numerator
 
     def further(self, context: int) -> int:
         """The bytes that the next token adds after this many."""
@@ -91,7 +105,8 @@ class Holding:
             number = sum(arrays, Exact()).substitute(use.sizes) * use.runs
             if not number.is_zero:
                 layers = use.runs.at(self.sizes)
-                each = self.dtypes.bytes_of(role)
+                name = self.dtypes.name_of(role)
+                each = QUANTISED[name] if name in QUANTISED else self.dtypes.bytes_of(role)
                 yield Held(use, role, layers, number.substitute(sizes), each)
 
     @cached_property
@@ -125,7 +140,7 @@ class Holding:
     @property
     def each(self) -> Exact:
         """The bytes of one sequence, in t."""
-        return sum((part.elements * part.bytes_each for part in self.parts), Exact())
+        return sum((part.elements * Poly.of(part.bytes_each) for part in self.parts), Exact())
 
     @cached_property
     def longest(self) -> int | None:

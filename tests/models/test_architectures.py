@@ -225,9 +225,22 @@ def test_memory_of_a_network_by_its_name() -> None:
     assert found["fit"]["largest_context"] == 1024, "positions end there"
 
 
+def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
+    words = ("memory", written(tmp_path, LLAMA), "--context", "128k", "--cache-dtype", "q8_0")
+    found = printed(*words, "--fit", "80GB")
+    assert found["cache_bytes"] == 17_179_869_184 // 2 // 32 * 34
+    room = 80 * 10**9 - found["weights_bytes"]
+    assert found["fit"]["largest_context"] == room // found["bytes_per_further_token"]
+    odd = {**LLAMA, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 2}
+    path = written(tmp_path, {**odd, "num_hidden_layers": 1})
+    result = CliRunner().invoke(app, ["memory", path, "--t", "3", "--cache-dtype", "q8_0"])
+    assert "12 entries do not fill blocks of 32" in str(result.exception)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["gpt-2", "--context", "64", "--cache-dtype", "q9"], "dtype 'q9': expected one of fp64"),
         (["gpt-2"], "memory needs a context, --context 128k, or a memory to fill"),
         (["gpt-2", "--context", "many"], "expected a number from 1 to 2**40, such as 4096, 128k"),
         (["gpt-2", "--context", "2k"], "position t = 2048 would lie beyond the table"),
