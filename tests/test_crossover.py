@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cli
@@ -61,6 +62,33 @@ def test_grouped_attention_and_mamba_2_by_traffic(b: int) -> None:
     last = 2068 + 33053 // b
     grouped, mamba = found.names
     assert shown(found) == [(1, last, grouped), (last + 1, LARGEST, mamba)]
+
+
+def test_sizes_of_numpy_are_exact() -> None:
+    found = cm.crossover("linear-attention", "self-attention", phase="training", d=65536, n=16)
+    exact = found.values(10**7)
+    assert found.values(np.int64(10**7)) == exact
+    assert {type(value) for value in found.values(np.int64(10**7)).values()} == {int}
+    several = found.values(np.array([10**7, 3]))
+    assert {name: value.tolist() for name, value in several.items()} == {
+        name: [exact[name], other] for name, other in found.values(3).items()
+    }
+    assert found.least(np.int64(66)) == found.least(66)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [1e8, 2.5, "66", None, True, {3}, [], [[1], [2, 3]], 0, -3, 2**41, 5, np.int64(5), [8, 5],
+     np.ma.array([8, 16], mask=[False, True])],
+)  # fmt: skip
+def test_a_size_that_does_not_fit_is_refused_at_once(size: Any) -> None:
+    """Four heads, so that d is a multiple of 4."""
+    found = cm.crossover("linear-attention", "self-attention", over="d", l=64, n=4)
+    for asked in (found.values, found.least):
+        with pytest.raises(SizeError):
+            asked(size)
+    with pytest.raises(SizeError, match="size d: expected one value, got 2"):
+        found.least([8, 16])
 
 
 def drawn(draw: random.Random, given: float = 0.6) -> Crossover | None:

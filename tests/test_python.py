@@ -120,6 +120,12 @@ def test_a_notebook_shows_every_cell_and_no_html_of_others() -> None:
         ({"colums": "total"}, "table has no option 'colums': did you mean 'columns'?"),
         ({"l": [64, -1]}, r"size l must lie in 1..2\*\*40, got -1"),
         ({"l": np.array([1.5])}, "size l must be a positive integer, got 1.5"),
+        ({"l": {64}}, "size l must be a positive integer, got .64.$"),
+        ({"l": [{}]}, "size l must be a positive integer, got ..$"),
+        (
+            {"l": np.ma.array([64, 128], mask=[False, True])},
+            "size l: expected an array without masked",
+        ),
         ({"l": []}, "size l: expected an integer or several, got none"),
         ({"P": 3}, "size P is a size of none of these mixers"),
         ({"phase": "train"}, "^phase 'train': expected one of training, "),

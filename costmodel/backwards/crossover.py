@@ -34,12 +34,12 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.questions.subject import asked
-from costmodel.symbolic.at_sizes import head_width
+from costmodel.symbolic.at_sizes import array_of, each, head_width
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity
-from costmodel.symbolic.sizes import LARGEST, in_order, is_letter
+from costmodel.symbolic.sizes import LARGEST, checked, in_order, is_letter
 
 
 @dataclass(frozen=True)
@@ -210,25 +210,52 @@ class Crossover:
         ]
         return Quantity((sum(uncovered_, Exact()),))
 
-    def least(self, size: int) -> tuple[str, ...]:
+    def least(self, size: Any) -> tuple[str, ...]:
         """The candidates with the least of the figure at one size; () at a size at which a
-        candidate has no value, a position beyond its weights."""
+        candidate has no value, a position beyond its weights.
+
+        Raises:
+            SizeError: several sizes, or a size that does not fit the candidates.
+        """
+        if not isinstance(size, int):
+            found = array_of(self.over, size)
+            if found.size != 1:
+                raise SizeError(f"size {self.over}: expected one value, got {found.size}")
+            size = found.item()
+        return self._least(self._fitting(size))
+
+    def _fitting(self, size: Any) -> int:
+        """The size, after checking that it is an integer that fits the candidates.
+
+        Raises:
+            SizeError: it is neither.
+        """
+        checked({self.over: size}, self.over)
+        if size not in self.domain:
+            raise SizeError(f"{self.over} = {size} does not fit {', '.join(self.names)}")
+        return int(size)
+
+    def _least(self, size: int) -> tuple[str, ...]:
+        """`least` of a size that fits."""
         at = {self.over: size}
         if self._beyond.at(at) > 0:
             return ()
         values = [quantity.at(at) for quantity in self.quantities]
         return tuple(n for n, v in zip(self.names, values, strict=True) if v == min(values))
 
-    def values(self, size: int) -> dict[str, Number]:
-        """Candidate -> its figure at one size.
+    def values(self, size: Any) -> dict[str, Any]:
+        """Candidate -> its figure at one size, or at each size of an array, as an array.
 
         Raises:
-            SizeError: a size that does not fit the candidates.
+            SizeError: a size that is no positive integer, or does not fit the candidates.
         """
-        if size not in self.domain:
-            raise SizeError(f"{self.over} = {size} does not fit {', '.join(self.names)}")
-        found = (quantity.at({self.over: size}) for quantity in self.quantities)
-        return dict(zip(self.names, found, strict=True))
+
+        def at(sizes: Mapping[str, int]) -> dict[str, Number]:
+            known = {self.over: self._fitting(sizes[self.over])}
+            found = (quantity.at(known) for quantity in self.quantities)
+            return dict(zip(self.names, found, strict=True))
+
+        return each(at, {self.over: size})  # type: ignore[no-any-return]  # what `at` returns
 
     @cached_property
     def ranges(self) -> tuple[Stretch, ...]:
@@ -330,7 +357,7 @@ class Crossover:
         """`_all`, one by one. A list of sizes is joined to ranges with equal candidates."""
         line = Along(self.over, (self.over,), {}, self.domain)
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
-        found = line.solved([*self.quantities, *beyond], self.least)
+        found = line.solved([*self.quantities, *beyond], self._least)
         if isinstance(self.domain, range):
             apart = self.domain.step
             parts = [Stretch(a, b, least, step // apart) for (a, b, step), least in found]

@@ -152,12 +152,12 @@ def sizes_in_python(sizes: Mapping[str, Any]) -> Given:
         if isinstance(given, str):
             found |= given_sizes({letter: given})
             continue
-        several = tuple(dict.fromkeys(array_of(letter, given).ravel().tolist()))
+        several = array_of(letter, given).ravel().tolist()
         if not several:
             raise SizeError(f"size {letter}: expected an integer or several, got none")
         for value in several:
             checked({letter: value}, letter)
-        found[letter] = several
+        found[letter] = tuple(dict.fromkeys(several))
     return found
 
 

@@ -46,8 +46,7 @@ def at_sizes(method: M) -> M:
 
         given = {x: given.get(size, size) if isinstance(size, str) else size
                  for x, size in given.items()}  # fmt: skip
-        plain = all(isinstance(size, int) for size in given.values())
-        return one(given) if plain else _each(one, given)
+        return each(one, given)
 
     return cast(M, asked)
 
@@ -101,10 +100,12 @@ def head_width(sizes: Mapping[str, int]) -> None:
         raise SizeError(f"size h is d/n: give d and n, not h = {sizes['h']}")
 
 
-def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> Any:
+def each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> Any:
     """The results of `one` at every element of the sizes, which are broadcast to one shape: arrays
-    of this shape, or a single result for the shape (). SizeError if the shapes do not fit together,
-    or an array is empty."""
+    of this shape, or a single result for the shape (). `one` gets Python's own numbers, not those
+    of numpy. SizeError if the shapes do not fit together, or an array is empty."""
+    if all(isinstance(size, int) for size in sizes.values()):
+        return one(sizes)
     import numpy as np
 
     arrays = [array_of(letter, size) for letter, size in sizes.items()]
@@ -121,9 +122,12 @@ def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> 
 
 
 def array_of(letter: str, size: Any) -> Any:
-    """The values given for a size as an array; SizeError for lists that make none."""
+    """The values given for a size as an array; SizeError for lists that make none, and for an array
+    with masked entries."""
     import numpy as np
 
+    if np.ma.is_masked(size):
+        raise SizeError(f"size {letter}: expected an array without masked entries, got some masked")
     try:
         return np.asarray(size)
     except ValueError:
