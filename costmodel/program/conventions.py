@@ -275,11 +275,12 @@ class Convention:
 
 
 def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
-    """Parse `a,b` or a sequence of names: one accounting and any rewrites, or one peer alone.
+    """Parse `a,b` or a sequence of names: one accounting and any rewrites, or one peer alone. A
+    `Convention` is returned unchanged; an empty sequence gives the default.
 
     Raises:
-        ConventionError: no name, an unknown name (with the nearest known name), a peer with other
-            names, or names that exclude each other, such as two accountings.
+        ConventionError: a text without a name, an unknown name (with the nearest known name), a
+            peer with other names, or names that exclude each other, such as two accountings.
     """
     if isinstance(names, Convention):
         return names
