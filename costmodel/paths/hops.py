@@ -278,12 +278,12 @@ class Chunks:
         return implied(known, claim) or (digits is not None and implied(known, digits[0] - 1))
 
     def pairs(self, low: Poly, high: Poly, around: Constraints, over: Sequence[str]) -> Constraints:
-        """The pairs of rows that one reference joins, in `#chunk`, `#place` and `#upper`.
+        """The pairs of rows that one reference joins, in `#chunk` and `#place` of the lower row,
+        and the upper row `#upper`.
 
         Args:
-            low, high: the lower and the upper row, in the indices of the reference.
+            low, high: the lower and the upper row, in the indices of the reference, named `over`.
             around: the constraints of these indices, and the class of lower rows.
-            over: the names of these indices.
         """
         upper, digits = Poly.atom(UPPER), self.digits(low, around)
         equations = [self.lower - low]
