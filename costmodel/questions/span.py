@@ -93,7 +93,7 @@ def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     """The depth of the entry that a reference without gathers reads: a level of its array, at the
     positions of the reference, where this phase computes the entry; `READY` (depth 0) where the
-    entry exists before the phase."""
+    entry exists before the phase, or belongs to an older token."""
     fresh = depths.fresh(node, around)
     if not fresh:
         return READY

@@ -58,7 +58,8 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     """The equations of a form in a phase, after the rewrites; with gradients if the phase has them.
 
     Inference ignores `dense` and the paddings: one new token at position t has no axis beyond t.
-    Phases without gradients ignore rewrites that change only the backward pass.
+    Phases without gradients ignore rewrites that change only the backward pass. A form of a mixer
+    that is not `checked` is validated first.
 
     Raises:
         EquationError: an unknown form, a form that reads or defines entries that it must not, or

@@ -409,7 +409,7 @@ def traffic(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Traffic:
-    """The distinct entries that a phase moves, by kind.
+    """The distinct entries that a phase moves at least, and without fusion, by kind.
 
     Raises:
         Unanswered: inference of a form that has none.
