@@ -247,7 +247,8 @@ class Poly(Written):
 
     @staticmethod
     def _from_tidy_terms(terms: dict[Monomial, Number]) -> Poly:
-        """The polynomial of terms without zeros and without integral Fractions."""
+        """The polynomial of terms without zeros and without integral Fractions: the one object with
+        these terms, made at the first call."""
         key = frozenset(terms.items())
         known = _POLYS.get(key)
         if known is not None:

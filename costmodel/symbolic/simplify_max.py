@@ -36,8 +36,8 @@ def simplify_max(ends: Sequence[Level]) -> Depth:
 
 
 def _guard_is_needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
-    """Whether a guard `size >= n`, n <= 4, may be dropped: at each smaller size another level is at
-    least as deep."""
+    """Whether a guard `size >= n`, n <= 4, may be dropped: at each smaller size another level is
+    proven to be at least as deep. False for any other guard."""
     for letter in guard.letters:
         least = Poly.atom(letter) - guard
         number = least.constant()

@@ -85,8 +85,8 @@ def known(letter: str, own: Collection[str] = ()) -> None:
 
 
 def checked(sizes: Mapping[str, int], own: Collection[str] = ()) -> dict[str, int]:
-    """Return `sizes` after checking that every letter is shared or in `own`, a mixer's letters, and
-    every value an integer in 1..2**40.
+    """Return `sizes` after checking that every letter is in `LETTERS` or in `own`, a mixer's
+    letters, and every value an integer in 1..2**40.
 
     Raises:
         SizeError: one sentence naming the letter, what was expected and what came.

@@ -211,8 +211,8 @@ def _by_class(
 def _together(
     found: Sequence[tuple[Range, L]], first: int, last: int, period: int
 ) -> Iterator[tuple[Range, L]]:
-    """The ranges of residue classes, with ranges of consecutive sizes in their place where all
-    classes have the same property, or where the range is short."""
+    """The ranges of residue classes modulo `period`, with ranges of consecutive sizes in place of
+    classes that have the same property, and single sizes in ranges of up to two periods."""
     classes: dict[int, list[tuple[Range, L]]] = {}
     for one in found:
         classes.setdefault(one[0].first % period, []).append(one)
@@ -255,9 +255,9 @@ def _joined(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
 
 
 def _periodic(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
-    """The ranges, with short ranges of step 1 next to residue classes joined to the classes, where
-    each of their sizes has the property of its class: first those before classes, then those
-    behind."""
+    """The ranges, where a range of step 1 next to residue classes that has fewer sizes than there
+    are classes joins the classes, if each of its sizes has the property of its class: first ranges
+    before classes, then ranges behind."""
     result = [*found]
     for way in (-1, 1):
         waiting, result = result[::way], []
