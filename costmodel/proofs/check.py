@@ -292,7 +292,7 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
 
 def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The arrays of a form in the order of evaluation, as (name, index of entries): `...` for a
-    whole array, (:, ..., row) for each row of a loop."""
+    whole array, (:, ..., row) for each row of a loop, in its direction."""
     written = {e.name for e in form.equations}
     for block in blocks(lower(form)):
         names = dict.fromkeys(e.name for e in block.equations if e.name in written)

@@ -21,9 +21,9 @@ LONG = 67
 
 
 def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """Sets of sizes from small to large: all ones, then small primes, handed out in turn; d is a
-    multiple of n. If a set does not fit the mixer, its d, if any, is doubled up to twice; a
-    set that does not fit then is left out.
+    """Sets of sizes from small to large: all ones, then small primes, handed out in turn; d, and
+    each size with a divisor among the sizes, is 2 times its divisor. If a set does not fit the
+    mixer, its d, if any, is doubled up to twice; a set that does not fit then is left out.
 
     Raises:
         SizeError: no set of small sizes fits the mixer.
@@ -60,6 +60,7 @@ def crossing_sizes(mixer: Mixer) -> list[dict[str, int]]:
     letters = bounding_letters(mixer)
     ascending = {letter: 2 + k for k, letter in enumerate(letters)}
     descending = {letter: 1 + len(letters) - k for k, letter in enumerate(letters)}
+    # beyond all bounds together, the largest of them once more, and the largest constant
     reach = 2 + sum(ascending.values()) + max(ascending.values(), default=1) + _constant(mixer)
     orders = [ascending, descending] if len(letters) > 1 else [ascending]
     found = [_around(mixer, l, bounds) for bounds in orders for l in range(1, reach + 1)]
