@@ -436,7 +436,7 @@ def latency_reading(
     """The median over rounds, with the details that a later comparison of the rounds needs.
 
     Args:
-        identity: names the comparison to which the rounds belong.
+        identity: names the comparison to which the rounds belong; `method` says how it was made.
         launches: the number of operations that a call launches; None if it was not counted.
     """
     values = rounds.values[name]

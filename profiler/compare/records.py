@@ -325,7 +325,8 @@ def pointwise(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement], level: float
 ) -> list[Row]:
     """The rows of two files, named `a` and `b`: per quantity, each point that both files have, and
-    a test over all points; exact quantities last, point by point."""
+    a test over all points; exact quantities last, point by point. `level`: the accepted probability
+    of a false difference."""
     one, other = keyed(first), keyed(second)
     shared = [key for key in one if key in other]
     rows: list[Row] = []

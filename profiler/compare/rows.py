@@ -63,8 +63,9 @@ def latency_rows(
     unit: str = "rounds",
     marks: Mapping[str, str] = {},
 ) -> list[Row]:
-    """The latencies of every two candidates compared; `unit` is the source of one value and
-    `marks` the words behind the values that are estimates."""
+    """The latencies of every two candidates compared, at this `level` of false differences, but for
+    the `failed` ones; `unit` is the source of one value (a round, a process) and `marks` the words
+    behind the values that are estimates."""
     found = verdicts(values, level, failed, unit)
     middle = {name: statistics.median(taken) for name, taken in values.items() if taken}
     rows = []

@@ -303,8 +303,9 @@ def _tested(
     pairs: int,
     unit: str,
 ) -> Verdict:
-    """The verdict on one of `pairs` pairs, refused for too few values. The interval holds together
-    with those of all pairs; the p-value is not corrected yet."""
+    """The verdict on one `pair` of `pairs` that are compared, refused for too few values, of which
+    `unit` is the source. The intervals of all pairs hold together at `level`; the p-value is not
+    corrected yet."""
     first, second = (values[name] for name in pair)
     logs = log_ratios(first, second)
     if why := too_few(len(logs), pairs, level, unit):

@@ -47,7 +47,7 @@ def row_norm_backward(
     """The gradients of a layer norm or a group norm, from the saved r = 1 / sqrt(variance + eps).
     With x' = (x - mean) r and g = weight dy: dx = (N g - sum g - x' sum(g x')) r / N along a row of
     N entries; dweight = sum(dy x'); dbias = sum dy. The kernels layer_norm_backward and
-    group_norm_backward."""
+    group_norm_backward. `wanted`: whether dx, dweight and dbias are computed."""
     # x'
     total = Operations(mul=entries, add=entries) if wanted[0] or wanted[1] else Operations()
     if wanted[0]:  # g, both sums, dx
@@ -72,7 +72,7 @@ def rms_norm_backward(
 ) -> Operations:
     """The gradients of an RMS norm, from the saved r = 1 / sqrt(mean(x * x) + eps). With x' = x r
     and g = weight dy: dx = (g - x' sum(g x') / N) r along a row of N entries; dweight =
-    sum(dy x')."""
+    sum(dy x'). `wanted`: whether dx and dweight are computed."""
     total = Operations(mul=entries)  # x'
     if wanted[0]:  # g, its sum, dx
         total += Operations(mul=entries if weight is not None else 0)
@@ -108,7 +108,7 @@ def batch_norm_backward(
 ) -> Operations:
     """The gradients of a batch norm: in training dx = weight r / N (N dy - dbias - x' dweight) with
     the saved r; else dx = dy weight r, for which r is computed again. dweight = sum(dy x'), dbias =
-    sum dy."""
+    sum dy. `wanted`: whether dx, dweight and dbias are computed."""
     total = RECIPROCAL_ROOT * (0 if training else rows)
     if (training and wanted[0]) or (weight is not None and wanted[1]):
         total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')

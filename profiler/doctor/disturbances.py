@@ -117,7 +117,7 @@ def mig(mode: str) -> MachineFinding | None:
 
 
 def virtual(mode: str) -> MachineFinding | None:
-    """A finding if other virtual machines may share the board; else None."""
+    """A finding if, by NVML's virtualisation mode, other machines may share the board; or None."""
     if mode in ("none", "passthrough"):
         return None
     said = f"virtualisation mode '{mode}': other machines may share the board and its sensors"
@@ -130,7 +130,7 @@ def sharing(others: int) -> MachineFinding | None:
 
 
 def shared(others: int) -> MachineFinding:
-    """The finding for this many other processes."""
+    """The finding that this many other processes compute on the board."""
     said = f"{others} other process(es) compute on this GPU"
     return MachineFinding(
         "shared GPU", DISTURBS, said, "stop them, or wait (nvidia-smi shows them)"
@@ -138,7 +138,8 @@ def shared(others: int) -> MachineFinding:
 
 
 def persistence(mode: str) -> MachineFinding | None:
-    """A finding if the driver is unloaded between processes; else None."""
+    """A finding if the persistence mode is off, so that the driver is unloaded between processes;
+    else None."""
     said = "persistence mode is off: the driver loads anew for each process, counters begin at 0"
     return (
         MachineFinding("driver", LIMITS, said, "sudo nvidia-smi -pm 1") if mode == "off" else None

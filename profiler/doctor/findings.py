@@ -160,7 +160,7 @@ def compiling(around: Surroundings) -> MachineFinding:
 
 
 def without_board(around: Surroundings, what: str) -> MachineFinding | None:
-    """The finding if no board's sensors can be read at all; None otherwise."""
+    """The finding on the quantity `what` if no board's sensors can be read at all; else None."""
     if fault := nvml_fault(around):
         return MachineFinding(what, NO, *fault)
     if not around.on_gpu:

@@ -164,7 +164,8 @@ def run_ncu(
 def understood(
     done: ChildExit, report: str, run: NcuRun, limit_s: float, host: Host
 ) -> tuple[Kernel, ...] | Refused:
-    """The kernels of a report, or the cause of their absence."""
+    """The kernels in a report of ncu, or the cause of their absence, from how the process ended and
+    what it printed, with a remedy."""
     if done.status is None:
         slow = f"ncu did not end within {limit_s:.0f} s and was stopped"
         return Refused(slow, "try again (a first import of torch is slow), or smaller sizes")

@@ -38,8 +38,8 @@ class Group:
         return readings_of(self.records, name)
 
     def states(self, name: str, when: str = "state") -> list[float]:
-        """The recorded numbers of a fact that varies: from the time of writing or, with
-        `state_before`, from before the measurement."""
+        """The recorded numbers of a fact that varies, `when` the records were written ("state") or
+        before their measurement ("state_before")."""
         seen = [record.environment.get(when) or {} for record in self.records]
         found = [state.get(name) for state in seen]
         return [value for value in found if isinstance(value, int | float)]

@@ -52,8 +52,9 @@ def gpu_flush(device: torch.device) -> Flush:
 
 
 def reading_flush(size: int, device: torch.device, held: int | None, source: str) -> Flush:
-    """A flush that sums a buffer of `size` bytes. The sum writes evicted lines back before the
-    call, and leaves only clean lines, which need no write-back during the call."""
+    """A flush that sums a buffer of `size` bytes, for caches of `held` bytes (None: unknown) by the
+    source `source`. The sum writes evicted lines back before the call, and leaves only clean lines,
+    which need no write-back during the call."""
     buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
     total = torch.empty((), device=device)
     return Flush(lambda: torch.sum(buffer, dim=0, out=total), size, held, source)

@@ -196,7 +196,7 @@ def product_at(
     timing: Callable[..., Measured],
 ) -> Measured:
     """The rate of the product of two random matrices of shape (side, side), in operations per
-    second."""
+    second, timed by the meter `timing`; Unavailable if the product fails."""
     try:
         chance = torch.Generator(device=place).manual_seed(side)
         a, b = (random_matrix(side, place, kind, chance) for _ in range(2))
@@ -340,7 +340,8 @@ def repeated_entrywise(
 
 
 def in_registers(link: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A GPU kernel, compiled by torch, that applies `LINKS` dependent operations to each entry."""
+    """A GPU kernel, compiled by torch, that applies the C expression `link` of x `LINKS` times, one
+    after another, to each entry x."""
     return torch.cuda.jiterator._create_jit_fn(
         "template <typename T> T chained(T x) { "
         f"for (int k = 0; k < {LINKS}; ++k) {{ x = {link}; }} return x; }}"
@@ -356,7 +357,8 @@ def moving_and_launching(
 
 
 def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Bytes per second copied, read and written, in a buffer larger than the caches."""
+    """Bytes per second copied, read and written, in a buffer larger than the caches, by the meter
+    `timing`; each is Unavailable if there is no such buffer, or its call was disturbed."""
     names = (COPY, READ, WRITE)
     try:
         held, source = cache_bytes(place)
@@ -383,7 +385,8 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
 
 
 def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Seconds to launch the smallest operation: alone, and as a node of a CUDA graph."""
+    """Seconds to launch the smallest operation: alone, by the meter `timing`, and as a node of a
+    CUDA graph; each is Unavailable, with the reason, if it cannot be measured."""
     try:
         one, target = torch.ones(1, device=place), torch.empty(1, device=place)
     except RuntimeError as error:

@@ -78,7 +78,8 @@ def compile_call(
 
 
 def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> list[float] | None:
-    """Seconds of each call up to the first that agrees with the two before; None if none does."""
+    """Seconds of each call up to the first that agrees with the two before, within the relative
+    difference `steady`; None if none does."""
     durations: list[float] = []
     while len(durations) < CALLS:
         durations.append(timer.elapsed_s(call, prepare))

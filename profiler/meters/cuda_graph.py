@@ -160,7 +160,8 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
 
 
 def failure_after(graphs: Graphs, sentence: str) -> RuntimeError:
-    """The error of a failed attempt: GraphError, or ContextLost if the device is unusable."""
+    """The error of a failed attempt, GraphError or, if the device is unusable, ContextLost;
+    `sentence` continues "the call"."""
     gc.collect()
     try:
         graphs.probe()

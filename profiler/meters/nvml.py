@@ -166,7 +166,8 @@ class Board:
         return names.get(number, f"mode {number}")
 
     def field(self, number: int, scope: int = BOARD) -> float | None:
-        """The value of a field; None if the board does not have the field.
+        """The value of the field with this number of NVML, for a scope (the board, or its module);
+        None if the board does not have the field.
 
         The call succeeds even for a failed field, with the value 0: each field has its own return
         code.

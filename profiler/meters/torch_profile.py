@@ -21,7 +21,8 @@ from profiler.records.reading import Reading, Unavailable, reason_of, taken_once
 def torch_profiled(
     *, memory: bool = False, cuda: bool = False, shapes: bool = False
 ) -> Iterator[profile]:
-    """Run the body under torch's profiler, without the profiler's messages on stderr.
+    """Run the body under torch's profiler, without the profiler's messages on stderr; the options
+    record allocations, the GPU's kernels, and the shapes of operands.
 
     Afterwards CUPTI is detached from the GPU, where it would slow all later launches. With a CUDA
     older than 12.6 CUPTI stays attached, because graphs would crash (pytorch/kineto #1264).

@@ -496,8 +496,8 @@ class RetNet(ByHead):
         return (1 - 2.0 ** (-4 - j)).unsqueeze(1) ** rows
 
     def projected(self, x: Tensor, first: int) -> Heads:
-        """Queries, keys and values; queries and keys rotated unless `core`, queries over
-        sqrt(K)."""
+        """Queries and keys (b, n, s, K) and values (b, n, s, V) of x (b, s, d), whose first row has
+        the position `first`; queries and keys rotated unless `core`, queries over sqrt(K)."""
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         if not self.core:
             q, k = self.turned(q, first), self.turned(k, first)

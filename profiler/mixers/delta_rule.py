@@ -182,8 +182,8 @@ class DeltaRule(Mixer):
         return torch.stack(found, dim=1)
 
     def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
-        """o (b, g, r, V) of one token with its query, key, value and degree (`row`); the state
-        takes S and the rows `held` of the convolutions."""
+        """o (b, g, r, V) of one token: S after the token, read by its query, from `row` (its query,
+        key, value and degree). The state takes S and the rows `held` of the convolutions."""
         S = decay = None
         if state.position:
             assert isinstance(state, PreparedState)

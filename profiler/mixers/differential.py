@@ -89,7 +89,7 @@ class Differential(Mixer):
         return self.placed(q, first), self.placed(k, first), v
 
     def placed(self, rows: Tensor, first: int) -> Tensor:
-        """Rows (..., s, h) after the rotary embedding, if there is one."""
+        """Rows (..., s, h), the first at position `first`, after the rotary embedding, if any."""
         if not self.bounded:
             return rows
         here = slice(first, first + rows.shape[-2])

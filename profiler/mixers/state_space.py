@@ -170,8 +170,8 @@ _Class = TypeVar("_Class", bound=type[Carried])
 
 
 def carried(mixer: _Class) -> _Class:
-    """Register the decorated class, an implementation by the recurrence. The arrays of the kernel
-    K are replaced by those of the state."""
+    """Register the decorated class, an implementation by the recurrence: in the kernel classes of
+    its mixer, the arrays of the kernel K are replaced by those of the state."""
     dense = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
     kernels = {k: v for k, v in mixer.KERNELS.items() if k not in KERNEL} | CARRIED
     return implementation(

@@ -232,9 +232,9 @@ def _require_arrays(mixer: Equations, described: Implementation) -> None:
 
 
 def _registered_names(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
-    """Registered names of a mixer with some of the options, those with fewer options first, each
-    with the other options, which a class must accept. For `m+a`: ("m", {"a"}), and then ("m+a", {})
-    if `m+a` has classes of its own."""
+    """Registered names of the mixer `base` with some of the options, those with fewer options
+    first, each with the other options, which a class must accept. For `m+a`: ("m", {"a"}), and then
+    ("m+a", {}) if `m+a` has classes of its own."""
     named = {entry: split(entry) for entry in _registry}
     for entry in sorted(named, key=lambda entry: len(named[entry][1])):
         if named[entry][0] == base and {*named[entry][1]} <= {*options}:

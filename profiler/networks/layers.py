@@ -90,8 +90,7 @@ class Layer(nn.Module):
     the network has FFNs."""
 
     def __init__(self, making: Making, mixer: nn.Module, cross: nn.Module | None) -> None:
-        """`cross` is the mixer that reads an encoder's output, None without an encoder; FFN and
-        norms are those of the network that `making` describes."""
+        """`cross`: the mixer that reads an encoder's output, None without an encoder."""
         super().__init__()
         c, d = making.choices, making.sizes["d"]
         self.mixer: Any = mixer
@@ -119,8 +118,7 @@ class Layer(nn.Module):
         return held
 
     def step(self, x_t: Tensor, held: list[Any]) -> Tensor:
-        """One further token, (b, d) to (b, d); `held` has the state of the mixer and, if there is
-        one, of the mixer that reads an encoder's output, both moved on by the token."""
+        """One further token, (b, d) to (b, d), which moves on `held`, the state of each mixer."""
         return self._through(
             x_t,
             lambda row: self.mixer.step(row, held[0]),
@@ -163,9 +161,8 @@ class Stack(nn.Module):
         cross: str = "",
         E: nn.Parameter | None = None,
     ) -> None:
-        """`mixers` take turns over the layers; `length` is the letter of the most tokens, "e" for
-        an encoder; `cross` names the mixer that reads an encoder, "" for none; `E` (u, d) is an
-        embedding to share, None for one of its own."""
+        """`length`: the letter of the most tokens, "e" for an encoder; `cross`: the mixer that
+        reads an encoder, "" for none; `E` (u, d): an embedding to share, None for a new one."""
         super().__init__()
         c, sizes = making.choices, making.sizes
         self.stepless = {name: why for name in mixers if (why := making.stepless(name))}

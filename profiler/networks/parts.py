@@ -98,8 +98,7 @@ class Embedding(nn.Module):
     def __init__(
         self, c: Choices, *, u: int, l: int, d: int, made: Made, E: nn.Parameter | None = None
     ) -> None:
-        """For u kinds of tokens, l positions and rows of width d; `E` (u, d) is an embedding to
-        share, None for one of its own. `made` has the device and dtype of parameters."""
+        """u kinds of tokens, l positions, width d; `E` (u, d) is an embedding to share, if any."""
         super().__init__()
         self.one_hot, self.u, self.made = c.embedding == "one-hot", u, made
         self.factor = d**0.5 if c.scale != "none" else None

@@ -88,8 +88,7 @@ class Twin(nn.Module):
     def hidden(
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """The last layer's output (b, s, d) for tokens and their segments (b, s) and, if there is
-        an encoder, its tokens `source` (b, e); TwinError for wrong shapes."""
+        """The last layer's output (b, s, d) for tokens (b, s) and, for an encoder, `source`."""
         self._require_tokens(tokens, "tokens")
         memory = None
         if self.encoder is not None:
@@ -163,8 +162,7 @@ class Twin(nn.Module):
         tokens and their segments (b, s), and an encoder's tokens `source` (b, e).
 
         Raises:
-            TwinError: a network without a head, wrong shapes, or sequences longer than the
-                positions.
+            TwinError: no head, wrong shapes, or sequences longer than the positions.
         """
         if self.choices.head == "none":
             raise TwinError(f"{self.choices.name} has no head, and so no cross-entropy")
@@ -207,8 +205,7 @@ class Twin(nn.Module):
     def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
         """Greedy decoding: the prompt (b, p) continued by `new` tokens, (b, p+new).
 
-        All tokens, also of the prompt, pass through the mixers' `step`. TwinError for a network
-        that generates no tokens, or more tokens than positions.
+        All tokens pass through the mixers' `step`; TwinError without it, or beyond the positions.
         """
         self._require_tokens(prompt, "the prompt")
         was, tokens = self.training, list(prompt.unbind(1))
@@ -224,7 +221,7 @@ class Twin(nn.Module):
         return torch.stack(tokens, 1)
 
     def _require_tokens(self, tokens: Tensor, what: str) -> None:
-        """TwinError unless tokens are integers (b, s), with s within the positions."""
+        """TwinError on `what` unless its tokens are integers (b, s), with s within positions."""
         if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
             raise TwinError(
                 f"{self.choices.name}: {what} must be whole numbers (b, s) of type torch.long, and "
@@ -233,7 +230,7 @@ class Twin(nn.Module):
         self._require_length(tokens.shape[1], what, "e" if what == "source" else "l")
 
     def _require_length(self, length: int, what: str, letter: str = "l") -> None:
-        """TwinError if `length` exceeds the network's positions, whose number is size `letter`."""
+        """TwinError on `what` if its `length` exceeds the positions, whose number is `letter`."""
         if self.choices.positions != "none" and length > self.sizes[letter]:
             raise TwinError(
                 f"{self.choices.name}: {what} has {length} tokens, and there are positions for "

@@ -157,7 +157,7 @@ def draws(
 
 def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random.Random) -> Draw:
     """A draw of these sizes with random conditions, each at its default about half of the time;
-    two threads are drawn once in eight times."""
+    two threads are drawn once in eight times. `before`: the events that may precede a call."""
     made = Draw(sizes, b)
     return replace(
         made,

@@ -347,7 +347,8 @@ class Trial:
         return None
 
     def blame(self, mode: Mode, sample: int) -> Blame:
-        """The first equation whose values a call in this mode never computes."""
+        """The first equation whose values for sequence `sample` a call in this mode (with or
+        without gradients) never computes."""
         recorder = Recorder(self.draw.b, sample)
         with mode(), recorder:
             (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
@@ -726,7 +727,8 @@ class Decoding(Trial):
 
 
 def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
-    """A sentence that a step returned no tensor of the shape `wanted`; "" if the step did."""
+    """A sentence that the step of a token (from 1) returned no tensor of the shape `wanted`; "" if
+    it did."""
     if not isinstance(row, Tensor):
         return (
             f"step returns a {type(row).__name__} at token {token}, expected a tensor "

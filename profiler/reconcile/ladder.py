@@ -108,8 +108,7 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
 
 
 def untold(measurement: Measurement) -> dict[str, str]:
-    """{"4": why the operations that the hardware executed, or some class of them, are unknown}; {}
-    if every class is known."""
+    """{"4": why some class of operations that the hardware executed is unknown}; {} if none is."""
     fourth = hardware_level(measurement)
     if fourth is None:
         nothing = "the record holds no hardware counters"

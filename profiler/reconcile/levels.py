@@ -169,8 +169,7 @@ class HeldMemory(Record, frozen=True):
 
     @property
     def difference(self) -> int | None:
-        """The measured bytes less those of the run whose tensors are listed (`watched`); None if
-        either is missing."""
+        """The measured bytes less those of the run whose tensors are listed; None without both."""
         if self.measured is None or self.watched is None:
             return None
         return self.measured - self.watched

@@ -464,8 +464,8 @@ def _cost(ladder: Ladder, title: str) -> Table:
 
 
 def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
-    """A quantity of rung 5 in words, a disturbed latency with its mark; or the reason why the
-    quantity is missing."""
+    """The cost `key` of a ladder, in this unit, in words, a disturbed latency with its mark; or the
+    reason why the cost is missing."""
     value = ladder.rungs["5"][key]
     if value is None:
         return Missing(ladder.reasons[key])
@@ -475,7 +475,8 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _share(ladder: Ladder, key: str, unit: str) -> Cell:
-    """`12.5% of 98.2 Gop/s`, and the data sheet's rate if known; or why the share is missing."""
+    """The rate `key` as a share of the device's best rate, `12.5% of 98.2 Gop/s`, and the data
+    sheet's rate if known; or why the share is missing."""
     cost = ladder.rungs["5"]
     top, share, told = cost[f"ceiling_{key}"], cost[f"{key}_share"], cost.get(f"datasheet_{key}")
     if share is None:
@@ -485,7 +486,7 @@ def _share(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _between(ladder: Ladder, ends: tuple[str, str]) -> Cell:
-    """`1.2 ms to 3.4 ms`, for the keys of two times of rung 5; or the reason why one is missing."""
+    """`1.2 ms to 3.4 ms`, for two times of the costs, by their keys; or why one is missing."""
     low, high = (ladder.rungs["5"][end] for end in ends)
     if low is None or high is None:
         return Missing(ladder.reasons[ends[0]])

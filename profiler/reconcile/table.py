@@ -159,7 +159,7 @@ class MeasuredRow:
         return own / below if below else Missing(f"the {name} of {BASELINE} is 0")
 
     def cell(self, name: str, shown: Sequence[str]) -> Cell | Line:
-        """The value of a column as a cell; a ratio of an estimate has a footnote."""
+        """The value of a column as a cell, beside columns `shown`; a footnote marks an estimate."""
         if name in READ:
             return measured(self.record, READ[name].reading)
         found = self.value(name)

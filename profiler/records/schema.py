@@ -362,7 +362,8 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def plain(value: Any, where: str = "", depth: int = 0) -> Any:
-    """Nested JSON values, records among them, with each control character replaced by U+FFFD.
+    """Nested JSON values, records among them, with each control character replaced by U+FFFD; they
+    lie at `where` in the record, inside `depth` containers.
 
     Raises:
         RecordError: a number is not finite or too large, nesting is too deep, or a value is no

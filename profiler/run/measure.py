@@ -123,7 +123,8 @@ def time_again(
 def _made(
     request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
 ) -> Measurement:
-    """The record of `take(work)`, with the state of the device before the call was prepared.
+    """The record of `take(work)`, with the state of the device before the call was prepared; `note`
+    receives the name of each step.
 
     Raises:
         MeasureError: the implementation cannot mix one new token though the request is for one, or

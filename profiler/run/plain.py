@@ -253,7 +253,8 @@ def traced_at(target: Target, phase: str, sizes: Mapping[str, int]) -> Operation
 def formulas(
     target: Target, over: tuple[str, ...], fixed: tuple[tuple[str, int], ...], train: bool
 ) -> Trace:
-    """The trace of a module in train or eval mode: the mode in which the phase runs the module."""
+    """The trace of a module over the letters `over`, with `fixed` (letter, size) as numbers, in
+    train or eval mode: the mode in which the phase runs the module."""
     sizes = parse_variables(over, {x: str(value) for x, value in fixed})
     asked = replace(target, grad="both", mode="train" if train else "eval")
     return trace_case(asked, sizes, BACKEND, frozenset())

@@ -68,7 +68,8 @@ MOST_POINTS = 100_000
 
 
 def bounded(requests: int, rounds: int = 1, processes: int = 1) -> None:
-    """MeasureError for a plan of more than `MOST_POINTS` measurements."""
+    """MeasureError for a plan of more than `MOST_POINTS` measurements: requests x rounds x
+    processes."""
     if (points := requests * rounds * processes) > MOST_POINTS:
         raise MeasureError(
             f"the plan has {points:,} measurements ({requests:,} in a round, rounds: {rounds:,}, "

@@ -204,8 +204,8 @@ def student(free: int) -> float:
 def power_of(
     function: Callable[[int], float], values: Sequence[MeasuredValue], first: int, last: int
 ) -> float:
-    """The power of a known function over a range: the slope of the line through its logarithms, at
-    the sizes and with the weights of measured values."""
+    """The power of a known function from the size `first` to `last`: the slope of the line through
+    its logarithms, at the sizes and with the weights of measured values."""
     kept = [v for v in values if first <= v.size <= last]
     ys = [math.log(function(v.size)) for v in kept]
     return fit_line([v.x for v in kept], ys, [v.deviation for v in kept]).slope

@@ -194,7 +194,8 @@ def scaling_along(
 def derived_growth(
     derived: Derived | str, values: Sequence[MeasuredValue], first: int, last: int
 ) -> DerivedGrowth | str:
-    """The growth of a derived quantity between two sizes, or the reason why there is none."""
+    """The growth of a derived quantity from the size `first` to `last`, fitted at the sizes and
+    with the weights of the measured values; or the reason why there is none."""
     if isinstance(derived, str):
         return derived
     if first == last:

@@ -260,7 +260,7 @@ def inches(rows: Sequence[Sequence[Panel]]) -> tuple[float, float]:
 
 
 def draw_panel(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
-    """Draw one panel; if it would be empty, write the reasons."""
+    """Draw one panel, under its setting if `title`; if it would be empty, write the reasons."""
     if title:
         axes.set_title(folded(panel.setting, 56), fontsize=8)
     axes.set_xlabel(panel.letter)

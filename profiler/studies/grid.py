@@ -151,7 +151,7 @@ class GridStudy:
         return [record for record in records if record.mixer in self.plan.mixers]
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page of the study, from the records of its mixers.
+        """The page of the study, from the records of its mixers in the file `source`.
 
         Raises:
             StudyError: records were measured in different manners, none is a measurement, one has
@@ -234,7 +234,7 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
 
 
 def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
-    """The value of a derived quantity for a request; 0 if the quantity is not derived, so that no
+    """The value of a derived quantity (`rule`) for a request; 0 if it is not derived, so that no
     limit leaves the request out."""
     phase = phase_name(request.phase)
     try:

@@ -225,7 +225,7 @@ COLUMNS = (
 
 
 def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Table:
-    """The table of all networks compared with the baseline."""
+    """The table of all networks compared with the baseline; `printed` names the paper's table."""
     rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (

@@ -58,7 +58,8 @@ def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
 
 
 def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int, process: int) -> Block:
-    """The rounds of a block: each pair of rounds in a drawn order, the second round reversed."""
+    """The rounds of a block in a process: each pair of rounds in an order drawn by `seed`, the
+    second round reversed."""
     points = []
     for number in range(rounds):
         pair = number // 2
@@ -99,7 +100,7 @@ _SHARD = re.compile(r"([0-9]{1,18})/([0-9]{1,18})")
 
 
 def shard(text: str) -> tuple[int, int]:
-    """The two numbers in `i/n`.
+    """The two numbers in a text `i/n`, the i-th of n parts.
 
     >>> shard("2/8")
     (2, 8)

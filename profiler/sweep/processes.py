@@ -34,7 +34,8 @@ START = (
 def processes(
     devices: Sequence[Device], kind: str, limits: LatencyLimits | None, measure: str = MEASURE
 ) -> Mapping[str, Callable[[], Worker]]:
-    """Name of a device -> a function that starts a process for it; `kind`: cpu or cuda."""
+    """Name of a device -> a function that starts a process for it; `kind`: cpu or cuda; `measure`:
+    the "module:function" by which the process measures a request."""
     asked = setup(kind, limits, measure)
     return {device.name: partial(Child, device, asked) for device in devices}
 

@@ -236,7 +236,8 @@ def by_command(record: Measurement, command: str) -> Measurement:
 
 
 def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) -> list[Block]:
-    """The blocks of a plan with only the points still to be measured, in order."""
+    """The blocks of a plan with only the points still to be measured, in order; with `retry`,
+    failed points are among them."""
     left = (
         replace(block, points=tuple(p for p in block.points if not results.settled(p, retry=retry)))
         for block in blocks

@@ -113,8 +113,8 @@ def plain_peak(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point
 def highest_moments(
     points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
 ) -> Poly | None:
-    """The maximum over all moments that were highest at one of the points; None if there are too
-    many points or moments, or no moment has a formula.
+    """The peak as the maximum of the formulas of all moments that were highest at one of the points
+    `inside`; None if there are too many points or moments, or no moment has a formula.
 
     If loops over a size change the number of operations, a moment is identified across points by
     its distance from a landmark, an operation that runs equally often at all points.

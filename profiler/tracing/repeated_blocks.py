@@ -192,7 +192,7 @@ class BlockSamples(SizeSamples):
         return True
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """The observations of one run of each cut module.
+        """The observations of one run of each cut module, with the shapes of results if `shapes`.
 
         Raises:
             NotStraight: the number of blocks depends on the sizes.

@@ -128,7 +128,7 @@ class SizeSamples:
         return {q: n for q, n in found.quantities.items() if q != PEAK}
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """The observations of one run of each of `targets`."""
+        """The observations of one run of each of `targets`; with `shapes` the shapes of results."""
         return [
             observe(target, sizes, self.backend, shapes=shapes, met=self.met)
             for target in self.targets

@@ -182,7 +182,8 @@ def trace_case(
 
 def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | None:
     """The trace of a module of many equal blocks, from runs with fewer blocks; None if the module
-    has no such blocks, or the whole does not follow from these runs."""
+    has no such blocks, or the whole does not follow from these runs. `divided`: whether sizes are
+    written by quotients."""
     starts = FormulaSearch(points, backend, divided=divided).starts()
     if (deep := samples_by_blocks(points, starts)) is not None:
         with suppress(NotStraight, TraceError):

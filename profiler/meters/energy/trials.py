@@ -115,8 +115,8 @@ class Campaign:
         return Trials((before, after), rounds, self.period_s, self.batch_s, cooled, discarded)
 
     def orders(self, rounds: int) -> list[list[str]]:
-        """The order of candidates in each round: shuffled once, then forward and backward in
-        turns."""
+        """The order of candidates in each of `rounds` rounds: shuffled once, then forward and
+        backward in turns."""
         order = list(self.loads)
         self.chance.shuffle(order)
         return [order if turn % 2 == 0 else order[::-1] for turn in range(rounds)]

@@ -100,7 +100,7 @@ class Poller:
             self.next_counter_ns = edge.early_ns + pause_s * 1e9
 
     def read_power(self, now: int) -> None:
-        """Read the power; readings come at least twice per period of the counter."""
+        """Read the power at `now` (ns); readings come at least twice per period of the counter."""
         power = self.sensor.power_mW()
         every = min(self.limits.power_poll_s, (self.period_s or self.limits.power_poll_s) / 2)
         self.next_power_ns = now + every * 1e9
@@ -296,7 +296,8 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
 
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
-    """CounterFault if one step implies more power than the board can draw."""
+    """CounterFault if one step implies more power than the board can draw: more than its limit
+    (None: unknown) or else than the median of the steps, by a factor."""
     # mJ/ns = 1e6 W, over the longest time that the step may have taken
     steps = [
         (b.energy_mJ - a.energy_mJ) / (b.late_ns - a.early_ns) * 1e6 for a, b in pairwise(edges)

@@ -86,7 +86,8 @@ def peak_memory(
 
 
 def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
-    """Measured calls until two consecutive peaks are equal, at most `MOST_RUNS`."""
+    """The results of calling `once`, which measures a call, until two consecutive peaks are equal,
+    at most `MOST_RUNS`."""
     runs = [once()]
     while len(runs) < MOST_RUNS:
         runs.append(once())

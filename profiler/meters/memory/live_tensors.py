@@ -113,7 +113,8 @@ def most_alive(
 
 
 def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
-    """Address -> role, for the tensors alive after the call; each is added to the tensors seen."""
+    """Address -> role, for those of the tensors `named` (role -> tensor) that the call allocated
+    and that are alive after it; each is added to the tensors seen."""
     alive, names = run.at_the_end(), {}
     for name, tensor in named.items():
         address = address_of(tensor)

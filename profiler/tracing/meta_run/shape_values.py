@@ -54,8 +54,8 @@ def known_number(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Give the result a value if all arguments have values; otherwise tensors that the operation
-    writes lose their values."""
+    """Give the result of `func(*args, **kwargs)` a value (its numbers, which follow from sizes
+    alone) if all arguments have values; otherwise tensors that the operation writes lose theirs."""
     if not give_value(func, args, kwargs, result) and func._schema.is_mutable:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -66,9 +66,9 @@ def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 
 
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-    """Give the result a value, computed on the CPU, and return whether it has one. False if an
-    argument has no value, the result is large, random or uninitialised, or its computation
-    fails."""
+    """Give the result of `func(*args, **kwargs)` a value (its numbers), computed on the CPU, and
+    return whether it has one. False if an argument has no value, the result is large, random or
+    uninitialised, or its computation fails."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:
