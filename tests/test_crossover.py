@@ -450,3 +450,13 @@ def test_an_ordering_at_every_length_is_solved_where_counts_go_by_cases() -> Non
     fewer = replace(claim, mixer="she", against="local-attention", quantity="div")
     found = fewer.finding(fewer.interpretation)
     assert found.holds and found.note == "proven"
+
+
+@pytest.mark.parametrize("name", ["linear-attention", "retnet", "h3:fft"])
+def test_logarithms_over_the_number_of_heads_are_compared(name: str) -> None:
+    """ceil_log2(d/n) at d = 64 is 6 + ceil_log2(1/n): the argument is a fraction."""
+    found = cm.crossover("self-attention", name, by="span", over="n", l=16, d=64, phase="training")
+    for n in found.domain:
+        told = values(found, n)
+        assert told is not None and [*found.values(n).values()] == told
+    assert found.ranges[0].first == 1

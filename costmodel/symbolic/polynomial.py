@@ -522,11 +522,8 @@ def _ceil_log2_of(argument: Poly) -> Poly:
             else:
                 kept.append((atom, power))
         argument = Poly({tuple(kept): number})
-    # a fraction c = a/2**k is left over where the power of two was extracted: log2(c) = log2(a) - k
-    if (left := argument.constant()) is not None:
-        above, below = Fraction(left).as_integer_ratio()
-        if below & (below - 1) == 0:
-            return whole + ceil_log2(above) - ceil_log2(below)
+    if (left := argument.constant()) is not None:  # a fraction where a power of two was extracted
+        return whole + ceil_log2(left)
     return whole + Poly.atom(Fn("ceil_log2", (argument,)))
 
 
@@ -599,13 +596,21 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
     which then keeps it. SizeError for a size without a value."""
     if isinstance(atom, Fn):
         if type(sizes) is not Values:
-            return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))
+            return _function_value(atom, sizes)
         if atom not in sizes:
-            sizes[atom] = FUNCTIONS[atom.function](*(part.at(sizes) for part in atom.args))
+            sizes[atom] = _function_value(atom, sizes)
     try:
         return sizes[atom]
     except KeyError:
         raise SizeError(f"no value for size {atom_name(atom)}") from None
+
+
+def _function_value(atom: Fn, sizes: Mapping[str, int]) -> int:
+    """The value of a function. The argument of a logarithm may be a fraction, as a power of two may
+    have been extracted: ceil_log2(64/n) is 6 + ceil_log2(1/n). The others are integers."""
+    if atom.function == "ceil_log2":
+        return ceil_log2(atom.args[0].rational(sizes))
+    return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))
 
 
 def size(letter: str) -> Poly:

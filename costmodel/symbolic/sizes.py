@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from costmodel.errors import SizeError
 
@@ -105,12 +106,15 @@ def out_of_bounds(letter: str, got: str) -> str:
     return f"size {letter} must lie in 1..2**40, got {got}"
 
 
-def ceil_log2(x: int) -> int:
-    """Return ceil(log2 x) of a positive integer, exactly (no floating point); ValueError below 1.
+def ceil_log2(x: int | Fraction) -> int:
+    """Return ceil(log2 x) of a positive number, exactly (no floating point); ValueError for 0 and
+    below.
 
-    >>> [ceil_log2(x) for x in (1, 2, 3, 4, 5, 2**49 + 1)]
-    [0, 1, 2, 2, 3, 50]
+    >>> [ceil_log2(x) for x in (1, 2, 3, 4, 5, 2**49 + 1, Fraction(1, 2), Fraction(1, 3))]
+    [0, 1, 2, 2, 3, 50, -1, -1]
     """
-    if x < 1:
-        raise ValueError(f"ceil_log2 needs a positive integer, got {x}")
-    return (x - 1).bit_length()
+    if x <= 0:
+        raise ValueError(f"ceil_log2 needs a positive number, got {x}")
+    above, below = x.as_integer_ratio()
+    more = below.bit_length() if below > 1 else 0  # 2**more * x is at least 1
+    return (-(-(above << more) // below) - 1).bit_length() - more
