@@ -383,7 +383,7 @@ class CrossAttention(Heads, Mixer):
 @implementation(
     "self-attention",
     "explicit",
-    options=("bias", "output-bias", "wide", "grouped", *WINDOWS, *INSIDE, *AROUND, *ROTARY),
+    options=(*BIASES, "wide", "grouped", *WINDOWS, *INSIDE, *AROUND, *ROTARY),
     option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -398,7 +398,7 @@ class ExplicitSelfAttention(SelfAttention):
 @implementation(
     "self-attention",
     "sdpa",
-    options=("bias", "output-bias", "grouped", *AROUND, *ROTARY),
+    options=(*BIASES, "grouped", *AROUND, *ROTARY),
     option_kernels=STEPS,
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
@@ -413,7 +413,7 @@ class FusedSelfAttention(SelfAttention):
 @implementation(
     "self-attention+bidirectional",
     "explicit",
-    options=("bias", "output-bias", "wide", "grouped", *INSIDE, *AROUND, *ROTARY),
+    options=(*BIASES, "wide", "grouped", *INSIDE, *AROUND, *ROTARY),
     option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -427,7 +427,7 @@ class ExplicitBidirectional(BidirectionalSelfAttention):
 @implementation(
     "self-attention+bidirectional",
     "sdpa",
-    options=("bias", "output-bias", "grouped", *AROUND, *ROTARY),
+    options=(*BIASES, "grouped", *AROUND, *ROTARY),
     option_kernels=STEPS,
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
@@ -441,7 +441,7 @@ class FusedBidirectional(BidirectionalSelfAttention):
 @implementation(
     "self-attention+cross",
     "explicit",
-    options=("bias", "output-bias", "wide", "grouped", *INSIDE, *AROUND),
+    options=(*BIASES, "wide", "grouped", *INSIDE, *AROUND),
     option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -456,7 +456,7 @@ class ExplicitCrossAttention(CrossAttention):
 @implementation(
     "self-attention+cross",
     "sdpa",
-    options=("bias", "output-bias", "grouped", *AROUND),
+    options=(*BIASES, "grouped", *AROUND),
     option_kernels=STEPS,
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
