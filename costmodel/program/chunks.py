@@ -249,7 +249,7 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent:
     ranges = {i.atom: i for i in equation.indices}
     ranges |= {i.atom: i for _, over in walk(equation.value) for i in over}
     bounds = {a for name in others & {*ranges} for end in ranges[name].ends for a in end.letters}
-    assert _in_block(flat)
+    assert _in_block(flat)  # the caller asks for such positions only
     if not flat.inner.variables or not named.isdisjoint(others | bounds):
         return False
     around: Constraints = frozenset().union(*(i.constraints for i in ranges.values()))

@@ -102,7 +102,7 @@ class Points:
 
     @cached_property
     def along(self) -> Mapping[str, Values]:
-        """The values of each index along its own axis, broadcastable to `shape`."""
+        """The values of each index along its own axis, broadcastable to the grid's shape."""
         import numpy as np
 
         found = {}
@@ -169,8 +169,8 @@ class Points:
 
     @cached_property
     def mask(self) -> Any:
-        """Booleans, broadcastable to `shape`: True at the points of the grid that lie inside the
-        range of every index."""
+        """Booleans, broadcastable to the grid's shape: True at the points of the grid that lie
+        inside the range of every index."""
         import numpy as np
 
         inside: Any = np.asarray(True)

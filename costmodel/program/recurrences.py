@@ -264,7 +264,8 @@ FURTHER = 2
 
 def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
     """The row written minus the row read: 0, 1, -1, `FURTHER` (2 or more, or 1 or more where the
-    distance varies) or -`FURTHER`. None if the sign varies or is unknown."""
+    distance varies) or -`FURTHER`. None if the sign varies or is unknown, as it is for a flattened
+    or gathered row."""
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None
