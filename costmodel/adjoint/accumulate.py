@@ -166,9 +166,8 @@ class Sums:
     def _apart(self, array: Array, handed: Handed) -> Handed:
         """A cotangent with two indices on one axis (a flattened layout), or for entries that a
         stored index selects (a scatter), is written to an array of its own; the result reads this
-        array
-        entry by entry. Without the array, values would decide which terms are added to which entry.
-        Any other cotangent is returned unchanged."""
+        array entry by entry. Without the array, values would decide which terms are added to which
+        entry. Any other cotangent is returned unchanged."""
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed

@@ -113,8 +113,9 @@ def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[
 
 
 def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """The copies of a forward equation that recompute its array, as (equation, kind): one for the
-    points that depend on the sequence, one for the points that depend on weights alone."""
+    """The copies of a forward equation that recompute its array, as (equation, how often it runs):
+    one for the points that depend on the sequence, one for the points that depend on weights
+    alone."""
     array, value = copies[equation.array], reading(equation.value, copies)
     whole = copies.get(equation.whole, array)
     for around, sequence in tokens(forward).dependent(equation):

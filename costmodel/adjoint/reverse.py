@@ -96,7 +96,8 @@ def adjoint(
             libraries do, by a complex transform, and doubles bins that stand for two.
         trained: the roles of arrays that get a gradient; equations that no such gradient needs are
             left out.
-        recompute: the forward arrays that the backward pass recomputes; see `recomputed`.
+        recompute: the forward arrays that the backward pass recomputes: names in the file (each
+            with the steps its equations are lowered to), or `all`.
 
     Raises:
         Unsupported: an expression without a rule, or a reference that cannot be transposed.
