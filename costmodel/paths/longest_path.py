@@ -205,7 +205,7 @@ class Depths:
 
     def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
         """The disjoint parts of `constraints` in which this phase computes the referenced entry: ()
-        for an array that exists before the phase, the part of the token in one-token inference."""
+        for an array that exists before the phase, the part that token T owns in inference."""
         if ref.array not in self.arrays:
             return ()
         if self.phase != "inference":
