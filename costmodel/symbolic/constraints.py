@@ -90,7 +90,8 @@ def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
 
 def _nonnegative(poly: Poly) -> bool:
     """Whether all coefficients are >= 0 once each atom is written as its least value plus a rest of
-    at least 0: l - 1 becomes (1 + rest) - 1 = rest. False if an atom has no known least value."""
+    at least 0: l - 1 becomes (1 + rest) - 1 = rest (d as a multiple of n, l as t or more). False if
+    an atom has no known least value."""
     letters = poly.letters
     values: dict[str, Poly] = {}
     if "n" in letters and "d" in letters:
