@@ -31,7 +31,8 @@ TOLERANCE = 1e-6
 
 @dataclass
 class GradientComparison(OracleComparison):
-    """The gradients of one form under one convention; see `OracleComparison`."""
+    """Compares derived and executed answers about the gradients of one form under one convention:
+    costs, depths and values."""
 
     def at(self, sizes: Sizes) -> GradientComparison:
         """Compare every question about the gradients at these sizes.
