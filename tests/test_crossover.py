@@ -460,3 +460,18 @@ def test_logarithms_over_the_number_of_heads_are_compared(name: str) -> None:
         told = values(found, n)
         assert told is not None and [*found.values(n).values()] == told
     assert found.ranges[0].first == 1
+
+
+def test_a_number_over_a_sum_is_split_where_its_quotient_changes() -> None:
+    """A path of floor((l - 2)/(w - 1)) steps has about 2*sqrt(l) lengths."""
+    found = cm.crossover(
+        "self-attention+window", "he", "we", by="path_length", over="w", l=64, d=24, n=4
+    )
+    for w in range(1, 99):
+        (one,) = (x for x in found.ranges if x.first <= w <= x.last)
+        assert one.least == winners(found, w), w
+    largest = cm.budget("self-attention+window", path_length=10, largest="w", l=64)
+    fits = [w for w in range(1, 99) if found.values(w)["self-attention+window"] <= 10]
+    assert (largest.largest, [range(*x)[0] for x in largest.again]) == (1, [fits[1]])
+    with pytest.raises(ValueError, match="give w a value, and solve for another size"):
+        cm.budget("self-attention+window", path_length=10, largest="w", l=400_000)

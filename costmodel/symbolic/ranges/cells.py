@@ -33,6 +33,9 @@ from costmodel.symbolic.sizes import ceil_log2
 FEW = 16
 """A quotient with at most this many changes in a range is split into its values."""
 
+DIVIDED = 4096
+"""A quotient of a number up to this one is split into its values: floor(4096/x) has 127 of them."""
+
 Cell = tuple[int, Poly | None]
 """The first size of a cell, and the polynomial there; None where the quantity is not defined."""
 
@@ -235,8 +238,8 @@ class Cells:
 
     def _quotient_of(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
         """The cells of floor(above/below) for a positive divisor: one for each value if the values
-        are few; else the first and the last values, and between them above/below minus a remainder,
-        an unknown number of at most 1.
+        are few or `above` is a number up to `DIVIDED`; else the first and the last values, and
+        between them above/below minus a remainder, an unknown number of at most 1.
 
         Raises:
             Unsupported: the divisor has remainders, or is a sum while the values are many.
@@ -255,9 +258,15 @@ class Cells:
         sides = [
             self._side(one, below, floor, first, last) for one in dict.fromkeys(self.bounds(above))
         ]
-        other: Poly | Unsupported
-        if quotient is None:
-            other = Unsupported(f"floor(({above})/({below})) has too many values")
+        number = above.constant()
+        other: Poly | Unsupported | None
+        if number is not None and -DIVIDED <= number <= DIVIDED:
+            other = None
+        elif quotient is None:
+            other = Unsupported(
+                f"floor(({above})/({below})) has too many values over all {self.letter}: "
+                f"give {self.letter} a value, and solve for another size"
+            )
         else:
             other = quotient - self._remainder(1 if divisor is None else 1 - 1 / Fraction(divisor))
         yield from self._values(first, sides, other)
