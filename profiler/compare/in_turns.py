@@ -310,8 +310,8 @@ PROBES = 2
 
 
 def others_have_processors(visitors: Iterable[Visitor]) -> bool:
-    """Whether most visits of some candidate were preempted: several threads of a call then wait for
-    one another, and its time means little."""
+    """Visit each candidate `PROBES` times; whether most visits of one were preempted: the threads
+    of its call then wait for one another, and its time means little."""
     listed = list(visitors)
     for each in (*listed, *listed[::-1]) * (PROBES // 2):
         with suppress(Exception):  # reported when the candidate is visited in a round

@@ -99,8 +99,8 @@ def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str,
 
 
 def metric_value(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
-    """The value in the cell of a metric, and its parts by opcode ({} for a plain number);
-    ReportError for a part without an opcode, or parts that do not add up to the value."""
+    """The value x `factor` in the cell `text` of metric `name`, and its parts by opcode ({} if none
+    are given); ReportError for a part without an opcode, or parts that do not add up to it."""
     whole, _, inside = text.partition("(")
     value = counted_number(name, whole, factor)
     if not inside:

@@ -173,7 +173,8 @@ class CudaTimer:
         return start, self.stream.event()
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
-        """Seconds between the two events; the noted enqueueing time excludes the first event."""
+        """Seconds between events before and after `work`, with `prepare()` before both. The noted
+        time of enqueueing excludes the first event."""
         prepare()
         self.stream.wait()
         start = self.stream.event()
@@ -245,7 +246,8 @@ class AheadTimer(CudaTimer):
             self.stream.sleep(round(min(seconds, MOST_SLEEP_S) / self.cycle_s))
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
-        """Seconds between the two events, with the GPU asleep while the host enqueues."""
+        """Seconds between events before and after `work`, with `prepare()` before both; the GPU
+        sleeps while the host enqueues all this."""
         self.stream.wait()
         called = self.stream.clock_ns()
         self.sleep(2 * max(self.enqueued_s, default=0.0) + SLEEP_MARGIN_S)

@@ -69,7 +69,7 @@ class Linformer(Mapped):
         return read.transpose(1, 2).flatten(2) @ self.W_out
 
     def projected(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Project rows (b, s, d) along the sequence to (b, n, r, h), in one product."""
+        """Rows (b, s, d) to (b, n, r, h) in one product; weights (r, l), or (n, r, l) per head."""
         batch, length = rows.shape[:2]
         weights = weights[..., :length]
         if weights.dim() == 3:

@@ -144,7 +144,8 @@ def implementation(
     The default name is the form. By default `step` has the form and rewrites of `forward`, except
     `OF_SEQUENCES`, which concern sums over whole sequences. The class also implements the mixer
     with any of `options`; its constructor gets the chosen options as the argument `options`.
-    `option_kernels` are the classes of the arrays that only these options bring.
+    `kernels` are the kernel classes of arrays in `forward`, `step_kernels` those in `step`, and
+    `option_kernels` those of the arrays that only these options bring.
 
     Raises:
         ValueError: a text in place of a tuple, an unknown kernel class or rewrite, or a second

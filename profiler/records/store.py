@@ -40,7 +40,8 @@ _own = threading.Lock()
 
 @contextmanager
 def exclusive(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a file of measurements, created if missing, for appending; locked for this thread alone.
+    """Open a file of measurements, created if missing, for appending, locked for this thread alone,
+    and give its descriptor.
 
     Raises:
         StoreError: the file cannot be opened, written or locked.

@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that each request of the plan gets: its fields that no record has."""
+        """Field of `Request` -> value, for the options of measurement that all requests share."""
         return {
             "compile": self.compile,
             "shared": self.shared,

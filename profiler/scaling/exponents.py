@@ -112,7 +112,7 @@ class Unsettled:
 
 
 def fit_line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) -> FittedLine:
-    """The line of weighted least squares; ValueError without two different x."""
+    """The line of weighted least squares (`deviations`: of `ys`); ValueError unless `xs` differ."""
     weights = [deviation**-2 for deviation in deviations]
     total = math.fsum(weights)
     x = math.fsum(w * x for w, x in zip(weights, xs, strict=True)) / total

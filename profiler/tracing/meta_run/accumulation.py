@@ -87,7 +87,7 @@ class Accumulation:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """A context that tracks every backward pass that starts inside, nested ones too."""
+        """A context in which `follow` gets the outputs of every backward pass, nested ones too."""
         self.alone = unshared_counts()
         plain = ENTRY._engine_run_backward
 

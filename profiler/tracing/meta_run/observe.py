@@ -278,7 +278,7 @@ class UnwrittenTensors(SavedTensors):
 
     @staticmethod
     def unpack(packed: PackedTensor) -> Tensor:
-        """The tensor; RuntimeError if its contents have changed since it was saved."""
+        """The tensor saved as `packed`; RuntimeError if its contents have changed since then."""
         if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
             raise RuntimeError(
                 f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
