@@ -128,8 +128,9 @@ def _range_by_range(system: System) -> System:
 
 def _dense(system: System) -> System:
     """Widen every causal upper bound and every window to the full axis. An index over the places of
-    a chunk keeps its range, because the last chunk may have fewer rows. A gap between two ranges of
-    a union is closed, unless the widened ranges still leave the gap between them."""
+    a chunk keeps its range, because the last chunk may have fewer rows, and so does a sum over rows
+    of its own loop. A gap between two ranges of a union is closed, unless the widened ranges still
+    leave the gap between them."""
     every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
     by_atom = {
         atom: index.hull if isinstance(index, UnionIndex) else index
