@@ -205,6 +205,16 @@ def test_an_order_without_end_is_told_in_blocks() -> None:
         assert found.least(t) == ((chunked,) if t < 16 or t % 16 in range(1, 9) else (recurrent,))
 
 
+def test_the_figures_that_are_listed_can_be_asked() -> None:
+    with pytest.raises(ValueError, match="the figures are ") as refused:
+        cm.crossover("self-attention", "linear-attention", by="nosuch")
+    listed = str(refused.value).partition("figures are ")[2].split(", ")
+    assert {"total", "intensity", "to_forward"} < {*listed}
+    for by in listed:
+        found = cm.crossover("self-attention", "self-attention+bias", by=by)
+        assert len(found.values(64)) == 2, by
+
+
 def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     code = cli.run(["crossover", *shlex.split(line)])
     printed = capsys.readouterr()
@@ -225,6 +235,8 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         "self-attention he --phase both": "--phase 'both': expected one of training",
         "self-attention he --by traffic --dtype bf17": "dtype 'bf17': expected one of fp64",
         "self-attention he --by optimiser": "compare parameters",
+        "self-attention he --by ratio": "compare total",
+        "self-attention he --by best_chunk": "compare total over that size",
         "self-attention he --over l,d,n": "expected the letters of two sizes",
         "self-attention he --over ,d": "expected the letters of two sizes",
         "self-attention he --over length": "expected the letter of one size",

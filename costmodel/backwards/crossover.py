@@ -23,6 +23,7 @@ from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of, sizes_in_python
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import phase_name
+from costmodel.questions.best_size import BEST_SIZE
 from costmodel.questions.question import (
     Answers,
     Case,
@@ -468,10 +469,11 @@ def figure_named(word: str) -> Figure:
     if name is None:
         near = difflib.get_close_matches(str(word), FIGURES, 1)
         hint = f"; did you mean '{near[0]}'? The" if near else ": the"
-        numbers = ", ".join(n for n, one in FIGURES.items() if one.kind not in NO_NUMBERS)
+        known = [figure for figure in FIGURES.values() if figure.kind not in NO_NUMBERS]
+        numbers = ", ".join(figure.name for figure in known if figure.name not in INSTEAD)
         raise TableError(f"unknown figure '{word}'{hint} figures are {numbers}")
-    if name == "optimiser":
-        raise TableError("an optimiser holds a multiple of the parameters: compare parameters")
+    if name in INSTEAD:
+        raise TableError(INSTEAD[name])
     if FIGURES[name].kind in NO_NUMBERS:
         raise TableError(
             f"{name} ({FIGURES[name].meaning}) is no number: mixers are compared by numbers"
@@ -480,6 +482,17 @@ def figure_named(word: str) -> Figure:
 
 
 NO_NUMBERS = ("steps", "order", "label")
+"""The kinds of figures that are no number."""
+
+INSTEAD: Mapping[str, str] = {
+    "optimiser": "an optimiser holds a multiple of the parameters: compare parameters",
+    "ratio": "a ratio is a total over the total of self-attention: compare total",
+    **{
+        figure.name: f"{figure.name} is a size, no cost: compare total over that size"
+        for figure in BEST_SIZE.figures
+    },
+}
+"""Name -> the sentence for a number that is not compared."""
 
 
 def quantity_of(about: Answers, figure: Figure, dtypes: Dtypes | None, name: str) -> Quantity:
