@@ -14,7 +14,6 @@ from costmodel.commands.options import (
     Force,
     Output,
     StateDtype,
-    Symbols,
     UsageError,
     WeightDtype,
     chosen,
@@ -53,7 +52,7 @@ def memory(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option("--dtype", help="Type of weights and cache. [the model's, or bf16]"),
+        typer.Option("--dtype", help="Type of weights and cache; else the model's, or bf16."),
     ] = None,
     weight_dtype: WeightDtype = None,
     cache_dtype: Annotated[
@@ -64,7 +63,6 @@ def memory(
     format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
     force: Force = False,
-    symbols: Symbols = "",
     label: Annotated[str, labelled("the table gets LABEL")] = "",
     caption: Caption = "",
 ) -> None:
@@ -77,7 +75,7 @@ def memory(
     from costmodel.report.networks.held import Fitting, Report
 
     chosen(format_, "--format", formats("rows", "data"))
-    typeset(format_, symbols=symbols, label=label, caption=caption)
+    typeset(format_, label=label, caption=caption)
     if context is None and fit is None:
         raise UsageError("memory needs a context, --context 128k, or a memory to fill, --fit 80GB")
     at = None if context is None else _number("--context", context)

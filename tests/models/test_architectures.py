@@ -186,6 +186,31 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path, config: Any, senten
     assert sentence in str(raised.value)
 
 
+def test_a_released_file_has_fields_that_the_class_reads_elsewhere(tmp_path: Path) -> None:
+    """Of a model with images the text is read; further spellings say the same as the fields."""
+    text = {
+        "model_type": "qwen3_5_text", "attn_output_gate": True, "mamba_ssm_dtype": "float32",
+        "mlp_only_layers": [], "mtp_num_hidden_layers": 1, "dtype": "float16",
+        "rope_parameters": {"mrope_interleaved": True, "mrope_section": [11, 11, 10],
+                            "rope_type": "default", "partial_rotary_factor": 0.25},
+    }  # fmt: skip
+    whole = {"model_type": "qwen3_5", "text_config": text, "vision_config": {"depth": 27}}
+    found = printed("memory", written(tmp_path, whole), "--context", "1k")
+    assert (found["parameters"], found["dtypes"]["weights"]) == (8_953_803_264, "fp16")
+    narrow = {**whole, "text_config": {**text, "head_dim": 64}}
+    less = printed("memory", written(tmp_path, narrow), "--context", "1k")["cache_bytes"]
+    assert less < found["cache_bytes"]
+
+
+@pytest.mark.parametrize("format_", ["rich", "markdown", "latex", "csv"])
+def test_memory_in_every_format(tmp_path: Path, format_: str) -> None:
+    words = ["memory", written(tmp_path, LLAMA), "--context", "128k", "--format", format_]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0
+    number = "17179869184" if format_ == "csv" else "17,179,869,184"
+    assert number in result.output.replace("{,}", ",")
+
+
 def test_a_field_that_is_ignored_is_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, {**LLAMA, "attn_logit_cap": 30.0})
     assert printed("model", "--hf", path, "--ignore", "attn_logit_cap")["parameters"] > 0

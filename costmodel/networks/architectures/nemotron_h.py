@@ -58,7 +58,8 @@ KINDS: Mapping[str, str] = {
 """Letter of `hybrid_override_pattern` -> the kind of a layer; in this order, the default."""
 
 ONLY_NUMBERS = (
-    "expand", "time_step_min", "time_step_max", "time_step_limit", "time_step_floor", "chunk_size",
+    "expand", "time_step_rank", "time_step_min", "time_step_max", "time_step_limit",
+    "time_step_floor", "chunk_size",
     "use_mamba_kernels", "rescale_prenorm_residual", "residual_in_fp32", "routed_scaling_factor",
     "attention_bias", "num_logits_to_keep", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap",
     "n_shared_experts", "num_nextn_predict_layers", "mtp_layers_block_type",
@@ -85,6 +86,7 @@ def read(c: Configuration) -> Description:
         }
     )
     c.taken.update(ONLY_NUMBERS)
+    c.agree(attention_head_dim=c.size("head_dim"))
     kinds, norm = _kinds(c), parts.rms_norm()
     made = {kind: block(kind, _part(c, kind), norm=norm) for kind in dict.fromkeys(kinds)}
     for kind, fields in FIELDS.items():

@@ -104,12 +104,13 @@ def read(c: Configuration) -> Description:
 def read_3_5(c: Configuration) -> Description:
     """The blocks of transformers' Qwen3_5ForCausalLM and Qwen3_5TextModel."""
     ffn = [_dense(c.with_defaults(DENSE))] * c.size("num_hidden_layers")
+    c.agree(mlp_only_layers=[])
     return _decoder(c, "Qwen3_5", ffn, {"f": c.size("intermediate_size")}, "TextModel")
 
 
 def read_3_5_moe(c: Configuration) -> Description:
     """The blocks of transformers' Qwen3_5MoeForCausalLM and Qwen3_5MoeTextModel."""
-    c.with_defaults(MOE)
+    c.with_defaults(MOE).agree(mlp_only_layers=[])
     width = c.size("moe_intermediate_size")
     experts = mixture(c, "softmax-normalised", width, shared="gated")
     ffn = [experts] * c.size("num_hidden_layers")
