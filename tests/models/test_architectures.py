@@ -7,6 +7,7 @@ configurations; `python -m tests.models.drawn` records them anew.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from costmodel.networks import huggingface
 from costmodel.networks.blocks import Description
 from costmodel.networks.held import Holding
 from costmodel.networks.network import Network, network
+from costmodel.networks.part_costs import summed
 from costmodel.questions.question import Dtypes
 from tests.models.drawn import FILE, TOKENS
 
@@ -136,6 +138,41 @@ def test_published_models_hold_what_their_classes_hold(tmp_path: Path, name: str
     assert found["cache_bytes"] == sequence - state == sum(
         part["bytes"] for part in found["parts"] if part["role"] == "cache"
     )  # fmt: skip
+
+
+TINY = {
+    "vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 11,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+}  # fmt: skip
+DISPATCHED = {
+    "llama": ({}, {"mul": 46886, "add": 43617, "div": 812, "exp": 742, "compare": 504}),
+    "qwen3": ({}, {"mul": 48230, "add": 44065, "div": 1036, "exp": 742, "compare": 504}),
+    "gemma3_text": (
+        {"sliding_window": 3, "sliding_window_pattern": 2},
+        {"mul": 51254, "add": 45123, "div": 938, "exp": 588, "compare": 504, "tanh": 154},
+    ),
+}
+"""model_type -> further fields, and what profiler.counting.count_dispatch counts in a forward pass
+of the class of transformers 5.23.0 over 7 tokens, eager attention, without cosines and sines."""
+
+
+@pytest.mark.parametrize("kind", DISPATCHED)
+def test_operations_equal_those_dispatched_by_the_class(tmp_path: Path, kind: str) -> None:
+    """But for what is named: masked scores are computed, masked by an addition and multiplied by
+    the scale; a row's maximum is subtracted; tables of angles are made in each pass, once for each
+    base; and norms of queries and keys with gains 1 + w add 1."""
+    further, theirs = DISPATCHED[kind]
+    net = read(tmp_path, {"model_type": kind, **TINY, **further})
+    costs = [p for p in net.costs("training", "dense,norm=rsqrt") if p.use.label != "loss"]
+    ours = summed(costs, net.own).at(l=7)
+    assert ours.once is not None
+    counted = Counter(ours.by_class()) + Counter(ours.once.by_class())
+    scores, tables = 2 * 6 * 7 * 7, 2 if kind == "gemma3_text" else 1
+    counted["compare"] += scores - 2 * 6 * 7
+    counted["add"] += 2 * scores + (2 * 2 * 4 if kind == "gemma3_text" else 0)
+    counted["mul"] += scores + tables * (7 * 2 + 2 * 7 * 4)
+    counted["div"] -= scores
+    assert {name: counted[name] for name in theirs} == theirs
 
 
 def test_letters_are_shared_by_no_two_blocks(tmp_path: Path) -> None:
