@@ -33,8 +33,8 @@ here, but by the code that uses them."""
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function for authors: each call checks the number of its arguments, and the
-    arguments whose annotation is in `WORDS`.
+    """Decorate a function for authors: each call checks the number of its arguments, and the type
+    of each argument whose annotated class has a word for messages in `WORDS`.
 
     Raises:
         WrongKind: an argument is missing, is one too many or has another type; the message names
@@ -75,8 +75,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 @cache
 def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], bool], ...]:
-    """The checked parameters: (name, accepted classes, whether a list of these is expected), for
-    annotations that are a class in `WORDS`, a union of such classes or a `Sequence` of one."""
+    """The parameters that a decorated function checks: (name, accepted classes, whether a list of
+    these is expected), for an annotation that is a class with a word for messages in `WORDS`, a
+    union of such classes, or a `Sequence` of one."""
     found = []
     for name, hint in get_type_hints(function).items():
         several = get_origin(hint) is Sequence
@@ -88,7 +89,8 @@ def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], b
 
 
 def written_at() -> str:
-    """The file and line of the innermost stack frame outside of `INSIDE`: the author's code."""
+    """`FILE, line N` of the innermost stack frame outside of the packages `INSIDE`, which make up
+    the language: the place in the author's code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__package__", "") in INSIDE:
         frame = frame.f_back

@@ -49,8 +49,9 @@ def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> An
     """The entry that an author's function gives at `place`, the entry's positions from 1 on.
 
     Raises:
-        EquationError: the function fails, or the entry is no finite number; the message names the
-            array, the place, and the function's file and line.
+        EquationError: the function fails, or the entry is no finite number (for an array of
+            positions: no whole number); the message names the array, the place, and the
+            function's file and line.
     """
     try:
         entry = array.value(*place, sizes)
@@ -120,8 +121,9 @@ def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
 
 
 def check_positions(array: Array, values: NDArray[Any], sizes: Mapping[str, int]) -> None:
-    """Raise EquationError unless every entry of an index array lies in its range; entries with an
-    empty range are never read."""
+    """Raise EquationError unless every entry of an array of positions lies in its range 1..below;
+    an entry with an empty range is never read and may hold any value. An array of numbers passes.
+    """
     import numpy as np
 
     if array.below is None:

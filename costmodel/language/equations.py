@@ -122,8 +122,10 @@ def told_at(error: Told, equation: Equation) -> Told:
 
 
 def _told_at(error: Told, place: str, home: str) -> Told:
-    """`told_at` for a place, `FILE, line N`, and the module `home` of a user's own file ("" for a
-    built-in mixer); the error itself if it has a place already, or `place` is ""."""
+    """The error with the place, `FILE, line N`, where its cause is written: at the end of the
+    message for a user's own file, whose module is `home`; as a note of the exception for a built-in
+    mixer (`home` is ""), whose authors alone need it. The error itself if `place` is "" or the
+    error has a place already."""
     if not place or hasattr(error, "place"):
         return error
     if home:
@@ -136,7 +138,8 @@ def _told_at(error: Told, place: str, home: str) -> Told:
 
 @contextmanager
 def at_its_line(equation: Equation) -> Iterator[None]:
-    """A block about one equation, whose EquationErrors get the equation's file and line."""
+    """A `with` block about one equation: an EquationError inside gets the equation's file and line
+    (in its message, or as a note for a built-in mixer)."""
     try:
         yield
     except EquationError as error:
@@ -145,7 +148,8 @@ def at_its_line(equation: Equation) -> Iterator[None]:
 
 @contextmanager
 def at_declaration(form: Form, index: Index) -> Iterator[None]:
-    """A block about an index, whose EquationErrors get file and line of its declaration."""
+    """A `with` block about an index of a form: an EquationError inside gets the file and line of
+    the index's declaration."""
     try:
         yield
     except EquationError as error:
@@ -195,7 +199,8 @@ class System:
 
     @cached_property
     def wanted(self) -> tuple[Array, ...]:
-        """The arrays whose gradients are asked for; index arrays have no gradients."""
+        """The arrays whose gradients are asked for: those with a role in `trained`, without arrays
+        of positions, which have no gradients, and without the arrays `fixed`."""
         arrays = self.mixer.arrays.values()
         return tuple(
             a for a in arrays if a.role in self.trained and a.below is None and a not in self.fixed
@@ -203,8 +208,9 @@ class System:
 
     @cached_property
     def active(self) -> frozenset[Array]:
-        """The arrays in `wanted`, and those computed from them; without index arrays and shifts,
-        which cancel."""
+        """The arrays through which gradients flow: those in `wanted` and all computed from them;
+        without arrays of positions, and without the maximum that a safe softmax subtracts
+        (`SHIFT`), which cancels in the result."""
         found = frozenset(self.wanted)
         while True:
             more = {
@@ -219,7 +225,8 @@ class System:
 
     @cached_property
     def inputs(self) -> tuple[Array, ...]:
-        """The inputs as the equations read them: as declared, or with axes (chunk, place, ...)."""
+        """The inputs as the equations read them: as declared, or, after a rewrite into chunks, with
+        the token axis split into the axes (chunk, place in the chunk)."""
         arrays = (a for e in self.equations for a in e.value.arrays if a.role == "input")
         read = {array.name: array for array in arrays}
         return tuple(read.get(array.name, array) for array in self.mixer.inputs)
@@ -252,7 +259,8 @@ class System:
 
     @cached_property
     def written(self) -> tuple[tuple[Equation, ...], ...]:
-        """The equations in groups, one per author's equation: one equation per range of a union."""
+        """The equations in groups, one group for each equation that the author wrote; an equation
+        over a `union` of ranges became one equation per range."""
         found: dict[object, tuple[Equation, ...]] = {}
         for equation in self.equations:
             found[equation.written] = (*found.get(equation.written, ()), equation)
@@ -326,7 +334,7 @@ class Form:
         return found
 
     def _require_open(self, what: str) -> None:
-        """Raise EquationError for a declaration after the form's block."""
+        """Raise EquationError for the declaration `what` if the form's `with` block has ended."""
         if self.mixer.writing is not self:
             raise EquationError(
                 f"{what} is declared after form '{self.name}' of {self.mixer.name} has ended: "
@@ -334,7 +342,8 @@ class Form:
             )
 
     def own(self, index: Index) -> None:
-        """Raise EquationError for an index of another form or mixer."""
+        """Raise EquationError for an index that this form does not declare, or declares with
+        another range."""
         known = self.indices.get(index.name)
         if known is None:
             raise EquationError(
@@ -357,9 +366,11 @@ class Form:
         kernel: str = "contraction",
         below: Any = None,
     ) -> Array:
-        """Declare an intermediate array; `cite` is the equation's number in the source.
+        """Declare an intermediate array with an extent, a size or number, for each axis.
 
         Args:
+            cite: the number of its equation in the source; `latex`: its symbol in LaTeX.
+            kernel: the kernel class by which counters of other tools know its sums of products.
             below: the entries are positions in 1..below, computed by argmax, top_k or sort; as
                 for a buffer, `below` may be a function of the entry's positions.
 
@@ -411,6 +422,7 @@ class Mixer:
         aliases: Sequence[str] = (),
         references: Sequence[str] = (),
     ) -> None:
+        """Begin a mixer without arrays and forms; EquationError if the name is not one word."""
         if not name or any(sign in name for sign in "+:,={}") or name.split() != [name]:
             raise EquationError(
                 f"'{shortened(name)}' is no name of a mixer: expected one word, such as my-mixer, "
@@ -512,7 +524,7 @@ class Mixer:
         return found
 
     def _free(self, letter: str) -> None:
-        """Raise EquationError for a letter that no mixer may declare."""
+        """Raise EquationError for a letter that no mixer may declare: b, t, a size of networks."""
         for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
             if taken == letter:
                 raise EquationError(
@@ -556,7 +568,8 @@ class Mixer:
         self.powers_of_two = tuple(dict.fromkeys((*self.powers_of_two, extent)))
 
     def declared(self, poly: Poly, where: str) -> None:
-        """Raise EquationError for a size that the mixer does not declare, if it declares any."""
+        """Raise EquationError if a polynomial names a size that the mixer does not declare; a mixer
+        that declares no sizes may name any. `where` begins the message."""
         others = [x for x in poly.letters if x not in self._named and not is_variable(x)]
         if others and self._named:
             raise EquationError(
@@ -852,7 +865,8 @@ class Mixer:
 
         Raises:
             EquationError: no form is open, the array cannot be defined (an input, a parameter), or
-                the equation names what the form lacks or breaks a rule of `_check_bound`.
+                the equation names an index, array or size that the form lacks, or has an index
+                that stands neither on the left side nor under a reduction, or in both places.
         """
         form = self.writing
         if form is None:
@@ -890,6 +904,7 @@ class OpenForm:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
+        """End the form's block, which adds the form to its mixer unless the block failed."""
         return self._written.__exit__(kind, error, trace)
 
     def __getattr__(self, name: str) -> Never:
@@ -940,7 +955,8 @@ def _check_array(form: Form, equation: Equation, array: Array) -> None:
 
 @cache
 def _no_position(poly: Poly) -> str:
-    """Why a polynomial is no position; "" for a position, and for what may be a flattening."""
+    """Why a polynomial is no position on an axis, to follow its name in a message; "" for an affine
+    position, and for a product of indices and sizes, which may be a flattening (j-1)*h + c."""
     if any(n % 1 for m, n in poly.terms.items() if all(is_index(atom) for atom, _ in m)):
         return "is no whole number"
     if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
@@ -991,8 +1007,8 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
 
 
 def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
-    """The largest position that the entries of an array may hold, in its axes; None for an array of
-    numbers, without `below`.
+    """The largest position that each entry of an array may hold, as a polynomial in sizes and in
+    the entry's own positions on the axes of `shape`; None for an array of numbers, without `below`.
 
     Raises:
         WrongKind: `below` is no size, number or function of the entry's positions.
@@ -1070,8 +1086,9 @@ def _check_name(name: str, mixer: Mixer) -> None:
 
 
 def _check_bound(equation: Equation) -> None:
-    """Raise EquationError unless every index is either free or reduced over, once; also for a
-    division by 0, and a transform or selection that is not the whole right side."""
+    """Raise EquationError unless every index stands on the left side (is free) or is reduced over,
+    and not both; also for a division by 0, and for a transform or selection that is only a part of
+    the right side."""
     free = {i.atom for i in equation.indices}
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):
@@ -1108,7 +1125,8 @@ def _check_bound(equation: Equation) -> None:
 
 
 def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
-    """Raise EquationError for an index `beside` a union without the index of the union."""
+    """Raise EquationError if `indices`, those of the left side or of one reduction, have an index
+    whose choice of range follows another index (`beside`), without that other index."""
     for index in indices:
         if index.beside and all(other.atom != index.beside for other in indices):
             other = atom_name(index.beside)
@@ -1171,7 +1189,8 @@ def rows(equation: Equation) -> tuple[Index, ...]:
 
 
 def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
-    """Raise EquationError if the range of a reduction names an index that is not in `bound`."""
+    """Raise EquationError if a range of the indices `over`, around a part of the right side, names
+    an index that is not in `bound`: the atoms of the left side and of `over`."""
     for index in over:
         for name in sorted({a for b in index.ends for a in b.letters if is_index(a)}):
             if name not in bound:

@@ -380,7 +380,8 @@ class _Reader:
         return "*"
 
     def unexpected(self, token: Token, expected: set[str], last: Token | None) -> FormulaError:
-        """The message about a token that the grammar has no place for."""
+        """The error about a token that the grammar does not allow after the token `last`;
+        `expected` are the kinds of token that the grammar allows there."""
         words = " or ".join(sign for kind, sign in _CLOSING.items() if kind in expected)
         if "FUNCTION" in expected:
             words = "a number, a size, a function or '('"
@@ -391,7 +392,7 @@ class _Reader:
         return self.fail(token, words or "an operator or the end")
 
     def fail(self, node: Any, expected: str) -> FormulaError:
-        """The message that something else was expected in place of a node."""
+        """The error that `expected` was expected where the text has the parser's node."""
         token = _first(node)
         ended = token.type == "$END"
         start, end = (len(self.text), None) if ended else (token.start_pos, token.end_pos)

@@ -169,7 +169,7 @@ class UnionIndex(Index):
 
     @cached_property
     def constraints(self) -> Constraints:
-        """EquationError: the constraints of a union are no conjunction."""
+        """Raise EquationError: a union of ranges is no conjunction of constraints."""
         raise EquationError(
             f"index {self.name} runs over a union of ranges, and one range is expected here"
         )
@@ -185,7 +185,8 @@ class UnionIndex(Index):
         return self.ranges
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
-        """The index with values substituted in every range."""
+        """The index with values substituted in every range, and the index that it stands beside
+        renamed if `values` replaces that index."""
         ranges = tuple(index.substitute(values) for index in self.ranges)
         beside = min(values[self.beside].variables) if self.beside in values else self.beside
         if (ranges, beside) == (self.ranges, self.beside):

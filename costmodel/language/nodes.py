@@ -79,7 +79,8 @@ def _mapped(
 
 @dataclass_transform(frozen_default=True)
 def record(made: type[R]) -> type[R]:
-    """A frozen dataclass of parts whose hash is computed once."""
+    """Decorate a class of parts of equations: it becomes a frozen dataclass whose hash is computed
+    once, with the names of its fields in `_fields`."""
     new: Any = hashed_once(dataclass(frozen=True)(made))
     new._fields = tuple(field.name for field in fields(new))
     return made
@@ -229,8 +230,12 @@ KINDS: list[type[Node]] = []
 
 @dataclass_transform(frozen_default=True)
 def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
-    """Declare a record as one of `KINDS`, with the properties of `Node` that hold for every
-    question. Every table of rules then needs a rule for it.
+    """Decorate a class as a kind of node, listed in `KINDS`; every table of rules then needs a rule
+    for it.
+
+    Args:
+        free: whether the node costs nothing, such as an entry, a constant or a unary minus.
+        alone: what the node is called in messages if it must be a whole right side; else "".
 
     Raises:
         TypeError: a second kind that names an array: `refs` finds the references of one kind.
@@ -658,8 +663,8 @@ class Array(Written):
         )
 
     def _positions(self, key: Any) -> tuple[Position, ...]:
-        """The positions for the index expressions in square brackets; EquationError if there are
-        more or fewer than axes."""
+        """The positions for the index expressions `key` in square brackets, a tuple or a single
+        one; EquationError if there are more or fewer expressions than axes."""
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != len(self.shape):
             raise EquationError(
@@ -668,6 +673,7 @@ class Array(Written):
         return tuple(map(self._position, parts))
 
     def _position(self, part: Any) -> Position:
+        """The position for one index expression; an error names the array that it indexes."""
         try:
             return self.owner.position(part)
         except EquationError as error:
@@ -679,6 +685,7 @@ class Array(Written):
         return Ref(self, self._positions(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        """Record the equation self[key] = value in the form being written."""
         positions = self._positions(key)
         try:
             self.owner.define(self, positions, node(value))
@@ -712,8 +719,8 @@ Walked = tuple[tuple[Node, tuple[Index, ...]], ...]
 
 
 def walk(expression: Node) -> Walked:
-    """Every node with the enclosing bound indices; the inside of a reduction over unions occurs
-    once per choice of ranges."""
+    """Pairs (node, indices of the reductions around the node) for an expression and all nodes
+    inside it; the inside of a reduction over unions occurs once per choice of ranges."""
     known: dict[str, Walked] = expression.__dict__
     if "walked" not in known:
         known["walked"] = tuple(_walked(expression, ()))
@@ -721,7 +728,9 @@ def walk(expression: Node) -> Walked:
 
 
 def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, tuple[Index, ...]]]:
-    """The pairs of `walk`, before they are cached."""
+    """Yield each node inside an expression with the indices of the reductions around the node, of
+    which `over` stand around the expression itself. A reduction over unions of ranges is entered
+    once per choice of one range for each index."""
     yield expression, over
     if not expression.binders:
         for child in expression.children:
@@ -750,7 +759,7 @@ def rewrite(
 
 
 def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
-    """The expression with references replaced."""
+    """The expression with each array entry that is a key of `others` replaced by the value."""
 
     def changed(inside: Node) -> Node:
         if isinstance(inside, Ref) and inside in others:
@@ -766,7 +775,7 @@ def with_refs(expression: Node, change: Callable[[Ref], Node]) -> Node:
 
 
 def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
-    """The expression with arrays replaced in all references."""
+    """The expression with each array that is a key of `others` replaced, at the same positions."""
 
     def changed(ref: Ref) -> Ref:
         return Ref(others[ref.array], ref.positions) if ref.array in others else ref
@@ -775,7 +784,8 @@ def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
 
 
 def substitute(part: P, values: Mapping[str, Poly]) -> P:
-    """An expression, position or index, or a tuple of them, with indices substituted."""
+    """An expression, position or index, or a tuple of them, with polynomials in place of indices;
+    `values` has them by the atom of the index."""
 
     def poly(inside: Poly) -> Poly:
         return inside.substitute(values)

@@ -186,8 +186,8 @@ class Notation:
 
 
 def _constant(notation: Notation, node: Constant) -> Piece:
-    """A number in sizes, its square root (half_power 1), one over the root (-1), another power, or
-    the value of an index expression."""
+    """A constant: a polynomial in sizes to the power half_power/2, so itself for 2, its square root
+    for 1 and one over the root for -1; or the value of an index expression."""
     if node.base.variables:
         return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
     text = notation.poly(node.base)
@@ -213,6 +213,8 @@ def _ref(notation: Notation, node: Ref) -> Piece:
 
 
 def _sum(sign: str) -> Callable[[Notation, Binary], Piece]:
+    """A rule that prints `left sign right`, for the sign + or -; a sum on the right is wrapped."""
+
     def rule(notation: Notation, node: Binary) -> Piece:
         left = notation.wrapped(printed(notation, node.left), SUM)
         right = notation.wrapped(printed(notation, node.right), PRODUCT)

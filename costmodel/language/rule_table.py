@@ -29,6 +29,8 @@ class Rules(dict[type[Node], Rule]):
         rules: Mapping[type[Node], Rule],
         kinds: Sequence[type[Node]] = KINDS,
     ) -> None:
+        """A table of `rules` for a question, which errors name; TypeError if one of `kinds`, the
+        classes of nodes, has no rule."""
         super().__init__(rules)
         self.question = question
         if missing := [kind.__name__ for kind in kinds if kind not in rules]:
@@ -38,7 +40,8 @@ class Rules(dict[type[Node], Rule]):
     def like(
         cls, question: str, others: Rules[Any], rules: Mapping[type[Node], Rule]
     ) -> Rules[Rule]:
-        """A table in which kinds that share a rule in `others` share a rule, given for one of them.
+        """A table for a question in which all kinds of node that share one rule in the table
+        `others` share a rule too; `rules` gives the rule for one kind of each such group.
 
         Raises:
             TypeError: no kind that shares a rule with some kind has a rule here.

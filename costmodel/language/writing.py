@@ -89,7 +89,8 @@ def fft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
 
 
 def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Node:
-    """A transform along `number` indices.
+    """The node of a transform (`kind`: fft, rfft, ...) with `length` points along `number` indices,
+    1 or 2, which `over` names.
 
     Raises:
         EquationError: an operand that is no array entry; another number of indices; an index over a
@@ -142,7 +143,7 @@ def sort(body: Ref, over: Index) -> Node:
 
 
 def _select(kind: str, body: Ref, over: Index) -> Node:
-    """A selection along one index.
+    """The node of a selection (`kind`: argmax, top-k or sort) of entries along one index `over`.
 
     Raises:
         EquationError: an operand that is no array entry; several indices, an index over a union, or

@@ -38,7 +38,8 @@ def gelu_tanh(x: Node) -> Node:
 
 
 def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equations of `gelu_tanh`; an operand that is an expression is defined first."""
+    """The equations of `gelu_tanh`, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))); an operand
+    that is an expression is defined first, as an array of its own."""
     parts, x = Parts(equation), composite.body
     if not isinstance(x, Ref):
         x = parts.define("in", x)

@@ -62,7 +62,8 @@ class Parts:
         self._indices = {index.atom: index for index in (*equation.indices, *inner)}
 
     def places(self, *without: Index) -> list[Place]:
-        """The axes of the equation's own array, except those of the indices `without`."""
+        """The (position, extent) of each axis of the array that the macro's equation defines,
+        except the axes of the indices `without`."""
         whole = self.equation
         places = list(zip(whole.positions, whole.array.shape, strict=True))
         for index in without:
@@ -76,7 +77,7 @@ class Parts:
         return Ref(array, tuple(position for position, _ in places))
 
     def add(self, entry: Ref, value: Node) -> None:
-        """Add the equation that defines an entry."""
+        """Add the equation entry = value; its indices are those in the positions of the entry."""
         found = [self._indices[atom] for atom in names_in(entry.positions)]
         indices = tuple(outer_first(found))
         whole = self.equation.whole

@@ -84,7 +84,7 @@ def rms_norm(
     torch.nn.functional.rms_norm.
 
     Raises:
-        EquationError: as for `layer_norm`.
+        EquationError: x is an expression or lacks the index `over`; eps is negative.
     """
     return _composite("rms_norm", x, over, gain, bias, eps)
 
@@ -108,7 +108,7 @@ def l2_norm(
     add a constant under the root instead: least=0 and eps.
 
     Raises:
-        EquationError: as for `layer_norm`.
+        EquationError: x is an expression or lacks the index `over`; eps or least is negative.
     """
     return _composite("l2_norm", x, over, gain, bias, eps, least)
 
@@ -116,6 +116,8 @@ def l2_norm(
 def _composite(
     name: str, x: Node, over: Index, gain: Any, bias: Any, eps: Any, least: Any = 0
 ) -> Node:
+    """The node of a norm, with its constants as exact decimals and gain and bias as expressions;
+    EquationError if x is no array entry with the index `over`, or a constant is negative."""
     factor, offset = (None if part is None else node(part) for part in (gain, bias))
     small = _small(name, "eps", eps), _small(name, "least", least)
     return Composite(name, Normed(entry(name, x, over), factor, offset, *small), (over,))
