@@ -83,7 +83,8 @@ class Use:
     def equal(self) -> object:
         """A key that is equal for parts that differ in nothing but their place."""
         at = {x: str(poly) for x, poly in self.sizes.items()}
-        return (self.label, self.mixer, tuple(sorted(at.items())), self.form, self.shared)
+        forms = self.form, self.token_form
+        return (self.label, self.mixer, tuple(sorted(at.items())), forms, self.shared)
 
 
 @dataclass(frozen=True, eq=False)
