@@ -75,7 +75,7 @@ from costmodel.commands.streams import (
     safe_streams,
 )
 from costmodel.errors import TOO_LITTLE, is_interrupt, missing_package, words_of
-from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file
+from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file, with_form
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import SCREEN, formats
 
@@ -210,7 +210,8 @@ def table(
         return
     if own:
         raise UsageError("--own is for --from FILE.jsonl: leave it out")
-    selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
+    typed = rows.with_forms(mixers or ())
+    selected, named = rows.selection(typed, group, all_)
     dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
     request = rows.Request(
         selected,
@@ -225,6 +226,7 @@ def table(
         symbolic,
         per_token,
         optimiser,
+        typed,
     )
     names = mixer_document.symbol_names(symbols, selected)
     mixer_document.checked_label(label)
@@ -311,7 +313,8 @@ def explain(
 
     chosen(format_, "--format", formats())
     typeset(format_, symbols=symbols)
-    found, wanted, given = load_mixer(mixer), phases(phase), given_sizes(sizes)
+    found, own = with_form(mixer)
+    form, wanted, given = own or form, phases(phase), given_sizes(sizes)
     other, its = found, ""
     if against is not None:
         if form == "all":
@@ -338,20 +341,21 @@ def explain(
 
 
 def compared(mixer: Mixer, against: str) -> tuple[Mixer, str]:
-    """The mixer and the form that `against` names: a form of `mixer`, or another mixer in its
-    default form. UnknownMixer if the name is neither; the message lists the forms."""
+    """The mixer and the form that `against` names: a form of `mixer`, or another mixer in the form
+    of NAME:FORM, else in its default form. UnknownMixer if the name is neither; the message lists
+    the forms."""
     from costmodel.errors import UnknownMixer
 
     if against in mixer.forms:
         return mixer, against
     try:
-        other = load_mixer(against)
+        other, form = with_form(against)
     except UnknownMixer as error:
         if len(mixer.forms) < 2:
             raise
         listed = ", ".join(mixer.forms)
         raise UnknownMixer(f"{error}; the forms of {mixer.name} are {listed}") from None
-    return other, other.default_form
+    return other, form or other.default_form
 
 
 CHOICES = "Choices: in place of the network's own"

@@ -225,3 +225,17 @@ def test_without_names_all_mixers_are_shown_or_named(capsys: Capture) -> None:
     rows = json.loads(out)["rows"]
     assert {row["mixer"] for row in rows} == {*names()}
     assert all(row["reason"] for row in rows if "values" not in row)
+
+
+def test_a_form_is_named_behind_its_mixer(capsys: Capture) -> None:
+    """Two forms of a mixer are two rows; `--form` is for names without a form."""
+    options = ("--total", "1T", "--phase", "training", "--format", "json")
+    out = printed(capsys, "budget", "retnet:parallel", "retnet", *options)
+    largest = {row["form"]: row["largest"] for row in json.loads(out)["rows"]}
+    assert largest == {
+        form: cm.budget(name, form=given, total="1T", phase="training").largest
+        for form, name, given in (
+            ("recurrent", "retnet", None), ("parallel", "retnet", "parallel"),
+            ("parallel", "retnet:parallel", None),
+        )
+    }  # fmt: skip

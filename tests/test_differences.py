@@ -215,3 +215,11 @@ REFUSED = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_a_comparison_that_cannot_be_made_is_refused(line: str, capsys: Capture) -> None:
     assert REFUSED[line] in refused(capsys, *line.split())
+
+
+def test_another_mixer_is_named_with_its_form(capsys: Capture) -> None:
+    line = "explain self-attention --against linear-attention:chunked --phase training"
+    assert "linear-attention: Linear attention, form chunked" in printed(capsys, *line.split())
+    assert "has no form 'nosuch'" in refused(
+        capsys, "explain", "she", "--against", "linear-attention:nosuch"
+    )

@@ -10,14 +10,14 @@ import pytest
 
 import costmodel as cm
 from costmodel.backwards.match import Match
-from costmodel.errors import Unanswered
+from costmodel.errors import EquationError, Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.mixers import names
 from costmodel.program.chosen_sizes import combinations, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import answers
 from tests.scanned import costs, opened, random_sizes, scanned
-from tests.typed import Capture, refused
+from tests.typed import Capture, printed, refused
 
 
 def held(found: Match, costs_at: dict[int, int], target: int) -> None:
@@ -128,3 +128,19 @@ REFUSED = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_a_mistake_gets_a_sentence(line: str, capsys: Capture) -> None:
     assert REFUSED[line] in refused(capsys, "match", *line.split())
+
+
+def test_a_form_is_named_behind_each_mixer(capsys: Capture) -> None:
+    retnet = cm.mixer("retnet")
+    given: dict[str, Any] = {"by": "total", "vary": "l", "d": 16, "n": 2, "phase": "training"}
+    found = cm.match("retnet:parallel", to="retnet:chunked", **given, l=40, C=4)
+    assert found.target == cm.count(retnet, form="chunked").at(l=40, d=16, n=2, v=2, C=4).total
+    values = {one.at.first: one.value for one in found.candidates}
+    assert values == {
+        l: cm.count(retnet, form="parallel").at(l=l, d=16, n=2, v=2).total for l in values
+    }
+    assert found == cm.match("retnet", form="parallel", to="retnet:chunked", **given, l=40, C=4)
+    with pytest.raises(EquationError, match="retnet has no form 'nosuch': expected all, "):
+        cm.match("retnet", to="retnet:nosuch", **given)
+    line = "retnet:parallel --to retnet:chunked --by total --vary l --phase training"
+    assert "retnet in form chunked: total" in printed(capsys, "match", *line.split())

@@ -165,3 +165,10 @@ def test_python_measures_as_the_command_does(tmp_path: Any) -> None:
     assert timed.value > 0 and timed.unit == "s"
     with pytest.raises(ValueError, match="measure has no option 'dd': the sizes are single"):
         profiler.measure("she", dd=3)
+
+
+def test_a_form_is_named_behind_its_mixer() -> None:
+    shown = cm.table(["retnet:parallel", "she"], phase="training", columns="form,total")
+    alone = cm.table("retnet", form="parallel", phase="training", columns="form,total")
+    assert [row["form"] for row in shown] == ["parallel", "direct"]
+    assert next(iter(shown))["total"] == next(iter(alone))["total"]

@@ -13,7 +13,7 @@ from costmodel.backwards.amounts import amount
 from costmodel.backwards.figures import phase_of, terms_of, usual_size
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel.mixers.load import with_form
 from costmodel.program.chosen_sizes import one_value, refuse_unknown, sizes_in_python, ties
 from costmodel.program.conventions import Convention, convention as read_convention
 from costmodel.questions.best_size import BEST_SIZE
@@ -268,12 +268,12 @@ def budget(
     >>> found.largest, found.by
     (38146, ('state',))
     """
-    found = load_mixer(mixer)
+    found, own = with_form(mixer)
     sizes = sizes_in_python({name: size for name, size in asked.items() if is_letter(name)})
     chosen = limits({name: most for name, most in asked.items() if not is_letter(name)})
     where = phase_of([one.quantity for one in chosen], largest, phase)
     letter = largest or usual_size(where)
     refuse_unknown([letter, *sizes], [found])
-    about = answers(found, form or found.default_form, where, read_convention(convention))
+    about = answers(found, own or form or found.default_form, where, read_convention(convention))
     dtypes = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
     return within(Case(about, one_value(sizes), dtypes=dtypes, ties=ties(sizes)), chosen, letter)

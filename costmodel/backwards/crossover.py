@@ -19,7 +19,7 @@ from costmodel.backwards import condition
 from costmodel.backwards.along import Along, along, uncovered
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel.mixers.load import with_form
 from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of, sizes_in_python
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import phase_name
@@ -521,12 +521,7 @@ def _forms(
 ) -> Iterator[Answers]:
     """The forms that a name or a mixer stands for: `NAME:FORM`, else the form of the option, `all`
     of them, or the default. EquationError for a form that the mixer lacks."""
-    own = None
-    if isinstance(typed, str):
-        name, _, tail = typed.rpartition(":")
-        if name and tail and not name.endswith(".py"):
-            typed, own = name, tail
-    mixer = load_mixer(typed)
+    mixer, own = with_form(typed)
     named = own or form or mixer.default_form
     for one in mixer.forms if named == "all" else (named,):
         if one not in mixer.forms:

@@ -12,7 +12,7 @@ from costmodel.backwards.crossover import figure_named, quantity_of
 from costmodel.backwards.figures import phase_of
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel.mixers.load import with_form
 from costmodel.program.chosen_sizes import (
     Given,
     fit,
@@ -167,7 +167,7 @@ def match(
     nearest to it; exact.
 
     Args:
-        to: the other mixer, in its default form.
+        to: the other mixer; NAME:FORM for a form that is not the default.
         by: a figure of the registry that is a number: parameters, total, state, traffic, ...
         vary: the size of `mixer` that is open; `sizes` gives it for the other mixer.
         phase: if it is not given, inference for t, else the first phase that has the figure.
@@ -182,10 +182,10 @@ def match(
     >>> found.target, [(one.at.first, one.value) for one in found.candidates]
     (1048576, [(692, 1046304), (693, 1049202)])
     """
-    pair, figure = (load_mixer(mixer), load_mixer(to)), figure_named(by)
+    (one, own), (two, its), figure = with_form(mixer), with_form(to), figure_named(by)
     return compared(
-        pair,
-        form,
+        (one, two),
+        (own or form or one.default_form, its or two.default_form),
         figure,
         vary,
         phase_of([figure], vary, phase),
@@ -197,7 +197,7 @@ def match(
 
 def compared(
     pair: tuple[Mixer, Mixer],
-    form: str | None,
+    forms: tuple[str, str],
     figure: Figure,
     vary: str,
     phase: str,
@@ -205,17 +205,17 @@ def compared(
     dtypes: Dtypes,
     given: Given,
 ) -> Match:
-    """`match` with its arguments read: the mixer, and the mixer to be matched in its default form;
-    the figure; the size; what is counted; and one value of each given size."""
-    one, two = pair
+    """`match` with its arguments read: the mixer and the mixer to be matched, and their forms; the
+    figure; the size; what is counted; and one value of each given size."""
+    (one, two), (form, its_form) = pair, forms
     refuse_unknown([vary], pair)
     sizes = one_combination(two, given, one)
     fit(two, sizes)
-    about = answers(one, form or one.default_form, phase, convention)
-    other = answers(two, two.default_form, phase, convention)
+    about = answers(one, form, phase, convention)
+    other = answers(two, its_form, phase, convention)
     own = {letter: size for letter, size in one_value(given).items() if letter != vary}
     tied = {letter: size for letter, size in ties(given).items() if letter != vary}
-    its = {letter: sizes[letter] for letter in letters_of(two, phase, two.default_form)}
+    its = {letter: sizes[letter] for letter in letters_of(two, phase, its_form)}
     return nearest(
         Case(about, own, dtypes=dtypes, ties=tied),
         figure,

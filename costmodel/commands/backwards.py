@@ -33,7 +33,7 @@ from costmodel.commands.options import (
     trained,
     typeset,
 )
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel.mixers.load import with_form
 from costmodel.program.conventions import convention as read_convention
 from costmodel.program.phases import PHASES
 from costmodel.report.formats import SCREEN, formats
@@ -97,7 +97,7 @@ def budget(
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.report.backwards.budget import Budgets
     from costmodel.report.mixer_document import checked_label, symbol_names
-    from costmodel.report.mixer_table import Request, selection
+    from costmodel.report.mixer_table import Request, selection, with_forms
 
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
@@ -112,13 +112,12 @@ def budget(
         raise UsageError("budget needs a limit: --state 40GB, --total 1e12, or --limit peak=1GiB")
     bounds, wanted = limits(most), _phase(phase)
     wanted = phase_of([one.quantity for one in bounds], largest, wanted)
-    selected, named = selection(
-        [load_mixer(m) for m in mixers or ()], group, not mixers and group is None
-    )
+    own = with_forms(mixers or ())
+    selected, named = selection(own, group, not mixers and group is None)
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     given = given_sizes(sizes)
-    request = Request(selected, named, given, (wanted,), form, counting, dtypes)
+    request = Request(selected, named, given, (wanted,), form, counting, dtypes, own=own)
     names = symbol_names(symbols, selected)
     checked_label(label)
     document = Budgets(request, bounds, largest or usual_size(wanted)).document
@@ -128,7 +127,9 @@ def budget(
 @sized
 def match(
     context: typer.Context,
-    mixer: Annotated[str, typer.Argument(metavar="MIXER", help="A name, or FILE.py:NAME.")],
+    mixer: Annotated[
+        str, typer.Argument(metavar="MIXER", help="A name, FILE.py:NAME, or NAME:FORM.")
+    ],
     to: Annotated[str, typer.Option("--to", metavar="MIXER", help="The mixer to be matched.")],
     by: Annotated[
         str, typer.Option("--by", metavar="FIGURE", help="parameters, total, state, ...")
@@ -165,17 +166,18 @@ def match(
 
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
-    pair = load_mixer(mixer), load_mixer(to)
+    (one, own), (two, its) = with_form(mixer), with_form(to)
+    pair, forms = (one, two), (own or form or one.default_form, its or two.default_form)
     figure = figure_named(by)
     wanted = phase_of([figure], vary, _phase(phase))
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     given = given_sizes(sizes)
     request = Request(pair, True, given, (wanted,), form, counting, dtypes)
-    found = compared(pair, form, figure, vary, wanted, counting, dtypes, given)
+    found = compared(pair, forms, figure, vary, wanted, counting, dtypes, given)
     names = symbol_names(symbols, pair)
     checked_label(label)
-    document = Matching(request, found, figure, form or pair[0].default_form).document
+    document = Matching(request, found, figure, forms).document
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
 
 

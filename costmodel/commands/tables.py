@@ -15,7 +15,6 @@ from costmodel.commands.options import UsageError, phases, trained
 from costmodel.commands.streams import harmless
 from costmodel.errors import ConventionError, SizeError, TableError
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as load_mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import Given, sizes_in_python
 from costmodel.program.conventions import Convention, convention as read_convention
@@ -229,7 +228,7 @@ def table(
     """
     try:
         wanted = [name for one in _several(phase) for name in phases(one)]
-        typed = [load_mixer(one) for one in _several(mixers)]
+        typed = mixer_table.with_forms(_several(mixers))
         chosen, named = mixer_table.selection(typed, group, all)
         dtypes = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
         for name in filter(None, (dtype, cache_dtype, state_dtype, weight_dtype)):
@@ -252,6 +251,7 @@ def table(
                     symbolic,
                     per_token,
                     optimiser,
+                    typed,
                 )
             )
         )

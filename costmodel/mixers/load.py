@@ -59,6 +59,27 @@ def mixer(name: str | Mixer) -> Mixer:
         raise
 
 
+def with_form(name: str | Mixer) -> tuple[Mixer, str | None]:
+    """The mixer and the form of `NAME:FORM`; without a form, as `mixer`, and None. The form `all`
+    stands for all forms.
+
+    Raises:
+        UnknownMixer: an unknown name.
+        EquationError: a form that the mixer lacks.
+    """
+    form = None
+    if isinstance(name, str):
+        before, _, tail = name.rpartition(":")
+        if before and tail and not before.endswith(".py"):
+            name, form = before, tail
+    found = mixer(name)
+    if form not in (None, "all", *found.forms):
+        raise EquationError(
+            f"{found.name} has no form '{form}': expected all, {', '.join(found.forms)}"
+        )
+    return found, form
+
+
 def known(name: str) -> Mixer:
     """The mixer that a record names, built in or of a user's file.
 

@@ -7,7 +7,7 @@ fractions, or formulas (`symbolic`); a value that does not exist is `Missing`, w
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -21,6 +21,7 @@ from costmodel.errors import (
 )
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE, DEFAULT, builtin, groups, names
+from costmodel.mixers.load import with_form
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import (
     Given,
@@ -52,6 +53,7 @@ class Request:
         per_token: divide operations and bytes by the tokens of the phase.
         sort: a column to sort by, with "-" in front for descending order.
         optimiser: the optimiser whose state a training step holds; None if none is named.
+        own: mixer -> the forms that its names in the request have, as NAME:FORM; None for `form`.
     """
 
     mixers: tuple[Mixer, ...]
@@ -66,20 +68,34 @@ class Request:
     symbolic: bool = False
     per_token: bool = False
     optimiser: str | None = None
+    own: Mapping[Mixer, Sequence[str | None]] = field(default_factory=dict)
+
+
+def with_forms(typed: Sequence[str | Mixer]) -> dict[Mixer, list[str | None]]:
+    """Mixer -> the forms that its names have, as NAME:FORM; None for a name alone.
+
+    Raises:
+        UnknownMixer, EquationError: an unknown mixer or form.
+    """
+    found: dict[Mixer, list[str | None]] = {}
+    for mixer, form in map(with_form, typed):
+        found.setdefault(mixer, []).append(form)
+    return found
 
 
 def selection(
-    given: Sequence[Mixer], group: str | None = None, everything: bool = False
+    given: Iterable[Mixer], group: str | None = None, everything: bool = False
 ) -> tuple[tuple[Mixer, ...], bool]:
     """The mixers to show, and whether the user named them one by one.
 
     Raises:
         UnknownMixer: an unknown group; TableError: more than one of mixers, group and everything.
     """
+    given = tuple(dict.fromkeys(given))
     if sum((bool(given), group is not None, everything)) > 1:
         raise TableError("give mixers by name, or --group, or --all: one of the three")
     if given:
-        return tuple(dict.fromkeys(given)), True
+        return given, True
     known = groups() if group or everything else {}
     if group is not None and group not in known:
         raise UnknownMixer(f"unknown group '{group}': expected one of {', '.join(known)}")
@@ -245,9 +261,9 @@ def _shown_in_some_phase(request: Request) -> None:
 
 def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
     """The forms of a mixer that get rows: the default form, unless the request names others."""
-    if request.form is None:
-        return (mixer.default_form,)
-    return tuple(name for name in mixer.forms if request.form in ("all", name))
+    usual = request.form or mixer.default_form
+    named = {form or usual for form in request.own.get(mixer, (None,))}
+    return tuple(name for name in mixer.forms if {"all", name} & named)
 
 
 def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from costmodel.backwards.match import Candidate, Match
 from costmodel.questions.question import Figure
 from costmodel.report import document as doc
 from costmodel.report.backwards.sizes import goes_on, words
-from costmodel.report.document import Column, Document, Equal, Line, Named, Note, Rows
+from costmodel.report.document import Column, Document, Equal, Line, Note, Rows
 from costmodel.report.mixer_document import convention_line, named_form
 from costmodel.report.mixer_table import Request
 from costmodel.report.records import exact
@@ -25,13 +25,13 @@ class Matching:
         request: the mixer and the other mixer, and the options; one phase.
         found: the candidates.
         figure: the figure that is matched.
-        form: the form of the mixer.
+        forms: the form of each of the two.
     """
 
     request: Request
     found: Match
     figure: Figure
-    form: str
+    forms: tuple[str, str]
 
     @property
     def document(self) -> Document:
@@ -43,8 +43,8 @@ class Matching:
         """Both mixers with their sizes, and the convention."""
         mixer, other = self.request.mixers
         return (
-            (*named_form(mixer, self.form), " at ", *_at(self.found.sizes)),
-            (Named(other.name, other.title), " at ", *_at(self.found.target_sizes)),
+            (*named_form(mixer, self.forms[0]), " at ", *_at(self.found.sizes)),
+            (*named_form(other, self.forms[1]), " at ", *_at(self.found.target_sizes)),
             (convention_line(self.request.convention),),
         )
 
@@ -63,12 +63,12 @@ class Matching:
             (self._side(one), words(one.at), one.value, self._apart(one))
             for one in self.found.candidates
         )
-        notes = [Note((Named(other.name, other.title), f": {value} ", self.found.target))]
+        notes = [Note((*named_form(other, self.forms[1]), f": {value} ", self.found.target))]
         if self.figure.unit == "bytes":
             notes.append(Note((f"bytes: {self.request.dtypes.caption}",)))
         title = (
-            f"{self.figure.title}: ", *named_form(mixer, self.form), " nearest to ",
-            Named(other.name, other.title), f" ({self.request.phases[0]})",
+            f"{self.figure.title}: ", *named_form(mixer, self.forms[0]), " nearest to ",
+            *named_form(other, self.forms[1]), f" ({self.request.phases[0]})",
         )  # fmt: skip
         return doc.Table(title, columns, rows, tuple(notes), lead=self._lead)
 
@@ -85,8 +85,9 @@ class Matching:
         mixer, other = self.request.mixers
         return {
             "mixer": mixer.name,
-            "form": self.form,
+            "form": self.forms[0],
             "to": other.name,
+            "to_form": self.forms[1],
             "by": self.figure.name,
             "vary": self.found.letter,
             "phase": self.request.phases[0],
