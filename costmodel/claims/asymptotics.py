@@ -73,6 +73,8 @@ class OrderClaim(Related):
         return f"O({self.formula})" if self.formula else super().words
 
     def validate(self) -> None:
+        """Check the claim's keys too, its relation, and the growths that it states in `growing`;
+        ValueError with one sentence."""
         super().validate()
         if self.relation not in ("", "<"):
             raise ValueError(
@@ -89,8 +91,9 @@ class OrderClaim(Related):
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         """Compare the O(...) with the leading terms of the derived count for long sequences; with
-        the relation `<`, check that the count grows more slowly. The finding is `in_limit` if the
-        terms agree only in a limit, or while the sizes that the claim does not name stay fixed.
+        the relation `<`, check that the count grows more slowly than the formula. The finding is
+        `in_limit` if the terms agree only in a limit, or while the sizes that the claim does not
+        name stay fixed. `known`, all claims by id, is not used here.
 
         Raises:
             Unanswered: a growth is not derived.
@@ -131,9 +134,9 @@ class OrderClaim(Related):
         return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
 
     def _multipliers(self, answer: Answer) -> Iterator[str]:
-        """The count as a multiple of the formula in O(...), in words, for each combination of the
-        claim's sizes that gives every size a value. Nothing for networks, for a formula with a
-        logarithm or root, and where the formula is 0."""
+        """The derived count `answer` as a multiple of the formula in O(...), in words, for each
+        combination of the claim's sizes that gives every size a value. Nothing for networks, for a
+        formula with a logarithm or root, and where the formula is 0."""
         (printed,) = self.formulas
         if self.model or not self.sizes or _as_poly(printed.tree) is None:
             return
@@ -164,15 +167,16 @@ class GrowthComparison:
         return frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
 
     def slower(self) -> bool:
-        """Whether the derived count grows more slowly than the claim, while the sizes that the
-        claim does not name stay fixed."""
+        """Whether the derived count grows more slowly than the claimed formula, while the sizes
+        that the formula does not name stay fixed."""
         sizes = self.sizes.with_fixed(self.not_named())
         more = undominated(self.derived, self.claimed, sizes)
         return not more and bool(undominated(self.claimed, self.derived, sizes))
 
     def limits(self) -> list[tuple[Growth, Growth]] | None:
-        """Pairs (growth of one side alone, growth of both sides): in one common limit each first
-        growth vanishes beside the second; None if there is no such limit."""
+        """The limit of the sizes in which the derived count and the claim have the same leading
+        terms, as pairs (term of one side alone, term of both sides), where the first divided by the
+        second goes to 0; None if there is no such limit."""
         missing = undominated(self.derived, self.claimed, self.sizes)
         extra = undominated(self.claimed, self.derived, self.sizes)
         shared = [
@@ -192,8 +196,9 @@ class GrowthComparison:
         return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
 
     def differing_growths(self) -> str:
-        """The growths that only one side has, as a phrase; first while the sizes that the claim
-        does not name stay fixed, and if nothing differs there, while all sizes grow."""
+        """The leading terms that only the derived count or only the claim has, as a phrase: those
+        while the sizes that the claim does not name stay fixed; if none differ there, those while
+        all sizes grow."""
         for sizes in (self.sizes.with_fixed(self.not_named()), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
@@ -207,8 +212,9 @@ class GrowthComparison:
 def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:
     """The limit in words: `for l >> d, where d**2 vanishes beside d*l; d**2 < d*l iff d < l`.
 
-    The condition behind the semicolon compares the derived terms of the two kinds of growths; it is
-    left out if a kind has no terms, a coefficient is negative, or no sizes satisfy it.
+    The condition behind the semicolon compares the terms of the derived count that vanish with
+    those that stay; it is left out if either kind has no terms, a coefficient is negative, or no
+    sizes satisfy it. `limits` has a pair (growth that vanishes, growth that stays) for each.
     """
     quotients = [away / stays for away, stays in limits]
     conditions = dict.fromkeys(f"{q.below} >> {q.above}" for q in quotients)
@@ -303,6 +309,7 @@ def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth
 
 
 def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
+    """The growths of a power; NoGrowth unless the exponent is a positive number."""
     plain = _as_poly(exponent)
     power = None if plain is None else plain.constant()
     if power is None or power <= 0:
@@ -314,7 +321,8 @@ def _growths_of_call(
     name: str, inside: Sequence[Sequence[Growth]], sizes: Assumptions
 ) -> list[Growth]:
     """The growths of a function from the growths of its arguments, `inside`: sqrt halves powers, a
-    logarithm keeps its base, rounding and Max keep the growths of all arguments.
+    logarithm is divided by that of its base (if one is given), rounding and Max keep the growths
+    of all arguments.
 
     Raises:
         NoGrowth: any other function, or a logarithm whose base has several growths.

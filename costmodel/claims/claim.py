@@ -183,8 +183,8 @@ class Claim(ABC):
             raise PublishedError(f"claim {self.id}: {reason}") from None
 
     def unchecked_finding(self) -> Finding:
-        """The finding for a claim that is not checked: the reason, and the derived value of the
-        quantity `beside` if the claim names one."""
+        """The finding, which does not hold, for a claim that is not checked: the note is the reason
+        and, if the claim names a quantity `beside` that can be derived, its derived value."""
         if not self.beside:
             return Finding(False, "", {}, self.left_open)
         words = f"for comparison, {self.beside} under {','.join(self.convention)}"
@@ -201,7 +201,8 @@ class Claim(ABC):
         return ()
 
     def answers(self, interpretation: Interpretation) -> tuple[Answer, ...]:
-        """The derived answer for each subject: for one sequence, unless the claim names b.
+        """The derived answer for each mixer or network that the claim compares: for one sequence,
+        unless the claim names the batch b.
 
         Raises:
             ValueError: a letter of the claim's formula is no size of its network or mixer.

@@ -55,7 +55,8 @@ class FormulaClaim(Claim):
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         """Check that the formula, and the simplification behind it, equal the derived count at each
-        combination of the claim's sizes; the first disagreement is the finding."""
+        combination of the claim's sizes; the first disagreement is the finding. `known`, all claims
+        by id, is not used here."""
         (answer,) = self.answers(interpretation)
         found = None
         # `self.formulas` is shorter for a claim without a simplification
@@ -86,8 +87,9 @@ class FormulaClaim(Claim):
         return completed(mixer_of(self.mixer), {**given, **sizes}) is not None
 
     def unchecked_finding(self) -> Finding:
-        """The finding for a claim that is not checked. With `reconstruction` and without `beside`,
-        the note says whether the reconstruction equals the derived count, or why not compared."""
+        """The finding, which does not hold, for a claim that is not checked. With `reconstruction`,
+        our completion of a formula that is printed in part, and without a quantity `beside`, the
+        note says whether this formula equals the derived count, or why they are not compared."""
         if self.beside or not self.reconstruction:
             return super().unchecked_finding()
         try:
@@ -178,9 +180,9 @@ class PathClaim(Claim):
         return interpretation
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check the steps. At given sizes the printed path may be the path shown at these sizes, or
-        the path for long sequences if equally long. The counterexample is `step`: the number of the
-        first step that differs, from 1 on."""
+        """Check the steps of a critical path. At given sizes the printed path may be the derived
+        path at these sizes, or the derived path for long sequences if it is equally long. The
+        counterexample is `step`: the number of the first step that differs, from 1 on."""
         printed = path_steps(self.steps)
         general = derive(self.mixer, "critical_path", interpretation)
         derived = general.steps
@@ -244,8 +246,9 @@ class OrderingClaim(RelationClaim):
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation")
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check the relation: by numbers of steps for paths that depend on no size, at all values
-        of the sizes left open (`_at_all`), or at the claim's sizes, where all have values."""
+        """Check the relation between two mixers: by the numbers of steps for paths that depend on
+        no size; at all values of the sizes that the claim leaves open; or, if all sizes have
+        values, at these. `known`, all claims by id, is not used here."""
         left, right = self.answers(interpretation)
         if left.steps and not (left.letters | right.letters):
             return self._shorter(len(left.steps), len(right.steps))
@@ -266,7 +269,9 @@ class OrderingClaim(RelationClaim):
         return Finding(failing is None, text, failing or {}, note)
 
     def _at_all(self, left: Answer, right: Answer, chosen: Sequence[Sizes]) -> Finding:
-        """Check the relation at all values of the sizes that the claim leaves open."""
+        """Check the relation at all values of the sizes that the claim leaves open, for each
+        combination `chosen` of those that it gives. A relation that is not proven holds if the
+        `SEARCHED` smallest sizes satisfy it; the note then says so."""
         parts: list[str] = []
         proven = True
         for sizes in chosen:
@@ -312,6 +317,7 @@ class ThresholdClaim(RelationClaim):
     start: int = 0
 
     def validate(self) -> None:
+        """Check the claim's keys too, and that its relation is > or <; else ValueError."""
         super().validate()
         if self.relation == "=":
             raise ValueError(

@@ -25,11 +25,12 @@ LARGEST_RUN = 200_000
 
 
 def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> int | None:
-    """The claim's quantity, counted while the equations are executed at some sizes.
+    """The claim's quantity, counted while the equations are executed at some sizes; those that
+    `sizes` lacks are chosen so that they fit.
 
     None for a claim about a network or about no mixer, for a quantity that an execution does not
-    count, under another tool's counter, for sizes that fit no mixer or are too large
-    (`LARGEST_RUN`), and if the execution fails.
+    count, under a convention that is another tool's counter (`peer`), for sizes that fit no mixer
+    or are too large (`LARGEST_RUN`), and if the execution fails.
     """
     asked = CLAIMED.get(claim.quantity)
     if asked is None or claim.model or not claim.mixer or interpretation.parsed_convention.peer:

@@ -118,7 +118,9 @@ class LeftOpen:
 
 @cache
 def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
-    """Every other interpretation in the claim's own phase, the least different first."""
+    """Every interpretation in the claim's own phase other than `own`, the one that the claim
+    states: those with the fewest changes first, and of equally many the conventions of other tools
+    last."""
     found = dict.fromkeys(
         interpretation
         for changed in _with_changes(own, left_open)
@@ -131,8 +133,9 @@ def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretati
 
 @cache
 def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
-    """The claim's interpretation in another phase, or for the mixer with one more option, and the
-    interpretations with one more change than these; a position does not count as a change."""
+    """The claim's interpretation in each other phase, and for the mixer with each further option;
+    behind each, the interpretations with one more change. The position of the token (t = l or
+    l + 1) does not count as a change."""
     found = []
     for other in (
         *(replace(own, phase=phase) for phase in left_open.phases),
@@ -146,7 +149,8 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation,
 
 
 def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpretation]:
-    """The claim's interpretation with none, one or two fields changed, the convention left out."""
+    """The claim's interpretation with none, one or two fields changed, of form, work done once,
+    count per token and weighting of the total; the convention stays."""
     changes: list[Mapping[str, object]] = [{"form": form} for form in left_open.forms]
     if left_open.operations:
         changes += [{"once": False}]

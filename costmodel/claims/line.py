@@ -41,6 +41,7 @@ def claims_of(
     Args:
         mixer: a name, or FILE.py:NAME.
         phase: training, inference, backward or training-step, for quantities that depend on it.
+        form: the name of a form; "" for the mixer's default form.
         names: the names of the convention.
         symbols: symbol in the texts -> our letter for the size.
 
@@ -62,7 +63,8 @@ def _claim(
     names: Sequence[str],
     symbols: Symbols,
 ) -> Claim:
-    """The claim of one line; `name` is its number.
+    """The claim in one line of text about a form of a mixer in a phase; `name`, the number of the
+    line, is its id and place, and `names` are those of the convention.
 
     Raises:
         PublishedError: the line cannot be read; the message says what was expected.
@@ -108,6 +110,7 @@ def stated(
     """The class of a claim with its formulas filled in; the caller adds the subject.
 
     Args:
+        asked: the figure that the claim is about; a critical path is read as steps.
         parts: the right sides of the claim: a path, O(...), or a formula and a simplification.
         growing: size -> its growth, stated behind an O(...).
 

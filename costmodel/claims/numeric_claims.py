@@ -49,6 +49,8 @@ class FigureClaim(Claim):
         return printed_figure(self.value, self.unit, self.rounding)
 
     def validate(self) -> None:
+        """Check the claim's keys too, that its figure can be read, and that a kind which takes one
+        value of each size has no list of values; else ValueError."""
         super().validate()
         if self.value and not self.left_open:
             _ = self.figure
@@ -81,8 +83,9 @@ class NumberClaim(TwoSided, FigureClaim):
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         """Compare the value at each combination of sizes with the figure; if the claim leaves sizes
-        open, at all their values. The finding's `under` names the other roundings that would give
-        the figure, "rounded down" or "rounded up"."""
+        open, at all their values. If some values give the figure only when they are rounded down
+        or up, the finding does not hold, and its `under` names this rounding, "rounded down" or
+        "rounded up". `known`, all claims by id, is not used here."""
         found = self.answers(interpretation)
         figure = self.figure
         if frozenset().union(*(a.letters for a in found)) - set(self.sizes):
@@ -107,7 +110,8 @@ class NumberClaim(TwoSided, FigureClaim):
         )
 
     def _combined(self, values: Sequence[Fraction]) -> Fraction:
-        """The one value, or the two values combined; Unanswered for a division by 0."""
+        """The one value; or the two combined by the claim's kind: their difference, ratio, or the
+        first minus the second in percent of the second. Unanswered for a division by 0."""
         if not self.combination:
             return values[0]
         left, right = values
@@ -374,6 +378,7 @@ class ArithmeticClaim(Related, FigureClaim):
 
     @property
     def words(self) -> str:
+        """The claim in one line: `2*512 = 1024`; the original wording if it has no formula."""
         if not self.formula:
             return super().words
         unit = f"*{self.unit}" if self.unit else ""

@@ -107,7 +107,8 @@ class TableClaims:
 
 
 def claims(path: Path, asked: Asked) -> TableClaims:
-    """The claims of a table in a file: CSV if its name ends in .csv, else LaTeX. Cells that state
+    """The claims of a table in a file: CSV if its name ends in .csv, else LaTeX; `asked` has what
+    the user gave for all cells, such as mixers of rows, symbols and convention. Cells that state
     nothing (`EMPTY`) are ignored; cells of unknown rows and columns are counted as left out.
 
     Raises:
@@ -206,7 +207,8 @@ def _named(name: str, asked: Asked) -> str | None:
 
 
 def _quantity(heading: str) -> str:
-    """The quantity of a column, `ORDER`, or "" if claims have no such quantity."""
+    """The quantity that the heading of a column means: a name in claims, `ORDER` for a column of
+    complexities O(...), or "" if claims have no such quantity."""
     said, plain = _unit(heading)[0], _plain_heading(heading)
     for name in (words(said), words(plain), HEADINGS.get(plain, ""), plain.removeprefix("other ")):
         if name in CLAIMED or name == ORDER:
@@ -253,7 +255,8 @@ def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
 
 
 def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: Asked) -> Claim:
-    """The claim of a cell about quantity `name` or `ORDER`; if the cell cannot be read, a claim
+    """The claim of a cell about the quantity `name`, or about the order of the total (`ORDER`);
+    `named` is the (mixer, form) of its row, `source` the file. If the cell cannot be read, a claim
     with the reason in `unchecked`."""
     mixer, form = named
     figure = CLAIMED["total" if name == ORDER else name]

@@ -77,8 +77,9 @@ def _nearest(
     known: Mapping[str, Claim] | None,
     holds: Callable[[Finding], bool] = lambda finding: finding.holds,
 ) -> HoldingUnder | None:
-    """Of `tried`, sorted by their number of changes, those with the fewest changes under which the
-    claim holds; None if there are none."""
+    """Of `tried`, sorted by their number of changes from the claim's `own` interpretation, those
+    with the fewest changes under which the claim holds, or `holds` is true of the finding; None if
+    there are none. `known`: claims that an intersection may name, by id."""
     found: dict[object, Finding] = {}
     for _, group in groupby(tried, key=lambda interpretation: interpretation.changes(own)):
         holding = [
@@ -98,8 +99,7 @@ def _finding_if_answered(
     found: dict[object, Finding],
 ) -> Finding | None:
     """The finding under an interpretation, or None if the question has no answer there. `found`
-    caches findings by `Claim.compared`, a key that many interpretations share.
-    """
+    caches findings by a key that all interpretations with the same derived answer share."""
     try:
         compared = claim.compared(interpretation)
         if compared not in found:
@@ -187,7 +187,8 @@ def unrecorded(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """The number of claims with each verdict, and of recorded, stale and unrecorded misprints."""
+    """The number of claims, of those with each verdict, of misprints recorded in the data and still
+    true, of stale records, and of disagreements that are not recorded."""
     found = Counter(v.verdict for v in verdicts)
     return {
         "claims": len(verdicts),

@@ -119,7 +119,8 @@ class AtSizes(Answer):
         return "no formula: found by search at given sizes" if self.letters else str(self.at({}))
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """The value found by search; Unanswered if the search takes too long."""
+        """The value at given sizes, found by search; Unanswered if there is none, or the search
+        takes too long."""
         spend(SEARCH)
         sizes = {**sizes, **self.case.sizes, **self.case.mixer.given}
         value = replace(self.case, sizes=sizes, symbolic=False).figure(self.figure)
@@ -129,7 +130,8 @@ class AtSizes(Answer):
         return Fraction(value)
 
     def substitute(self, values: Mapping[str, Poly | int]) -> Answer:
-        """The answer with some sizes given; Unanswered if a value is a formula."""
+        """The answer with some sizes given as integers; Unanswered if a value is a formula, since
+        the search takes numbers."""
         given = {letter: value for letter, value in values.items() if isinstance(value, int)}
         if given.keys() < values.keys():
             raise Unanswered(self.reason)
@@ -338,6 +340,7 @@ Changed = tuple[str, str, frozenset[tuple[str, int]]]
 @cache
 @limited(None)
 def _network(changed: Changed) -> Network:
+    """The network of (name, mixer for all layers or "", sizes that replace the network's own)."""
     from costmodel.networks import model as network_of
 
     model, mixer, given = changed
@@ -352,7 +355,8 @@ def _counts(changed: Changed, phase: str, names: tuple[str, ...]) -> NetworkCoun
 
 
 def _of_network(changed: Changed, name: str, interpretation: Interpretation) -> Answer:
-    """A quantity of a network in its sizes: one of `OF_NETWORKS`, or a number of operations."""
+    """A quantity of a network, (name, mixer, sizes), as a formula in its sizes: a number of
+    operations, or a quantity with a rule in `OF_NETWORKS`, such as parameters."""
     asked = CLAIMED.get(name)
     if asked is None or asked.unit != "operations":
         return Answer(OF_NETWORKS[name](_network(changed), interpretation))
