@@ -29,7 +29,8 @@ def about(verdict: Verdict) -> str:
 
 
 def outcome(verdict: Verdict) -> str:
-    """The details of a verdict: interpretation, derived value, counterexample and note."""
+    """The details of a verdict in one line: the convention under which the claim agrees, the
+    derived value, the first counterexample and the note, as far as there are any."""
     parts = []
     if verdict.verdict == "agrees-under":
         parts.append(f"under {','.join(verdict.conventions)}")
@@ -75,7 +76,8 @@ LEGEND = {
 
 
 def in_words(verdicts: Sequence[Verdict]) -> str:
-    """The summary as a sentence; the counts that make the exit code 1 come last."""
+    """The number of claims with each verdict as a sentence; the counts that make the exit code 1
+    (stale and unrecorded disagreements) come last."""
     found = summary(verdicts)
     recorded = sum(v.verdict == "disagrees" and v.misprint == "recorded" for v in verdicts)
     shown = [
@@ -130,7 +132,7 @@ def _counts(verdicts: Sequence[Verdict]) -> Table:
 
 
 def _table(title: str, verdicts: Sequence[Verdict]) -> Table:
-    """The claims of one source."""
+    """The table of the claims below one title: the verdict, and the claim with its outcome."""
     columns = (
         Column("verdict", "verdict", numeric=False, wide=True, names=True),
         Column("claim", "claim -> outcome", numeric=False, wide=True),
@@ -181,7 +183,8 @@ def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
 
 
 def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
-    """The claims one by one below a heading for each subject, with the rows of `_rows`."""
+    """The claims one by one below a heading for each mixer or network; below each claim its
+    verdict, derived value, difference and so on as items."""
     for title, found in groupby(verdicts, key=_about):
         yield Heading(title)
         for verdict in found:
@@ -192,7 +195,8 @@ def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
 
 
 def _counted(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
-    """The number of claims with each verdict, and of the reasons why cells are left out."""
+    """The number of claims with each verdict as a sentence, and the number of reasons `left_out`
+    for which rows and columns hold no claims."""
     counts = summary(verdicts)
     listed = [f"{counts[name]} {name}" for name in VERDICTS if counts[name]]
     claims = f"{counts['claims']} claim{'s' * (len(verdicts) != 1)}"

@@ -65,7 +65,8 @@ class Named:
 
     @cached_property
     def reads(self) -> Mapping[str, frozenset[str]]:
-        """Name of an equation -> the names of the other arrays that it reads, without weights."""
+        """Name of an equation -> the names of the other equations and of the inputs that it reads;
+        parameters and buffers are left out."""
         owner = {e.array.name: e.part_of for e in self.system.equations}
         found: dict[str, set[str]] = {}
         for equation in self.system.equations:
@@ -76,8 +77,8 @@ class Named:
 
     @cached_property
     def made_for(self) -> Mapping[tuple[str, str, str], str]:
-        """(array, how, step) of an `Origin` -> the name of the array with that origin: the key
-        ("Q", "gradient", "") leads to "Q.grad"."""
+        """(array, how, step) -> the name of the array that was made for this array in this way,
+        such as its gradient: the key ("Q", "gradient", "") leads to "Q.grad"."""
         arrays = (*self.whole.values(), *self.system.mixer.arrays.values())
         origins = {array.name: array.origin for array in arrays if array.origin}
         return {(o.of.name, o.how, o.step): name for name, o in origins.items()}
@@ -241,10 +242,10 @@ class Differences:
             yield Paragraph((self._in_all(table, phase),))
 
     def _shares(self, side: Explanation, phase: str) -> Shares:
-        """The operations of a phase by equation.
+        """The operations of one mixer in a phase, by equation.
 
         Raises:
-            Unanswered, Unsupported: there are none; the message is the reason.
+            Unanswered, Unsupported: they cannot be counted; the message is the reason.
         """
         shares = Shares(side.case(phase))
         about = shares.case.about
@@ -254,7 +255,9 @@ class Differences:
         return shares
 
     def _values(self, side: Explanation, shares: Shares, name: str, column: str) -> Exact:
-        """The operations of an equation at the sizes of `_at`; 0 for the name ""."""
+        """The operations of an equation in a column (a class, "once" or "total"): a number, or with
+        `symbolic` a formula in the sizes that have no number; 0 for the name "", which stands for
+        an equation that this mixer lacks."""
         if not name or column not in shares.columns:
             return Exact()
         if not self.symbolic:
@@ -325,7 +328,7 @@ class Differences:
         return (*own, *([" / "] if own else []), self.two.array(two))
 
     def _in_all(self, table: Table, phase: str) -> str:
-        """The totals as a sentence."""
+        """The totals of both mixers in the last row of a table of numbers, as a sentence."""
         _, own, other, *_ = table.body[-1]
         assert isinstance(own, int) and isinstance(other, int)
         (one, two), occasion = self.names, OCCASIONS[phase]

@@ -188,7 +188,7 @@ class Table:
         return {note: k for k, note in enumerate(self.footnotes, 1)}
 
     def without(self, names: Sequence[str]) -> Table:
-        """The table without the columns `names`."""
+        """The table without the columns `names`; section headings stay."""
         kept = [k for k, column in enumerate(self.columns) if column.name not in names]
         rows = tuple(
             row if isinstance(row, Section) else tuple(row[k] for k in kept) for row in self.rows

@@ -161,7 +161,8 @@ class Explanation:
             yield Paragraph((f"{question.title}: not derived: {error}.",))
 
     def _listing(self, said: Listing, phase: str) -> Table:
-        """A table that a question adds, with the phase in its title."""
+        """The table for the columns, rows and notes that a question adds, with the phase in its
+        title."""
         title = PHASE_TITLES[phase]
         columns = tuple(
             Column(name, header, numeric=number) for name, header, number in said.columns
@@ -240,7 +241,8 @@ class Explanation:
                 yield from self._told(question, phase)
 
     def _named(self, system: System) -> Paragraph:
-        """The meaning of names of a training step that the mixer's own equations do not have."""
+        """The sentence that explains the names of a training step which the mixer's own equations
+        lack: gradients, and arrays of the forward pass that are computed again."""
         again = dict.fromkeys(e.array.name for e in system.backward if e.array.again)
         line = (
             "The equations above, then the equations of the gradients: NAME.grad is the "
@@ -251,14 +253,15 @@ class Explanation:
         return Paragraph((f"{line}. The phase backward prints them.",))
 
     def _loss(self, system: System) -> Iterator[Part]:
-        """The equations that a loss adds to the forward pass."""
+        """The equations that a loss adds to the forward pass; nothing without a loss, where the
+        result is the mixer's own output."""
         result = system.mixer.role("output")
         if result.name not in self.mixer.arrays:
             yield Paragraph(("The loss that follows the output:",))
             yield self._shown(e for e in system.forward.equations if e.whole is result)
 
     def _gradients(self, system: System) -> Iterator[Part]:
-        """The equations of the gradients."""
+        """A paragraph on how gradients are derived, and the equations of the gradients."""
         forward = system.forward.equations
         divided = "quotient-gradient" in self.convention.rewrites
         yield Paragraph(

@@ -31,8 +31,8 @@ def parquet(document: Document, path: Path) -> None:
 
 
 def column(values: Sequence[Any]) -> list[Any]:
-    """The values of a column in one type: int; else float, if all values are numbers; else text.
-    None stays None.
+    """The values of a column in one type: int, if all are integers of at most 64 bits; else float,
+    if all are numbers and some are no integers; else text. None stays None.
 
     >>> column([1, None, 2]), column([1, "1/2", 0.25]), column([2**70, 1]), column([1, "d*l"])
     ([1, None, 2], [1.0, 0.5, 0.25], ['1180591620717411303424', '1'], ['1', 'd*l'])

@@ -90,6 +90,7 @@ class Latex(Typeset):
     missing = "--"
 
     def write(self, document: Document) -> str:
+        """The document in LaTeX: a preamble in comments, then its parts, items as lists."""
         parts = document.parts()
         self.lead = document.lead
         self.several = sum(isinstance(part, Table) for part in parts) > 1
@@ -116,7 +117,8 @@ class Latex(Typeset):
         return f"\\begin{{verbatim}}\n{part.text}\n\\end{{verbatim}}"
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
-        """A table with its caption above, footnotes and notes below; a float or a longtable."""
+        """A table with its caption above, footnotes and notes below: a float if its estimated lines
+        fit a page, else a longtable. `notes` is not used: a table prints all its own notes."""
         made = _Set(part, self)
         slug = f"-{part.slug}" if self.several and part.slug else ""
         label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
@@ -267,7 +269,7 @@ class _Set:
 
     @cached_property
     def natural(self) -> list[int]:
-        """The estimated width of each column in characters, with unbroken cells."""
+        """The estimated width of each column in characters, if no cell is broken into lines."""
         return [
             max((self._length(row[k]) for row in self.table.body), default=0)
             for k in range(len(self.table.columns))
@@ -279,7 +281,8 @@ class _Set:
 
     @cached_property
     def widths(self) -> list[int]:
-        """The least width of each column with its gap; formulas and words are broken to `LINE`."""
+        """The least width of each column in characters, with the gap beside it; cells of words and
+        names, which may be broken into lines, count at most `LINE`."""
         widths = []
         for k, column in enumerate(self.table.columns):
             widest = self.natural[k]
@@ -289,9 +292,9 @@ class _Set:
 
     @cached_property
     def panels(self) -> list[list[int]]:
-        """The columns of each panel: as few panels as fit, each with the columns that name the
-        rows. Among these the widths are made similar: the room is reduced until one more panel
-        would be needed."""
+        """The columns of each panel, a part of the table that is as wide as the page: as few
+        panels as possible, each with the columns that name the rows. The widths are made similar:
+        the room is reduced until one more panel would be needed."""
         names = naming(self.table.columns)
         rest = [k for k in range(len(self.table.columns)) if k not in names]
         room = max(ROOM - sum(self.widths[k] for k in names), 1)
@@ -302,7 +305,8 @@ class _Set:
         return [[*names, *panel] for panel in panels]
 
     def _packed(self, columns: Sequence[int], room: int) -> list[list[int]]:
-        """The columns in order, each in the last panel if it fits there, else in a new one."""
+        """The columns in order, each in the last panel if their widths then have at most `room`
+        characters, else in a new panel."""
         panels: list[list[int]] = [[]]
         for k in columns:
             if panels[-1] and sum(self.widths[j] for j in (*panels[-1], k)) > room:
@@ -355,7 +359,7 @@ class _Set:
         return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{inside}\end{{tabular}}"
 
     def body(self, panel: Sequence[int]) -> str:
-        """The rows of a panel."""
+        """The rows of a panel, with section headings across it."""
         lines = []
         for row in self.table.rows:
             if not isinstance(row, Section):
@@ -397,7 +401,8 @@ def _letter(k: int) -> str:
 
 
 def _heading(column: Column, room: int) -> list[str]:
-    """A heading in lines of `room` characters; longer words are hyphenated as in `PARTED`."""
+    """The heading of a column, with a capital first, in lines of `room` characters, or `SHORT` if
+    that is more; a longer word is hyphenated if `PARTED` has its parts."""
     room, lines = max(room, SHORT), [""]
     for word in (column.title or PLAIN_TEXT.text(column.header)).split():
         parts = PARTED.get(word.lower(), (word,)) if len(word) > room else (word,)

@@ -41,7 +41,8 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """The package that the implementations need and that is not installed; "" if none."""
+        """The package that the mixer's implementations need and that is not installed; "" if every
+        package is installed. Any other ModuleNotFoundError is raised."""
         try:
             self.modules(self.mixer.name)
         except ModuleNotFoundError as error:
@@ -119,7 +120,8 @@ def matching(word: str) -> tuple[str, ...]:
 
 
 def _searched(mixer: Mixer) -> str:
-    """The texts in which `matching` searches, one per line."""
+    """The texts of a mixer in which a word is searched, one per line: name, title, idea, family,
+    source, options and references."""
     called = (mixer.name, *mixer.aliases, *mixer.variants)
     said = (*called, mixer.title, mixer.idea, mixer.group, mixer.source)
     packages = (one.of for one in of_mixer(mixer.name))
@@ -172,7 +174,8 @@ BRIEF = (
 
 
 def _table(found: Sequence[Entry], whole: bool) -> Table:
-    """The table with a section per family; without `whole`, the first `BRIEFLY` columns."""
+    """The table with a section per family and notes below; without `whole` only the first `BRIEFLY`
+    columns, and a note on how to see the others."""
     shown = COLUMNS if whole else COLUMNS[:BRIEFLY]
     families: dict[str, list[Entry]] = {}
     for entry in found:

@@ -32,6 +32,7 @@ class Markdown(Typeset):
         return f"{'#' * part.level} {escaped(part.text)}"
 
     def display(self, part: Display) -> str:
+        """The equations in one aligned block: `left &= right`, ranges, number."""
         lines = []
         for shown in part.equations:
             sides = " = ".join(self.tex(s) for s in (shown.right, shown.closed) if s is not None)
@@ -47,6 +48,7 @@ class Markdown(Typeset):
         return f"{fence}text\n{part.text}\n{fence}"
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
+        """A table with its title above, and below it its footnotes and `notes`."""
         head = [self.text(column.header) for column in part.columns]
         rule = ["---:" if column.numeric else "---" for column in part.columns]
         body = [

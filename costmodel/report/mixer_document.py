@@ -136,8 +136,8 @@ def column(name: str, *, names: bool) -> Column:
 
 
 def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
-    """The value of a column as a cell; `other` is given without the classes that have a column of
-    their own in `shown`."""
+    """The value of the column `name` as a cell; `other`, the operations of further classes, leaves
+    out the classes that have a column of their own in `shown`."""
     if name == "mixer":
         return _mixer(row, form="form" in shown)
     kind = COLUMNS[name].kind if name in COLUMNS else "number"
@@ -176,7 +176,8 @@ def not_causal(mixer: Mixer) -> str:
 
 
 def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
-    """The parts of a figure by name, `1,056,768 compare, 16 sqrt`; 0 if there are none."""
+    """The parts of a figure by name, `1,056,768 compare, 16 sqrt`, without those that are columns
+    in `shown`; 0 if there are none, Missing if they are not known."""
     found = row.rest(figure, shown)
     if isinstance(found, Missing):
         return found
@@ -184,7 +185,8 @@ def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
 
 
 def notes(block: Block, request: Request) -> Iterator[Note]:
-    """The notes that a reader needs for the columns shown."""
+    """The notes below the table of a phase: on its figures, rounding, tokens, bytes, gradients and
+    nominal counts, each only if a column or a row needs the note."""
     shown = block.columns
     yield from _of_figures(block, "steps")
     ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
@@ -252,7 +254,8 @@ def _searched(block: Block) -> Iterator[Note]:
 
 
 def _divided(block: Block) -> Iterator[Note]:
-    """The note on which columns of a table per token are divided by the tokens."""
+    """The note on which columns of a table per token are divided by the number of tokens and which
+    are not; nothing if none is divided."""
     tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
     figures = [FIGURES[name] for name in block.columns if name in FIGURES]
     shared = [figure.name for figure in figures if figure.per_token]

@@ -135,7 +135,8 @@ class Row(Case):
         return sum(part for part in rest.values() if isinstance(part, (int, Fraction)))
 
     def rest(self, figure: Figure, shown: Sequence[str]) -> Mapping[str, Value] | Missing:
-        """The parts of a figure by name, without the parts that are columns in `shown`."""
+        """The parts of a figure by name, without the parts that are columns in `shown`; Missing if
+        the figure has no answer."""
         found = self.parts(figure)
         if isinstance(found, Missing):
             return found
@@ -267,8 +268,8 @@ def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
 
 
 def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[str, ...]:
-    """`forms_of`. For a mixer without the form: () and a sentence in `left_out`, or EquationError
-    if the user named the mixer."""
+    """The forms of a mixer that the request asks for: one, or all. For a mixer that lacks the form:
+    () and a sentence in `left_out`, or EquationError if the user named the mixer."""
     if found := forms_of(mixer, request):
         return found
     if request.named:

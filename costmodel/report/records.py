@@ -32,6 +32,7 @@ class Csv(Writer):
     """The rows of a document as comma-separated values; a missing value is an empty cell."""
 
     def write(self, document: Document) -> str:
+        """The rows of the document in CSV, the header first."""
         assert document.rows is not None
         header, rows = document.rows()
         file = StringIO()
@@ -60,6 +61,7 @@ class Json(Writer):
     """The data of a document as one JSON object of schema 1, with one line per item of a list."""
 
     def write(self, document: Document) -> str:
+        """The object of the document in JSON, with the number of its schema."""
         assert document.data is not None
         entries = {"schema": 1, **document.data()}
         return (

@@ -51,6 +51,7 @@ class Terminal(Writer):
         return _equations(part, self.page.width)
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
+        """A table with its title above, and below it its footnotes and `notes`."""
         title = wrapped(text(part.title), self.page.width)
         titled = [bold(title, self.page), ""] if title else []
         marked = [f"({k}) {reason}" for reason, k in part.marks.items()]
@@ -167,7 +168,8 @@ def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[l
 
 
 def _cells(table: Table, *, factored: bool) -> list[list[str]]:
-    """The cells of all rows as text, without the section headings."""
+    """The cells of all rows as text, without the section headings; formulas are `factored`, as in
+    d*(l + 1), or sums."""
     writer = FACTORED_TEXT if factored else PLAIN_TEXT
     return [
         [
@@ -191,7 +193,8 @@ def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
 def _least(
     columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
 ) -> list[int]:
-    """The least width of each column: a column of words may shrink to its longest piece."""
+    """The least width of each column: its natural width, `widths`; a column of words may shrink to
+    its longest piece between two places where a line may be broken."""
     least = list(widths)
     for k, column in enumerate(columns):
         if column.wide:
@@ -264,7 +267,7 @@ def _lines(cell: str, width: int) -> list[str]:
 def _row(
     cells: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]
 ) -> Iterator[str]:
-    """The lines of one row; each cell is a sequence of lines."""
+    """The lines of one row, in which each cell has several lines; numbers are set to the right."""
     for k in range(max(map(len, cells), default=0)):
         line = [
             f"{cell[k] if k < len(cell) else '':{'>' if column.numeric else '<'}{width}}"

@@ -126,7 +126,7 @@ class Writer:
         return words
 
     def math(self, cell: Formula | Math | Equal) -> str:
-        """A formula or other notation."""
+        """A formula, other notation, or an equation between cells, in plain text."""
         if isinstance(cell, Formula):
             found = formula_pretty(cell.value, factored=self.factored)
             return f"{cell.of}({found})" if cell.of else found

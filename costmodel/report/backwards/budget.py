@@ -62,7 +62,8 @@ class Budgets:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """All rows.
+        """A row for each mixer, form and combination of the given sizes, with its answer or the
+        reason why there is none.
 
         Raises:
             SizeError: the open size is given or no mixer has it, or sizes that do not fit a named
@@ -93,8 +94,8 @@ class Budgets:
         return tuple(rows)
 
     def _found(self, mixer: Mixer, form: str, sizes: Mapping[str, int]) -> Budget | Missing:
-        """The answer for one row, or the reason why there is none; SizeError for sizes that do not
-        fit a mixer that the user named."""
+        """The largest value of the open size for one row, or the reason why there is none;
+        SizeError for sizes that do not fit a mixer that the user named."""
         about = answers(mixer, form, self.phase, self.request.convention)
         try:
             case = Case(about, sizes, dtypes=self.request.dtypes, ties=ties(self.request.given))
@@ -135,8 +136,9 @@ class Budgets:
         )
 
     def _table(self, shown: Sequence[Row]) -> doc.Table:
-        """The table of the rows `shown`; a note names the mixers of the other rows. The columns for
-        kinks and for ranges that fit again are there only if a row has some."""
+        """The table of the rows `shown`; a note names the mixers of the other rows. The columns
+        `kinks` (sizes at which the growth of a quantity changes) and `again` (larger sizes that
+        fit again) are there only if a row has some."""
         letter = doc.letter(self.letter)
         several = [x for x, values in listed(self.request.given).items() if len(values) > 1]
         forms = any(row.form != row.mixer.default_form for row in shown)
@@ -170,7 +172,9 @@ class Budgets:
         return doc.Table(title, tuple(columns), tuple(rows), tuple(notes), lead=self._lead)
 
     def _cell(self, row: Row, name: str) -> Text:
-        """The cell of a column; `largest` is "none" if not even the smallest size fits."""
+        """The cell of the column `name`: for `largest` the reason if the row has no answer,
+        "unbounded", or "none" if not even the smallest size fits; for a limit's name the value of
+        its quantity. Without an answer all columns of figures but `largest` are empty."""
         found = row.found
         if name == "mixer":
             return Named(row.mixer.name, row.mixer.title)
@@ -191,7 +195,7 @@ class Budgets:
         return found.values.get(name, "")
 
     def _csv(self) -> Rows:
-        """The rows of CSV: lists are joined by semicolons."""
+        """Header and rows of CSV; a list of limits, kinks or ranges is joined by semicolons."""
         letters = in_order({x for row in self.rows for x in row.sizes})
         limits = [one.name for one in self.limits]
         names = ["largest", "unbounded", "bound_by", "ends", "kinks", "again", "reason"]
@@ -231,8 +235,8 @@ class Budgets:
 
 
 def _answer(found: Budget | Missing) -> dict[str, Any]:
-    """An answer in JSON; `again` is a list of ranges (first, last, step). Without an answer,
-    `largest` is null and `reason` says why."""
+    """An answer in JSON; `again` has the larger sizes that fit again, as ranges (first, last,
+    step). Without an answer, `largest` is null and `reason` says why."""
     if isinstance(found, Missing):
         return {"largest": None, "reason": found.reason}
     return {
@@ -251,7 +255,8 @@ def _header(limit: Limit) -> str:
 
 
 def _bound(found: Budget) -> str:
-    """What stops the open size, in words."""
+    """What stops the open size, in words: the reason why there is no next value, or the names of
+    the limits that the next value exceeds."""
     if found.ends:
         return found.ends
     names = " and ".join(found.by)
@@ -261,7 +266,8 @@ def _bound(found: Budget) -> str:
 
 
 def _kinks(found: Budget, several: bool) -> str:
-    """The kinks in words: `4,095, then constant`."""
+    """The sizes at which the growth of a quantity changes, `4,095, then constant`; with the name of
+    the quantity if `several` have a limit."""
     said = []
     for kink in found.kinks:
         name = f"{kink.of}: " if several else ""

@@ -41,7 +41,9 @@ LISTED = 3
 
 
 def document(found: Sequence[Crossover], given: Given) -> Document:
-    """One sentence and the break-evens for one combination of sizes; for several a map."""
+    """The document of crossovers, one for each combination of the sizes `given`: for one, a
+    sentence and the values on both sides of each break-even; for several, a map, which has a row
+    for each combination."""
     one = found[0]
     forms = [(form.mixer, form.form) for form in one.forms]
     return Document(
@@ -58,7 +60,8 @@ def document(found: Sequence[Crossover], given: Given) -> Document:
 
 
 def symbolic(one: Crossover, given: Given, names: Names) -> Document:
-    """The document of the conditions under which each candidate has less than another."""
+    """The document of the conditions on a size under which each candidate has less of the figure
+    than another; sizes that are not `given` are letters, with the symbols `names` in LaTeX."""
     forms = [(form.mixer, form.form) for form in one.forms]
     letters = {x for mixer, _ in forms for x in mixer.letters} | {*LETTERS}
     lead = (
@@ -77,7 +80,8 @@ CONDITION = ("by", "phase", "convention", "over", "least", "against", "where")
 
 
 def _written(one: Crossover) -> Iterator[dict[str, str]]:
-    """The conditions as texts, one a case."""
+    """The conditions for CSV and JSON: for each case in which a candidate has less than another, a
+    mapping from the names in `CONDITION` to texts."""
     convention = ",".join(one.forms[0].convention.names)
     for each in one.conditions:
         for case in each.cases:
@@ -122,7 +126,8 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
 
 
 def _words(one: Crossover) -> Line:
-    """Who has the least where, as a clause."""
+    """Which candidate has the least at which sizes, as a clause: `A is cheaper up to 65, B from 66
+    on`; candidates that are equal together come last."""
     compared = "cheaper" if len(one.names) == 2 else "the cheapest"
     if one.figure.kind == "ratio":
         compared = "lower" if len(one.names) == 2 else "the lowest"
@@ -176,7 +181,8 @@ def _varying(found: Sequence[Crossover]) -> tuple[str, ...]:
 
 
 def _ranges(one: Crossover) -> Table:
-    """A row for each range."""
+    """The table with a row for each range of the size and the candidates that have the least there;
+    of more than `MANY` ranges the first, with a note."""
     columns = (
         Column(one.over, letter(one.over), names=True),
         Column("least", f"least {one.figure.name}", numeric=False),
@@ -190,7 +196,8 @@ def _ranges(one: Crossover) -> Table:
 
 
 def _map(found: Sequence[Crossover]) -> Table:
-    """A row for each combination of sizes, a column for each candidate: where it has the least."""
+    """The table with a row for each combination of sizes and a column for each candidate, which
+    has the first `LISTED` ranges in which the candidate has the least."""
     one, varying = found[0], _varying(found)
     columns = (
         *(Column(x, letter(x), names=True) for x in varying),
@@ -210,7 +217,8 @@ def _map(found: Sequence[Crossover]) -> Table:
 
 
 def _shown(found: Sequence[Crossover]) -> list[str]:
-    """The candidates with columns: all of few; of many, those that have the least somewhere."""
+    """The candidates with a column: all of up to `FEW`; of more, those that have the least at some
+    size."""
     names = found[0].names
     if len(names) <= FEW:
         return [*names]
@@ -254,7 +262,8 @@ def _notes_on_bytes(one: Crossover) -> Iterator[Line]:
 
 
 def _record(one: Crossover) -> Mapping[str, Any]:
-    """The object of JSON."""
+    """The object of JSON for one crossover: what is compared, the sizes that fit, and the ranges
+    with the candidates that have the least and the values at both ends."""
     domain = one.domain
     return {
         "by": one.figure.name,
@@ -281,7 +290,8 @@ def _values(one: Crossover, size: int) -> dict[str, Any]:
 
 
 def _rows(found: Sequence[Crossover]) -> Rows:
-    """The header and the rows of CSV."""
+    """The header and the rows of CSV: a row for each range of each crossover, with the figure of
+    all candidates at both ends."""
     one = found[0]
     letters = [*one.given]
     header = [

@@ -49,7 +49,8 @@ class Matching:
         )
 
     def _table(self) -> doc.Table:
-        """A row for each candidate: the size, the value there, and the value minus the target."""
+        """A row for each candidate, a value of the open size: whether the figure there equals that
+        of the other mixer or is nearest from above or below, the value, and the difference."""
         mixer, other = self.request.mixers
         unit = f" ({self.figure.unit})" if self.figure.unit in ("bytes", "elements") else ""
         value = f"{self.figure.name}{unit}"

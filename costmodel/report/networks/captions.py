@@ -93,7 +93,7 @@ def _head(c: Choices) -> str:
 
 
 def _biases(c: Choices) -> str:
-    """The places of a network outside of its mixers that have biases."""
+    """The places of a network outside of its mixers that have biases, as a phrase."""
     places = [
         *(["FFN"] if c.biases and c.ffn else []),
         *(["norms"] if c.norm_bias and c.norm != "none" else []),
@@ -151,7 +151,8 @@ def convention_line(request: Request) -> str:
 
 
 def training_notes(sheet: Sheet) -> Iterator[str]:
-    """The notes on a backward pass and on the activations that it keeps."""
+    """The notes on a backward pass and on the activations that it keeps: what gradient is given
+    without a loss, how a tool (`peer`) or the equations count gradients, what is recomputed."""
     c = sheet.network.described
     if not c.ends_with("loss"):
         yield "no loss: the gradient of the network's output is given"

@@ -68,8 +68,9 @@ HEADERS: Mapping[str, str] = {
 
 
 def document(sheets: Sequence[Sheet]) -> Document:
-    """A document with one table per stage: a row per part, or with several combinations of sizes a
-    row per combination; and the memory of a training step at each combination."""
+    """A document with one table per stage (a phase; or prefill and decode, which make up
+    generation): a row per part, or with several combinations of sizes a row per combination; and
+    the memory of a training step at each combination."""
     request, c = sheets[0].request, sheets[0].network.described
     about = (convention_line(request), *source_lines(c))
     return Document(
@@ -84,7 +85,7 @@ def document(sheets: Sequence[Sheet]) -> Document:
 
 
 def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
-    """All tables of the document."""
+    """All tables of the document: for each stage its costs, then the memory of its sheets."""
     for stage in dict.fromkeys(sheet.stage for sheet in sheets):
         here = [sheet for sheet in sheets if sheet.stage == stage]
         yield _parts(here[0]) if len(here) == 1 else _sweep(here)
@@ -111,8 +112,9 @@ def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
 
 
 def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
-    """The columns: `other` and `once` if a line has a value other than 0, `state` in one-token
-    inference and decoding, `kept` (activations) in phases with gradients, all others always."""
+    """The names of the columns: `other` (further classes of operations) and `once` (work on weights
+    alone) if a line has a value other than 0, `state` in one-token inference and decoding, `kept`
+    (activations) in phases with gradients, all others always."""
     there = []
     for name in HEADERS:
         values = [line.value(name) for line in lines]

@@ -80,7 +80,8 @@ class Report:
         return Table(title, columns, tuple(rows), tuple(map(_note, self._says())), "memory")
 
     def _says(self) -> Iterator[str]:
-        """The sentences below the table."""
+        """The sentences below the table: what is counted, and, if a memory is given, whether the
+        weights fit and the largest context and batch that fit with them."""
         yield (
             "what the mathematics needs: entries that a later token reads; rows of tokens are "
             "keys, values and the last rows of a convolution"

@@ -23,7 +23,9 @@ def _by_name(found: Mapping[str, Value] | Missing) -> dict[str, Any] | None:
 
 
 def _figures(line: Line, stage: str) -> dict[str, Any]:
-    """The figures of a line, and the reasons for figures that do not exist."""
+    """The figures of a part, or of the total, for JSON: exact values, null for a figure that does
+    not exist, with its reason in `reasons`; `state_elements` only in inference and decoding,
+    `activations` only in phases with gradients."""
     values = {name: line.value(name) for name in (*CLASSES, "total")}
     if stage in ("inference", "decode"):
         values["state_elements"] = line.value("state")

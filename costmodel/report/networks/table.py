@@ -179,7 +179,8 @@ def sheets(request: Request) -> list[Sheet]:
 
 
 def _given(request: Request) -> dict[str, tuple[int, ...] | str]:
-    """Size -> its values: those given, else the network's own; without the sizes to keep."""
+    """Size -> its values, or the letter that it equals: those given, else the network's own unless
+    the table is symbolic; without the sizes that the user keeps as letters."""
     own: dict[str, tuple[int, ...]] = {}
     if not request.symbolic:
         sizes = request.described.sizes
@@ -189,7 +190,8 @@ def _given(request: Request) -> dict[str, tuple[int, ...] | str]:
 
 
 def _changed(request: Request) -> Description:
-    """The description without formulas for sizes that are given or kept as letters."""
+    """The network's description without its formulas for sizes that are given or kept as letters,
+    so that these sizes are no longer computed from others."""
     formulas = {
         letter: poly
         for letter, poly in request.described.formulas.items()
