@@ -45,6 +45,7 @@ __all__ = [
     "STEPLESS",
     "Implementation",
     "Mixer",
+    "NoModule",
     "SequenceMixer",
     "State",
     "Unsupported",
@@ -53,6 +54,10 @@ __all__ = [
     "implementations",
     "without_token",
 ]
+
+
+class NoModule(ValueError):
+    """No module class is described as an implementation of the mixer."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +199,9 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     are included.
 
     Raises:
-        ValueError: the mixer has no implementation, or one of a user's mixer names a kernel class
-            for an array that no equation computes.
+        NoModule: the mixer has no implementation.
+        ValueError: an implementation of a user's mixer names a kernel class for an array that no
+            equation computes.
     """
     if isinstance(mixer, str) and (split(mixer)[1] or file_of(split(mixer)[0])):
         mixer = builtin(mixer)
@@ -209,7 +215,7 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
         if (not home or place == home) and taken <= {*described.takes}
     }
     if not found:
-        raise ValueError(_missing(name, home))
+        raise NoModule(_missing(name, home))
     if home and not isinstance(mixer, str):
         for described in found.values():
             _require_arrays(mixer, described)

@@ -36,7 +36,7 @@ from profiler.modules.described import (
     dispatched_classes,
     executed_counts,
 )
-from profiler.modules.registry import Implementation, implementations, without_token
+from profiler.modules.registry import Implementation, NoModule, implementations, without_token
 from profiler.proofs.blame import (
     Blame,
     Recorder,
@@ -75,7 +75,7 @@ def each_proof(
     try:
         found = implementations(mixer)
     except ValueError as error:
-        yield Proof(EQUAL, None, str(error))
+        yield Proof(EQUAL, None if isinstance(error, NoModule) else False, str(error))
         return
     for implementation in found.values():
         own = _of_module(mixer, implementation)
