@@ -305,7 +305,13 @@ def explain(
     symbols: Symbols = "",
 ) -> None:
     """A mixer's equations, each one's share of every count, its critical path and its state."""
-    from costmodel.program.chosen_sizes import given_sizes, listed, one_combination, ties
+    from costmodel.program.chosen_sizes import (
+        given_sizes,
+        listed,
+        one_combination,
+        refuse_foreign,
+        ties,
+    )
     from costmodel.report.differences import Differences
     from costmodel.report.document import Document
     from costmodel.report.explanation import Explanation
@@ -320,6 +326,7 @@ def explain(
         if form == "all":
             raise UsageError("--against is about one form: name it, or leave out --form")
         other, its = compared(found, against)
+        refuse_foreign(given, (found, other), wanted)
     elif symbolic:
         raise UsageError("--symbolic is for --against: explain prints formulas and numbers anyway")
     names = symbol_names(symbols, [found, other])

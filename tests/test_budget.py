@@ -193,6 +193,9 @@ REFUSED = {
     "--limit stat=3GB": "did you mean 'state'?",
     "--limit peak": "expected FIGURE=AMOUNT",
     "--state 1GB --limit kv-cache=2GB": "state has two limits, 1GB and 2GB",
+    "--state 40GB --state 30GB": "state has two limits, 40GB and 30GB",
+    "--limit span=3 --limit span=4": "span has two limits, 3 and 4",
+    "--state 1GB --t l --l 5": "size t is given and asked for",
     "--limit latency=3": "is measured, not derived",
     "--state 1GB --d 100 --n 7": "needs d/n to be whole",
     "--state 1GB --dtype fp13": "dtype 'fp13': expected one of",
@@ -211,6 +214,8 @@ def test_python_refuses_in_sentences() -> None:
         cm.budget("self-attention", state="1GB", **given)
     with pytest.raises(SizeError, match="'1000' has no unit"):
         cm.budget("self-attention", state=1000)
+    with pytest.raises(SizeError, match="size q is a size of none of these mixers"):
+        cm.budget("self-attention", q=3)
     with pytest.raises(SizeError, match="did you mean 'state'"):
         cm.budget("self-attention", staet="1GB")
 

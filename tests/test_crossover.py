@@ -239,6 +239,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         "self-attention he --by best_chunk": "compare total over that size",
         "self-attention he --over l,d,n": "expected the letters of two sizes",
         "self-attention he --over ,d": "expected the letters of two sizes",
+        "self-attention he --phase inference --t t": "size t is solved for and has a value",
         "self-attention he --over length": "expected the letter of one size",
         "fastfood-rks he --over l,n --d 96": "no power of two fits as n",
         "she: he": "unknown mixer 'she:'",
@@ -487,3 +488,22 @@ def test_a_number_over_a_sum_is_split_where_its_quotient_changes() -> None:
     assert (largest.largest, [range(*x)[0] for x in largest.again]) == (1, [fits[1]])
     with pytest.raises(ValueError, match="give w a value, and solve for another size"):
         cm.budget("self-attention+window", path_length=10, largest="w", l=400_000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "crossover linear-attention self-attention --phase inference",
+        "crossover linear-attention self-attention --phase inference --over t,d",
+        "budget self-attention --state 1MB",
+        "match self-attention --to linear-attention --by state --vary t",
+    ],
+)
+def test_the_position_may_be_tied_to_the_length_as_is_assumed(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+    for options in ("", " --t l"):
+        assert cli.run(shlex.split(f"{line} --format csv{options}")) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]

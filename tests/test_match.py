@@ -120,6 +120,8 @@ REFUSED = {
         "state (held after t tokens) exists in inference only, not in training",
     "we --to self-attention --by parameters --vary b":
         "parameters of we does not depend on b: it is 49,152 at every b, and 65,536 for",
+    "we --to he --by total --vary d --n 4": "size n is a size of none of these mixers",
+    "we --to he --by total --vary d --t 4": "in this phase: t is for inference",
     "we --to fnet --by state --vary t": "fnet: not causal",
     "wee --to self-attention --by total --vary d": "unknown mixer 'wee'",
 }  # fmt: skip

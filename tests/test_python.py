@@ -127,6 +127,7 @@ def test_a_notebook_shows_every_cell_and_no_html_of_others() -> None:
             "size l: expected an array without masked",
         ),
         ({"l": []}, "size l: expected an integer or several, got none"),
+        ({"q": 3}, "size q is a size of none of these mixers"),
         ({"P": 3}, "size P is a size of none of these mixers"),
         ({"phase": "train"}, "^phase 'train': expected one of training, "),
         ({"optimiser": "adamw"}, "^optimiser is for a training step only: add phase training-step"),

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from costmodel.errors import SizeError, Unanswered
-from costmodel.program.chosen_sizes import combinations, fitting, letters_of
+from costmodel.program.chosen_sizes import Given, combinations, fitting, letters_of
 from costmodel.questions.question import Answers, Case
 from costmodel.symbolic.cases import simplified_where
 from costmodel.symbolic.constraints import implied, implied_all
@@ -23,6 +23,15 @@ LENGTHS = ("l", "t")
 equal, as the last token of a sequence is at position t = l."""
 
 L = TypeVar("L")
+
+
+def without_assumed(letter: str, given: Given) -> Given:
+    """The given sizes, without a tie of the open size that holds anyway: t = l, where l or t is
+    open and the other is not given."""
+    others = {*LENGTHS} - {letter}
+    if letter in LENGTHS and given.get(letter) in others and others.isdisjoint(given):
+        return {x: size for x, size in given.items() if x != letter}
+    return given
 
 
 @dataclass(frozen=True)

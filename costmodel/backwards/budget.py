@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
 
-from costmodel.backwards.along import Along, along, uncovered
+from costmodel.backwards.along import Along, along, uncovered, without_assumed
 from costmodel.backwards.amounts import amount
 from costmodel.backwards.figures import phase_of, terms_of, usual_size
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import with_form
-from costmodel.program.chosen_sizes import one_value, refuse_unknown, sizes_in_python, ties
+from costmodel.program.chosen_sizes import (
+    one_value,
+    refuse_unknown,
+    sizes_in_python,
+    ties,
+)
 from costmodel.program.conventions import Convention, convention as read_convention
 from costmodel.questions.best_size import BEST_SIZE
-from costmodel.questions.question import Answer, Case, Dtypes, Figure, Largest, answers, in_bytes
+from costmodel.questions.question import (
+    Answer,
+    Case,
+    Dtypes,
+    Figure,
+    Largest,
+    answers,
+    in_bytes,
+)
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
@@ -101,15 +114,15 @@ def _named(word: str) -> Figure:
     raise SizeError(f"no limit can be set for '{word}': {hint}")
 
 
-def limits(asked: Mapping[str, object]) -> tuple[Limit, ...]:
-    """The limits for amounts as typed, by the name of a quantity.
+def limits(asked: Iterable[tuple[str, object]]) -> tuple[Limit, ...]:
+    """The limits for pairs (name of a quantity, amount as typed).
 
     Raises:
         SizeError: no limit, an unknown name, two limits of a quantity, or an amount that cannot be
             read.
     """
     found: dict[str, Limit] = {}
-    for name, text in asked.items():
+    for name, text in asked:
         quantity = _named(name)
         if quantity.name in found:
             raise SizeError(
@@ -270,10 +283,12 @@ def budget(
     """
     found, own = with_form(mixer)
     sizes = sizes_in_python({name: size for name, size in asked.items() if is_letter(name)})
-    chosen = limits({name: most for name, most in asked.items() if not is_letter(name)})
+    refuse_unknown(sizes, [found])
+    chosen = limits((name, most) for name, most in asked.items() if not is_letter(name))
     where = phase_of([one.quantity for one in chosen], largest, phase)
     letter = largest or usual_size(where)
-    refuse_unknown([letter, *sizes], [found])
+    sizes = without_assumed(letter, sizes)
+    refuse_unknown([letter], [found])
     about = answers(found, own or form or found.default_form, where, read_convention(convention))
     dtypes = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
     return within(Case(about, one_value(sizes), dtypes=dtypes, ties=ties(sizes)), chosen, letter)

@@ -16,7 +16,8 @@ from math import lcm
 from typing import Any
 
 from costmodel.backwards import condition
-from costmodel.backwards.along import Along, along, uncovered
+from costmodel.backwards.along import Along, along, uncovered, without_assumed
+from costmodel.backwards.figures import usual_size
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import with_form
@@ -437,13 +438,13 @@ def crossover(
     for name in filter(None, types):
         element_bytes(name)
     dtypes = Dtypes(dtype or "fp32", *types[1:])
+    over = over or usual_size(chosen)
     given = {}
-    for letter, values in sizes_in_python(sizes).items():
+    for letter, values in without_assumed(over, sizes_in_python(sizes)).items():
         if isinstance(values, tuple) and len(values) > 1:
             raise SizeError(f"size {letter}: expected one value, got {len(values)}")
         given[letter] = values if isinstance(values, str) else values[0]
     forms = tuple(one for typed in mixers for one in _forms(typed, form, chosen, found))
-    over = over or ("t" if chosen == "inference" else "l")
     return Crossover(forms, figure, over, given, dtypes)
 
 

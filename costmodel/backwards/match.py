@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from costmodel.backwards.along import Along, along, uncovered
+from costmodel.backwards.along import Along, along, uncovered, without_assumed
 from costmodel.backwards.crossover import figure_named, quantity_of
 from costmodel.backwards.figures import phase_of
 from costmodel.errors import Unanswered
@@ -19,6 +19,7 @@ from costmodel.program.chosen_sizes import (
     letters_of,
     one_combination,
     one_value,
+    refuse_foreign,
     refuse_unknown,
     sizes_in_python,
     ties,
@@ -191,7 +192,7 @@ def match(
         phase_of([figure], vary, phase),
         read_convention(convention),
         Dtypes(dtype, state_dtype, weight_dtype, cache_dtype),
-        sizes_in_python(sizes),
+        without_assumed(vary, sizes_in_python(sizes)),
     )
 
 
@@ -209,6 +210,7 @@ def compared(
     figure; the size; what is counted; and one value of each given size."""
     (one, two), (form, its_form) = pair, forms
     refuse_unknown([vary], pair)
+    refuse_foreign(given, pair, [phase])
     sizes = one_combination(two, given, one)
     fit(two, sizes)
     about = answers(one, form, phase, convention)

@@ -54,16 +54,17 @@ def budget(
         typer.Option("--largest", metavar="LETTER", help="The size: t for one new token, else l."),
     ] = None,
     state: Annotated[
-        str | None, typer.Option("--state", help="The state of b sequences.", **AMOUNT)
+        list[str] | None, typer.Option("--state", help="The state of b sequences.", **AMOUNT)
     ] = None,
     weights: Annotated[
-        str | None, typer.Option("--weights", help="All parameters.", **AMOUNT)
+        list[str] | None, typer.Option("--weights", help="All parameters.", **AMOUNT)
     ] = None,
     memory: Annotated[
-        str | None, typer.Option("--memory", help="Weights and state together.", **AMOUNT)
+        list[str] | None, typer.Option("--memory", help="Weights and state together.", **AMOUNT)
     ] = None,
     total: Annotated[
-        str | None, typer.Option("--total", help="All operations.", **{**AMOUNT, "metavar": "3T"})
+        list[str] | None,
+        typer.Option("--total", help="All operations.", **{**AMOUNT, "metavar": "3T"}),
     ] = None,
     limit: Annotated[
         list[str] | None,
@@ -92,6 +93,7 @@ def budget(
     caption: Caption = "",
 ) -> None:
     """The largest size within limits of memory or operations, such that every smaller one fits."""
+    from costmodel.backwards.along import without_assumed
     from costmodel.backwards.budget import limits
     from costmodel.backwards.figures import phase_of, usual_size
     from costmodel.program.chosen_sizes import given_sizes
@@ -102,12 +104,12 @@ def budget(
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     asked = {"state": state, "weights": weights, "memory": memory, "total": total}
-    most = {name: text for name, text in asked.items() if text is not None}
+    most = [(name, text) for name, texts in asked.items() for text in texts or ()]
     for text in limit or ():
         name, separator, amount = text.partition("=")
-        if not separator or name in most:
-            raise UsageError(f"--limit {text}: expected FIGURE=AMOUNT, each figure once")
-        most[name] = amount
+        if not separator:
+            raise UsageError(f"--limit {text}: expected FIGURE=AMOUNT")
+        most.append((name, amount))
     if not most:
         raise UsageError("budget needs a limit: --state 40GB, --total 1e12, or --limit peak=1GiB")
     bounds, wanted = limits(most), _phase(phase)
@@ -116,11 +118,12 @@ def budget(
     selected, named = selection(own, group, not mixers and group is None)
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
-    given = given_sizes(sizes)
+    letter = largest or usual_size(wanted)
+    given = without_assumed(letter, given_sizes(sizes))
     request = Request(selected, named, given, (wanted,), form, counting, dtypes, own=own)
     names = symbol_names(symbols, selected)
     checked_label(label)
-    document = Budgets(request, bounds, largest or usual_size(wanted)).document
+    document = Budgets(request, bounds, letter).document
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
 
 
@@ -156,6 +159,7 @@ def match(
     caption: Caption = "",
 ) -> None:
     """The value of a size at which a mixer costs as much as another mixer, or nearly as much."""
+    from costmodel.backwards.along import without_assumed
     from costmodel.backwards.crossover import figure_named
     from costmodel.backwards.figures import phase_of
     from costmodel.backwards.match import compared
@@ -172,7 +176,7 @@ def match(
     wanted = phase_of([figure], vary, _phase(phase))
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
-    given = given_sizes(sizes)
+    given = without_assumed(vary, given_sizes(sizes))
     request = Request(pair, True, given, (wanted,), form, counting, dtypes)
     found = compared(pair, forms, figure, vary, wanted, counting, dtypes, given)
     names = symbol_names(symbols, pair)

@@ -81,7 +81,9 @@ def crossover(
     caption: Caption = "",
 ) -> None:
     """From which size on one mixer is cheaper than another: every break-even, proven."""
+    from costmodel.backwards.along import without_assumed
     from costmodel.backwards.crossover import crossover as asked, figure_named, steps
+    from costmodel.backwards.figures import usual_size
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.program.conventions import convention as read_convention
     from costmodel.program.phases import PHASES, phase_name
@@ -114,6 +116,7 @@ def crossover(
             **values,
         )
 
+    given = {**without_assumed(along or usual_size(wanted), given)}
     if across and across not in given:
         first = {x: values if isinstance(values, str) else values[0] for x, values in given.items()}
         given[across] = steps(at(across, **{x: y for x, y in first.items() if x != along}))

@@ -248,12 +248,22 @@ def combinations(
 
 
 def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
-    """Raise SizeError for a letter that is neither a size of every mixer (`LETTERS`) nor a size of
-    one of the mixers."""
-    brought = {letter for mixer in mixers for letter in mixer.letters}
+    """Raise SizeError for a letter that is neither a size that mixers share (`LETTERS`, without
+    those of whole networks) nor a size of one of the mixers."""
+    known = {x for x, size in LETTERS.items() if not size.networks}
+    known |= {letter for mixer in mixers for letter in mixer.letters}
     for letter in given:
-        if letter not in LETTERS and letter not in brought:
+        if letter not in known:
             raise SizeError(f"size {letter} is a size of none of these mixers")
+
+
+def refuse_foreign(given: Iterable[str], mixers: Iterable[Mixer], phases: Iterable[str]) -> None:
+    """Raise SizeError for a letter that is a size of none of the mixers in any of the phases."""
+    having = {x for mixer, phase in product(mixers, phases) for x in letters_of(mixer, phase)}
+    for letter in given:
+        if letter not in having:
+            only = " in this phase: t is for inference" if letter == "t" else ""
+            raise SizeError(f"size {letter} is a size of none of these mixers{only}")
 
 
 def one_value(given: Given) -> dict[str, int]:

@@ -189,6 +189,7 @@ class Differences:
 
         Raises:
             SizeError: sizes that do not fit one of the mixers; EquationError: an unknown form.
+            Unanswered: in no phase do both mixers have an answer.
         """
         for _, side in self.sides:
             system_of(side.mixer, side.form, (), "training")
@@ -198,8 +199,17 @@ class Differences:
         found += [Paragraph(self._about(*side), item=True) for side in self.sides]
         chosen = self.one.convention
         found.append(Paragraph((f"Convention {chosen.title}: {chosen.caption}.",)))
+        reasons: list[str] = []
         for phase in self.one.phases:
-            found += [Heading(PHASE_TITLES[phase]), *self._phase(phase)]
+            found.append(Heading(PHASE_TITLES[phase]))
+            shares, missing = self._of_sides(phase)
+            if missing:
+                found += [Paragraph((f"There is no answer for {one}.",)) for one in missing]
+                reasons += missing[:1]
+            else:
+                found += self._phase(phase, *shares)
+        if len(reasons) == len(self.one.phases):
+            raise Unanswered(reasons[0])
         return found
 
     def _about(self, name: str, side: Explanation) -> Line:
@@ -224,18 +234,19 @@ class Differences:
         own = side.sizes.keys() - side.mixer.given.keys()
         return {x: y for x, y in self.ties.items() if self.symbolic and x in own}
 
-    def _phase(self, phase: str) -> Iterator[Part]:
-        """The table of a phase and a sentence on the totals, without the sentence if `symbolic`; a
-        side without an answer gets the reason in place of both."""
-        found = []
+    def _of_sides(self, phase: str) -> tuple[list[Shares], list[str]]:
+        """The operations of both sides in a phase, and the reasons why a side has none, each with
+        the name of the side."""
+        found, reasons = [], []
         for name, side in self.sides:
             try:
                 found.append(self._shares(side, phase))
             except (Unanswered, Unsupported) as reason:
-                yield Paragraph((f"There is no answer for {name}: {reason}.",))
-        if len(found) < 2:
-            return
-        one, two = found
+                reasons.append(f"{name}: {reason}")
+        return found, reasons
+
+    def _phase(self, phase: str, one: Shares, two: Shares) -> Iterator[Part]:
+        """The table of a phase and a sentence on the totals; no sentence if `symbolic`."""
         table = self._table(one, two, phase)
         yield table
         if not self.symbolic:
