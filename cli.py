@@ -242,12 +242,14 @@ def of_records(
     columns: str | None,
     sort: str | None,
 ) -> tuple[Document, list[str]]:
-    """The document of `table --from`, and a sentence for each line that is no record.
+    """The document of `table --from`: measured records beside their derived costs; and a sentence
+    for each line of the files that is no record.
 
     Args:
         mixers: the mixers whose records are shown; all if there are none.
         phase: the phases whose records are shown; all if None.
         columns: names of columns between commas; the usual ones if None.
+        sort: the column to sort by, with a leading - in descending order; None for their order.
 
     Raises:
         UsageError: no record is of these mixers and phases.
@@ -662,8 +664,9 @@ def checked_claims(
     format_: str,
     table: TableClaims | None = None,
 ) -> None:
-    """Print the verdicts on claims. Failed if a claim of a table is wrong; with `strict`, if any
-    claim is wrong or not checked, or a table has rows or columns that are no claims."""
+    """Print the verdicts on the claims of `files` and on those in `said`; `table`: the table from
+    which these are read. Failed if a claim of a table is wrong; with `strict`, if any claim is
+    wrong or not checked, or the table has rows or columns that are no claims."""
     from costmodel.claims import published
     from costmodel.report import claims_document
 
@@ -726,7 +729,8 @@ the command runs, for the proofs of modules."""
 
 
 def complete() -> typer.Typer:
-    """The app with the measuring commands added, which take longer to import."""
+    """The commands of this file with the measuring commands added, which take longer to import; a
+    command that was added before is not added again."""
     from profiler.commands import MEASURING
 
     known = {command.callback for command in app.registered_commands}
@@ -790,9 +794,9 @@ def run(typed: Sequence[str]) -> int:
 
 
 def carried_out(typed: Sequence[str]) -> int:
-    """`run` without the handling of MemoryError, which is raised: what the user typed wrong is one
-    sentence and `MISUSED`, a job that failed `FAILED`; an error in a user's file is one sentence
-    with its line, and any other error is a bug, which is raised."""
+    """Run a command line; its exit code. What the user typed wrong is one sentence and `MISUSED`, a
+    job that failed `FAILED`; an error in a user's file is one sentence with its line; a closed pipe
+    is success. MemoryError is raised to the caller, and so is any other error, which is a bug."""
     named = next((word for word in typed if not word.startswith("-")), "")
     try:
         command = command_line(measuring=named not in DERIVING)

@@ -66,7 +66,8 @@ class Along:
         """Pairs (range of values, property): the ranges in which a property is constant.
 
         Args:
-            quantities: the property changes only where the order of two quantities changes.
+            quantities: figures as functions of the size; the property changes only where one of
+                them becomes larger or smaller than another.
             of: value of the size -> the property, such as which quantity is the least.
 
         Raises:
@@ -89,8 +90,9 @@ class Along:
         return [(Range(value(a), value(b), step * by), label) for (a, b, by), label in found]
 
     def kinks(self, term: Exact) -> list[tuple[int, bool]]:
-        """The values after which an answer has another formula, because a condition such as t <= w
-        begins or ceases to hold: pairs (value, whether the formula behind it is constant).
+        """The values of the open size after which an answer has another formula, because a
+        condition such as t <= w begins or ceases to hold: pairs (value, whether the formula for
+        larger values is constant).
 
         [] if the values are no range, or a condition depends on the remainder of the size.
 
@@ -123,15 +125,16 @@ class Along:
         return guard.rational(self.sizes(value)) >= 0
 
     def _formula(self, term: Exact, value: int) -> Poly:
-        """The formula of a term that holds at a value."""
+        """The formula of an answer at a value of the open size: the sum of the polynomials whose
+        conditions hold there."""
         pieces = (
             poly for guards, poly in term.pieces if all(self._holds(g, value) for g in guards)
         )
         return sum_of(pieces)
 
     def constant(self, term: Exact) -> bool:
-        """Whether an answer is proven to be the same at every size from the last value of a range
-        on, also beyond 2**40; False if the values are no range."""
+        """Whether an answer is proven to be the same at every size from the last value of the range
+        on, also beyond 2**40; False if that is not proven, or if the values are no range."""
         if not isinstance(self.values, range):
             return False
         beyond = frozenset({Poly.atom(self.letter) - self.values[-1]})
@@ -147,7 +150,8 @@ class Along:
 
 
 def uncovered(about: Answers) -> list[Exact]:
-    """Answers that are 1 where weights do not cover the position t of a new token, and else 0."""
+    """Answers that are 1 where weights with a row per position (a table of positions) end before
+    the position t of a new token, and else 0: one for each way in which they may end."""
     now = {"now": Poly.atom("t")}
     return [
         Exact(((frozenset(c.substitute(now) for c in one.conditions), Poly.of(1)),))

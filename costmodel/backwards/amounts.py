@@ -60,8 +60,8 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
 
 
 def _no_unit(lead: str, unit: str, units: Mapping[str, int], said: str) -> str:
-    """The sentence for an amount without a unit, with bytes in place of a number, or with a unit
-    that is unknown."""
+    """The sentence, after `lead`, for the amount `said`: without a unit, in bytes where a number is
+    expected, or with a unit that is none of `units`; it names the nearest unit, else all."""
     if not unit:
         return f"{lead}; '{shortened(said)}' has no unit"
     if unit in BYTES:

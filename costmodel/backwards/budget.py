@@ -46,7 +46,8 @@ NUMBERS: Mapping[str, Figure] = {
 
 
 def _in_bytes(figure: Figure) -> Callable[[Case], Answer]:
-    """The value of a figure that counts entries of activations, in bytes."""
+    """The function that gives a figure in entries (such as activations) as bytes, for the element
+    types of a case; a maximum of several terms stays a maximum."""
 
     def value(case: Case) -> Answer:
         terms = tuple(in_bytes(case, "activations", term) for term in terms_of(figure, case))
@@ -228,8 +229,8 @@ def _after(part: Range, value: int) -> Range:
 
 
 def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
-    """The kinks of a quantity: those of each term, at the sizes at which the term is the maximum of
-    the terms."""
+    """The sizes at which the growth of a quantity changes: those of each term, where the term is
+    the maximum of the quantity's terms. `name` is the quantity's."""
     found: dict[Kink, None] = {}
     for term in quantity.terms:
         for last, constant in line.kinks(term):
@@ -240,8 +241,9 @@ def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
 
 
 def _end(case: Case, line: Along, after: Mapping[str, int]) -> str:
-    """The reason why the open size ends if no limit stops it: the weights end at the sizes `after`;
-    or, if `after` is empty, all values are within the limits."""
+    """The reason why the open size of `line` ends if no limit stops it: at the sizes `after`, those
+    of the next value, a position lies beyond the weights; or, if `after` is empty, there is no
+    larger value."""
     if after:
         return case.about.beyond(after) or ""
     if not isinstance(line.values, range):

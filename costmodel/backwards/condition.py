@@ -35,7 +35,8 @@ class Bound:
     sign: int = 1
 
     def written(self, style: Style) -> str:
-        """The bound in a style. For an integer size, l > 3/2 is printed as l >= 2."""
+        """The bound in a style, such as `t > 3/2 + 5/(b*d)`. A bound that is a number is rounded,
+        since sizes are integers: l > 3/2 is printed as l >= 2."""
         relation = self.relation
         value = self.above / self.below if self.is_sum else None
         number = None if value is None else value.constant()
@@ -94,7 +95,8 @@ class Case:
     where: Constraints
 
     def written(self, style: Style) -> str:
-        """The case in a style; "" for all sizes."""
+        """The bounds and the conditions on other sizes, joined by "and", in a style; "" if there
+        are none, so that the case holds at all sizes."""
         joint = r" \text{ and } " if isinstance(style, Latex) else " and "
         parts = [bound.written(style) for bound in self.bounds]
         if self.where:
@@ -127,8 +129,8 @@ FEW = 64
 
 def _alike(poly: Poly, general: Poly, letter: str, where: Constraints) -> bool:
     """Whether a polynomial is proven to be positive exactly where `general` is positive, at each
-    value of the size that satisfies `where`. False if `where` names other sizes or holds at more
-    than `FEW` values."""
+    value of the size that satisfies `where`; each value is tried. False if that is not proven, and
+    if `where` names other sizes or holds at more than `FEW` values."""
     if any(guard.letters != {letter} for guard in where):
         return False
     sizes = [x for x in range(1, FEW + 2) if all(g.rational({letter: x}) >= 0 for g in where)]
@@ -187,7 +189,7 @@ def where_positive(poly: Poly, letter: str, where: Constraints = frozenset()) ->
 
 
 def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
-    """The coefficients of the square and of the first power of the size, and the rest.
+    """The coefficients (a, b, c) of a polynomial a*x**2 + b*x + c in the size x = `letter`.
 
     Raises:
         Unsupported: a function of the size, or another power.
@@ -207,7 +209,8 @@ def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
 
 def _signs(poly: Poly, where: Constraints) -> Iterator[tuple[int, Constraints]]:
     """The signs 1, -1 and 0 that a polynomial may have where `where` holds, each with the
-    constraints under which the polynomial has this sign. A proven sign is the only one."""
+    constraints under which the polynomial has this sign, `where` included. If one sign is proven,
+    it is the only one."""
     if not poly.terms:
         yield 0, where
         return

@@ -204,7 +204,8 @@ class Crossover:
 
     @cached_property
     def _beyond(self) -> Quantity:
-        """A quantity that is positive at positions beyond the weights of a candidate."""
+        """A quantity that is positive at sizes at which a token stands beyond the weights per
+        position of some candidate, which then has no value, and else 0."""
         uncovered_ = [
             Quantity((exact,)).substitute(one.line.letters).terms[0]
             for one in self.candidates
@@ -227,18 +228,16 @@ class Crossover:
         return self._least(self._fitting(size))
 
     def _fitting(self, size: Any) -> int:
-        """The size, after checking that it is an integer that fits the candidates.
-
-        Raises:
-            SizeError: it is neither.
-        """
+        """The size as an int; SizeError unless it is a positive integer at which every candidate
+        exists."""
         checked({self.over: size}, self.over)
         if size not in self.domain:
             raise SizeError(f"{self.over} = {size} does not fit {', '.join(self.names)}")
         return int(size)
 
     def _least(self, size: int) -> tuple[str, ...]:
-        """`least` of a size that fits."""
+        """The candidates with the least of the figure at a size that is known to fit; () if a
+        candidate has no value there."""
         at = {self.over: size}
         if self._beyond.at(at) > 0:
             return ()
@@ -285,7 +284,7 @@ class Crossover:
         figure, and the other; the sizes that the user did not give are letters.
 
         Raises:
-            Unanswered: as `ranges`.
+            Unanswered: two candidates never differ, or a candidate lacks the figure.
             SizeError: there is no formula of degree two at most, so that numbers are needed.
         """
         found = []
@@ -323,7 +322,8 @@ class Crossover:
             raise SizeError(self._asking(str(reason))) from None
 
     def _asking(self, reason: str) -> str:
-        """The message that asks for the sizes that are left open."""
+        """The message that no condition is derived, with the reason, and that asks for numbers for
+        the sizes that are left open."""
         known = {self.over, *self.given}
         letters = {x for form in self.forms for x in self._letters(form)} - known
         return (
@@ -356,7 +356,8 @@ class Crossover:
         return tuple(self._stretches())
 
     def _stretches(self) -> Iterator[Stretch]:
-        """`_all`, one by one. A list of sizes is joined to ranges with equal candidates."""
+        """The ranges of all sizes that fit, each with the candidates that have the least there, or
+        none. If the sizes are a list, neighbours with the same candidates are one range."""
         line = Along(self.over, (self.over,), {}, self.domain)
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
         found = line.solved([*self.quantities, *beyond], self._least)
@@ -371,7 +372,8 @@ class Crossover:
 
 
 def _blocks(found: Sequence[Stretch], apart: int) -> Iterator[Stretch]:
-    """Residue classes side by side that are alike as one; sizes that fit are `apart`."""
+    """The ranges with neighbouring residue classes joined: first 17, step 16 and first 18, step 16,
+    with the same candidates, become one of width 2. Sizes that fit are `apart` from each other."""
     waiting: Stretch | None = None
     for one in found:
         if waiting is not None:
@@ -449,10 +451,10 @@ def crossover(
 
 
 def steps(found: Crossover) -> tuple[int, ...]:
-    """The powers of two up to 4,096 among the sizes that fit, the steps of a map.
+    """The powers of two up to 4,096 that fit as the solved size: the rows of a map over this size.
 
     Raises:
-        SizeError: none of them fits.
+        SizeError: no power of two fits.
     """
     powers = tuple(2**k for k in range(13) if 2**k in found.domain)
     if not powers:
@@ -520,8 +522,8 @@ def quantity_of(about: Answers, figure: Figure, dtypes: Dtypes | None, name: str
 def _forms(
     typed: str | Mixer, form: str | None, phase: str, convention: Convention
 ) -> Iterator[Answers]:
-    """The forms that a name or a mixer stands for: `NAME:FORM`, else the form of the option, `all`
-    of them, or the default. EquationError for a form that the mixer lacks."""
+    """The answers about each form that a name or a mixer stands for: for `NAME:FORM` this form,
+    else `form` ("all": every form), else the default; EquationError if the mixer lacks the form."""
     mixer, own = with_form(typed)
     named = own or form or mixer.default_form
     for one in mixer.forms if named == "all" else (named,):

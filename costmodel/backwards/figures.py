@@ -35,7 +35,8 @@ def usual_size(phase: str) -> str:
 
 
 def terms_of(figure: Figure, case: Case) -> tuple[Exact, ...]:
-    """The terms of which a figure is the maximum; a figure that is no maximum is its only term.
+    """The formulas of which a figure is the maximum at every size; one formula for a figure that is
+    no maximum.
 
     Raises:
         Unanswered, Unsupported: the figure has no formula in the case.

@@ -11,8 +11,8 @@ from costmodel.symbolic.sizes import LARGEST
 
 
 def largest_context(held: Holding, most: int, batch: int) -> int:
-    """The largest context at which it and every shorter one fit: weights and the states of `batch`
-    sequences take at most `most` bytes; 0 where none fits.
+    """The largest context, in tokens of a sequence, such that at this context and every shorter one
+    the weights and the states of `batch` sequences take at most `most` bytes; 0 if none fits.
 
     Raises:
         Unsupported: the ranges are not derived.
@@ -26,8 +26,9 @@ def largest_context(held: Holding, most: int, batch: int) -> int:
 
 
 def largest_batch(held: Holding, most: int, context: int) -> int | None:
-    """The largest number of sequences of this context whose states fit beside the weights; None
-    where a sequence holds nothing, so that any number fits."""
+    """The largest number of sequences of this context whose states, with the weights, take at most
+    `most` bytes; 0 if the weights alone take more, None if a sequence holds nothing, so that any
+    number fits."""
     room, each = most - held.weights, held.at(context)
     if room < 0:
         return 0

@@ -60,11 +60,12 @@ class Match:
 
 
 def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
-    """The values of a size of a case at which a figure is nearest to that of another case.
+    """The values of a size of a case at which a figure equals that of another case; if it equals it
+    nowhere, the values at which it is nearest from below and from above.
 
     Args:
         case: symbolic, with the given sizes; the others have their defaults.
-        other: with all sizes.
+        other: the case to be matched, with all sizes.
 
     Raises:
         Unanswered, Unsupported: one of the cases has no such figure, or the figure does not depend
@@ -127,7 +128,8 @@ class _Curve:
         return best
 
     def _where(self, holds: Callable[[Number], bool], *numbers: Number) -> list[Range]:
-        """The values of the size at which `holds` is true of the figure.
+        """The ranges of the size in which `holds` is true of the figure and every position has
+        weights.
 
         Args:
             holds: a property of the figure that changes only where the figure crosses one of
@@ -206,8 +208,9 @@ def compared(
     dtypes: Dtypes,
     given: Given,
 ) -> Match:
-    """`match` with its arguments read: the mixer and the mixer to be matched, and their forms; the
-    figure; the size; what is counted; and one value of each given size."""
+    """The values of the size `vary` of the first mixer of `pair` at which a figure equals that of
+    the second mixer, or is nearest to it; `forms` are those of both. `given` has one value, or the
+    letter of an equal size, for each given size; that of `vary` is for the second mixer alone."""
     (one, two), (form, its_form) = pair, forms
     refuse_unknown([vary], pair)
     refuse_foreign(given, pair, [phase])

@@ -76,7 +76,8 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_use(error: Any, typed: Sequence[str]) -> str:
-    """An option without its value, or a switch with a value; the last word tells them apart."""
+    """The sentence for an option without its value, or a switch with a value. A line that ends with
+    the option's name lacks a value; one with NAME=VALUE elsewhere gives a switch a value."""
     name = error.option_name
     given = [word for word in typed if word.startswith(f"{name}=")]
     if given and typed[-1] != name:
@@ -85,8 +86,8 @@ def bad_use(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_line(error: Any, typed: Sequence[str]) -> str:
-    """No command or an unknown one, or more words than a command takes, of which the first may
-    stand behind a switch; else the parser's own text."""
+    """The sentence for a line without a command, with an unknown one, or with more words than a
+    command takes, of which the first may stand behind a switch; else the parser's own text."""
     commands = getattr(getattr(error.ctx, "command", None), "commands", None)
     first = next((word for word in typed if not word.startswith("-")), "")
     if commands is not None and not first:

@@ -186,7 +186,8 @@ WeightDtype = Annotated[
 
 
 def element_types(dtype: str, state: str | None, weights: str | None, cache: str | None) -> Dtypes:
-    """The element types by role; UsageError for an unknown one."""
+    """The element types of entries: `dtype`, and those of state, weights and cache that differ from
+    it, None for those that do not; UsageError for an unknown type."""
     from costmodel.questions.question import BYTES, Dtypes
 
     for name in filter(None, (dtype, state, weights, cache)):
@@ -210,7 +211,8 @@ def finite(value: float | None) -> float | None:
 
 
 def typeset(format_: str, **options: str) -> None:
-    """Raise UsageError for options that only other formats use, such as `--symbols`."""
+    """Raise UsageError if an option has a value that the format does not use, such as `--symbols`
+    in CSV; "" stands for an option that is not given."""
     for name, value in options.items():
         if value and format_ not in (having := formats_with(name)):
             wanted = " or ".join(having)
@@ -234,7 +236,8 @@ def trained(
     loss: str | None,
     optimiser: str | None,
 ) -> Convention:
-    """The convention with the options of a backward pass: recompute, only and loss.
+    """The convention with the options of a backward pass: recompute, only and loss, None if not
+    typed. `asked_for` are the phases; `optimiser` is only checked.
 
     Raises:
         UsageError: an unknown choice, or an optimiser without a training step or without gradients
@@ -310,7 +313,11 @@ def show(
     context: typer.Context,
     **asked: Any,
 ) -> None:
-    """Write a document in a format to `output` or print it; `asked`: further fields of its page.
+    """Write a document in a format to the file `output`, or print it if `output` is None.
+
+    Args:
+        context: of the parser, with the command line that LaTeX states as a comment.
+        asked: further fields of the page: names, label and caption for LaTeX.
 
     Raises:
         UsageError: `output` exists, unless `force`; or is None for a format that is no text.
@@ -392,7 +399,8 @@ def with_bar(
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int, str], None]]:
-    """`bar` without the handling of Ctrl-C."""
+    """A progress bar on a terminal, nothing in a pipe; it yields a function of (done, total,
+    description). Ctrl-C is not handled here."""
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return

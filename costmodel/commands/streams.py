@@ -86,7 +86,8 @@ def flush_streams() -> None:
 
 
 def printed(text: str) -> None:
-    """Print text; Failed if standard output is not writable, BrokenPipeError for a closed pipe."""
+    """Print text on standard output and flush it; Failed if it cannot be written, BrokenPipeError
+    if the reader of a pipe has closed it."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -163,7 +164,8 @@ def written_whole(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named(output: Path) -> Iterator[None]:
-    """A block that writes to `output`, whose OSError becomes Failed with the file's name."""
+    """A `with` block that writes to the file `output`: an OSError inside becomes Failed with the
+    file's name."""
     try:
         yield
     except OSError as error:

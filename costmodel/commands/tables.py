@@ -42,6 +42,7 @@ class CostRow(Mapping[str, Any]):
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
+        """A row of values by column, and in `reasons` why a value is missing or was searched."""
         self._values = {name: _plain(value) for name, value in values.items()}
         self.reasons: dict[str, str] = {}
         for name, value in values.items():
@@ -71,6 +72,7 @@ class CostTable(Sequence[CostRow]):
     """
 
     def __init__(self, table: mixer_table.Table) -> None:
+        """The rows of a table; its last column, the reasons for missing values, is kept apart."""
         self._mixers = table.request.mixers
         self._document = mixer_document.document(table)
         names, rows = table_data.valued(table)
@@ -160,6 +162,8 @@ class Html(Writer):
         return f"<p>{escape(self.text(part.line))}</p>"
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
+        """The table in HTML with its title as caption; below it its footnotes and `notes`."""
+
         def cell(kind: str, k: int, words: str) -> str:
             side = "right" if part.columns[k].numeric else "left"
             return f'<{kind} style="text-align: {side}">{escape(words)}</{kind}>'
@@ -264,7 +268,8 @@ def _several(given: Any) -> tuple[Any, ...]:
 
 
 def _given(sizes: Mapping[str, Any]) -> Given:
-    """The values of the sizes; TableError for another name, which is no option either."""
+    """The values of the keyword arguments of `table` that are letters of sizes; TableError for any
+    other name, with the options of `table`."""
     options = [*(table.__kwdefaults__ or ())]
     for name in sizes:
         if not is_letter(name):
@@ -294,7 +299,8 @@ def _plain(value: Value) -> Any:
 
 
 def _dtype(values: Sequence[Any]) -> Any:
-    """The type of a column of exact values in pandas; None where pandas finds it, for texts."""
+    """The dtype of a column of exact values in pandas: int64, with missing values Int64, object for
+    larger integers, fractions and formulas; None for texts, whose dtype pandas chooses."""
     there = [value for value in values if value is not None]
     if any(isinstance(value, str) for value in there):
         return None
