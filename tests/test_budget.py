@@ -13,7 +13,7 @@ import pytest
 
 import costmodel as cm
 from costmodel.backwards.budget import Budget
-from costmodel.errors import SizeError
+from costmodel.errors import EquationError, SizeError
 from costmodel.mixers import names
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import answers
@@ -214,6 +214,8 @@ def test_python_refuses_in_sentences() -> None:
         cm.budget("self-attention", state="1GB", **given)
     with pytest.raises(SizeError, match="'1000' has no unit"):
         cm.budget("self-attention", state=1000)
+    with pytest.raises(EquationError, match="self-attention has no form 'x': expected one of"):
+        cm.budget("self-attention", state="1GB", form="x")
     with pytest.raises(SizeError, match="size q is a size of none of these mixers"):
         cm.budget("self-attention", q=3)
     with pytest.raises(SizeError, match="did you mean 'state'"):

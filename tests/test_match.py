@@ -122,6 +122,8 @@ REFUSED = {
         "parameters of we does not depend on b: it is 49,152 at every b, and 65,536 for",
     "we --to he --by total --vary d --n 4": "size n is a size of none of these mixers",
     "we --to he --by total --vary d --t 4": "in this phase: t is for inference",
+    "we --to he --by total --vary d --form x": "we has no form 'x': expected one of direct, fft",
+    "we --to he:all --by total --vary d": "he has no form 'all': expected one of direct",
     "we --to fnet --by state --vary t": "fnet: not causal",
     "wee --to self-attention --by total --vary d": "unknown mixer 'wee'",
 }  # fmt: skip

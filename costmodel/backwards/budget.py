@@ -13,7 +13,7 @@ from costmodel.backwards.amounts import amount
 from costmodel.backwards.figures import phase_of, terms_of, usual_size
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import with_form
+from costmodel.mixers.load import one_form, with_form
 from costmodel.program.chosen_sizes import (
     one_value,
     refuse_unknown,
@@ -291,6 +291,6 @@ def budget(
     letter = largest or usual_size(where)
     sizes = without_assumed(letter, sizes)
     refuse_unknown([letter], [found])
-    about = answers(found, own or form or found.default_form, where, read_convention(convention))
+    about = answers(found, one_form(found, own or form), where, read_convention(convention))
     dtypes = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
     return within(Case(about, one_value(sizes), dtypes=dtypes, ties=ties(sizes)), chosen, letter)

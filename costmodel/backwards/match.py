@@ -12,7 +12,7 @@ from costmodel.backwards.crossover import figure_named, quantity_of
 from costmodel.backwards.figures import phase_of
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import with_form
+from costmodel.mixers.load import one_form, with_form
 from costmodel.program.chosen_sizes import (
     Given,
     fit,
@@ -188,7 +188,7 @@ def match(
     (one, own), (two, its), figure = with_form(mixer), with_form(to), figure_named(by)
     return compared(
         (one, two),
-        (own or form or one.default_form, its or two.default_form),
+        (one_form(one, own or form), one_form(two, its)),
         figure,
         vary,
         phase_of([figure], vary, phase),

@@ -33,7 +33,7 @@ from costmodel.commands.options import (
     trained,
     typeset,
 )
-from costmodel.mixers.load import with_form
+from costmodel.mixers.load import one_form, with_form
 from costmodel.program.conventions import convention as read_convention
 from costmodel.program.phases import PHASES
 from costmodel.report.formats import SCREEN, formats
@@ -171,7 +171,7 @@ def match(
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     (one, own), (two, its) = with_form(mixer), with_form(to)
-    pair, forms = (one, two), (own or form or one.default_form, its or two.default_form)
+    pair, forms = (one, two), (one_form(one, own or form), one_form(two, its))
     figure = figure_named(by)
     wanted = phase_of([figure], vary, _phase(phase))
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)

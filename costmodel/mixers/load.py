@@ -80,6 +80,16 @@ def with_form(name: str | Mixer) -> tuple[Mixer, str | None]:
     return found, form
 
 
+def one_form(found: Mixer, form: str | None) -> str:
+    """The form of a mixer with a name, the default form for None; EquationError for a form that the
+    mixer lacks, and for `all`."""
+    if form not in (None, *found.forms):
+        raise EquationError(
+            f"{found.name} has no form '{form}': expected one of {', '.join(found.forms)}"
+        )
+    return form or found.default_form
+
+
 def known(name: str) -> Mixer:
     """The mixer that a record names, built in or of a user's file.
 

@@ -197,7 +197,7 @@ def default(letter: str, sizes: Mapping[str, int], mixer: Mixer | None = None) -
 def usual(size: Letter) -> int:
     """The default of a size; SizeError if the size has none."""
     if size.default is None:
-        raise SizeError(f"size {size.letter} has no default: give --{size.letter}")
+        raise SizeError(f"size {size.letter} has no default: give {size.letter} a value")
     return size.default
 
 
