@@ -52,12 +52,16 @@ def described(
     changes: Mapping[str, str | bool | None],
     ignored: Collection[str] = (),
 ) -> Description:
-    """A network by its name, or that of a published model's `config.json`, with changed choices;
-    `ignored` are fields of the configuration that may say what they like.
+    """The description of a network by its name, or by a published model's configuration.
+
+    Args:
+        name, config: the name or the path of a `config.json`; the other is None.
+        changes: choice -> its new value, None for a choice that stays.
+        ignored: fields of the configuration that are not read and may have any value.
 
     Raises:
-        ModelError: neither or both are given, what is given cannot be read, or it is not made of
-            the choices that are to be changed.
+        ModelError: neither or both are given, the configuration cannot be read, or the network is
+            read as blocks and has none of the choices to be changed.
     """
     if (name is None) == (config is None):
         raise ModelError(
@@ -79,7 +83,7 @@ def memory_options(phases: tuple[str, ...], **typed: str | None) -> MemoryOption
     """The options of a training step's memory, as a command line types them; None: not typed.
 
     Raises:
-        ModelError: an unknown name, or an option that none of the phases asked for has.
+        ModelError: an unknown value, or no phase training-step (`recompute`: nor backward).
     """
     there = {name: value for name, value in typed.items() if value is not None}
     for name in there:
@@ -106,12 +110,11 @@ NEEDED: Mapping[str, tuple[str, Callable[[Choices], bool], str]] = {
 
 
 def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:
-    """The choices with those changes that are not None, as a command line types them.
-
-    `biases` sets the biases of FFN, norms and head together.
+    """The choices with those changes that are not None, as a command line types them: `biases` sets
+    the biases of FFN, norms and head together; a head over no vocabulary is not tied.
 
     Raises:
-        ModelError: an unknown choice, or one about what the network does not have.
+        ModelError: an unknown value, or a change of a part that the network lacks.
     """
     typed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     for name in MANY:

@@ -28,7 +28,8 @@ class _Placing:
     """Section and `Use.equal` of a part -> the part of the network that stands for all such."""
 
     def add(self, stack: Stack | None, found: Templates) -> None:
-        """Add parts of a stack, equal ones as one, or parts after the layers."""
+        """Add parts, each with its number in the network; equal parts become one with the sum of
+        their numbers. `stack` is their stack, None for parts after the layers."""
         together: dict[object, list[tuple[Use, Poly]]] = {}
         for use, number in found:
             together.setdefault(use.equal, []).append((use, number))
@@ -121,8 +122,8 @@ class OwnSizes:
 
 
 def beyond_table(use: Use, stage: str, sizes: Mapping[str, int]) -> str | None:
-    """Why a part's table of positions does not reach to the last position that a stage reads, or
-    None: it does, it has no fixed number of rows, or the sizes do not tell."""
+    """The reason why a part's table of positions ends before the last position that a stage reads;
+    None if it does not, if it has no fixed number of rows, or if the sizes leave this open."""
     last = Poly.atom("e") if use.section == "encoder" else LAST[stage]
     if use.rows is None or not last.letters <= sizes.keys() or last.at(sizes) <= use.rows:
         return None
@@ -155,11 +156,8 @@ class Assembly:
 
     @property
     def choices(self) -> Choices:
-        """The choices that the network was made of.
-
-        Raises:
-            ModelError: it was read from a configuration.
-        """
+        """The choices that the network was made of; ModelError if the network was read as blocks
+        from a configuration, and was made of none."""
         if self.described.choices is None:
             raise ModelError(
                 f"{self.name} was read from a configuration, it is not made of choices"
@@ -168,6 +166,7 @@ class Assembly:
 
     @cached_property
     def _placing(self) -> _Placing:
+        """All parts of the network in the order of tables, each with how often it runs."""
         number = LAYERS if self.layers is None else Poly.of(self.layers)
         found = _Placing(self.described)
         for stack in self.described.stacks:
@@ -191,7 +190,8 @@ class Assembly:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of one value; sizes that follow from others left out."""
+        """The sizes that have one value, the number of layers L included; without sizes that are
+        computed from others or have several values."""
         single = {x: v for x, v in self.described.sizes.items() if isinstance(v, int)}
         if self.layers is not None:
             single["L"] = self.layers
@@ -199,8 +199,8 @@ class Assembly:
 
     @property
     def own(self) -> OwnSizes:
-        """The sizes, with those that follow from others (`formulas`, a number of layers) as
-        fixed."""
+        """The network's sizes; the sizes that follow from others or from the pattern of its layers,
+        as letter -> (reason, value); and the parts that are tables of positions."""
         widths = self.described.formulas
         fixed = {x: (f"other sizes ({poly})", poly) for x, poly in widths.items()}
         if self.layers is not None:

@@ -165,7 +165,8 @@ class Stack:
         return [(block, Poly.of(times)) for block, times in found.values() if times]
 
     def placed(self, use: Use) -> Use:
-        """A part with the tokens of the stack and the passes in which the stack runs."""
+        """A part of this stack with the stack's name, its number of tokens in place of l, and only
+        the passes in which the stack runs too; the part itself in a network of one stack."""
         if not self.section:
             return use
         length = {"l": self.tokens}
@@ -254,7 +255,7 @@ class Description:
 
     @property
     def head(self) -> str:
-        """`vocabulary`, `classes` or `none`."""
+        """What the head scores: `vocabulary`, or `classes` (it reads the first row), or `none`."""
         head = self.ends_with("head")
         if head is None:
             return "none"

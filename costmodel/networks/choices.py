@@ -131,7 +131,8 @@ class Choices:
     assumed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse choices that are unknown or do not go together."""
+        """Raise ModelError for choices that are unknown or do not go together, SizeError for a bad
+        size."""
         for name, known in VALUES.items():
             value = getattr(self, name)
             if value not in known:
@@ -151,7 +152,8 @@ class Choices:
         _ = self.formulas
 
     def _refuse_contradictions(self) -> None:
-        """Refuse choices that need another choice."""
+        """Raise ModelError for a choice that needs another: a classifier, a pooler, towers, label
+        smoothing, a tied head."""
         if self.head == "classes" and self.kind != "encoder":
             raise ModelError(f"{self.name}: a classifier (head classes) stands on an encoder, "
                              f"this is of kind {self.kind}")  # fmt: skip
@@ -169,11 +171,8 @@ class Choices:
 
     @property
     def formulas(self) -> dict[str, Poly]:
-        """The sizes that follow from others, as polynomials.
-
-        Raises:
-            ModelError: an unknown letter, or a formula that is no polynomial in other letters.
-        """
+        """The sizes that follow from others, as polynomials in these; ModelError for an unknown
+        letter, or a formula that is no polynomial in letters of other sizes."""
         found: dict[str, Poly] = {}
         for letter, text in self.widths.items():
             if letter not in LETTERS:

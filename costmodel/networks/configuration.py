@@ -105,8 +105,9 @@ class Configuration:
         return ModelError(f"{self.path}: {words}")
 
     def get(self, *names: str) -> Any:
-        """The value of the first of several spellings of a field that is given, else the class's
-        default; None where there is none."""
+        """The value of a field under the first of its spellings `names` that is given and not null,
+        else the default of the model's class; None if there is none, or if the first spelling is
+        null in spite of a default. All spellings count as read."""
         self.taken.update(names)
         for name in names:
             if self.fields.get(name) is not None:
@@ -116,18 +117,16 @@ class Configuration:
         return next((self.defaults[name] for name in names if name in self.defaults), None)
 
     def size(self, *names: str) -> int:
-        """A positive integer, by the first spelling that is given.
-
-        Raises:
-            ModelError: something else, or nothing.
-        """
+        """The positive integer in a field, by the first of its spellings that is given; ModelError
+        for any other value, or none."""
         found = self.size_or_none(*names)
         if found is None:
             raise self.refused(f"the size '{names[0]}' is missing")
         return found
 
     def size_or_none(self, *names: str) -> int | None:
-        """As `size`; None where the field is missing or null."""
+        """The positive integer in a field with several spellings; None if it is missing or null,
+        ModelError for any other value."""
         value = self.get(*names)
         if value is None:
             return None
@@ -137,7 +136,8 @@ class Configuration:
         return value
 
     def switch(self, name: str, usual: bool | None = None) -> bool:
-        """A field that is true or false; `usual` where the class has no default."""
+        """The value of a field that is true or false; `usual` if it is not given and the class has
+        no default; else ModelError."""
         found = self.get(name)
         found = usual if found is None else found
         if not isinstance(found, bool):
@@ -145,7 +145,8 @@ class Configuration:
         return found
 
     def some(self, *names: str) -> bool:
-        """Whether one of these probabilities is above 0."""
+        """Whether one of the fields, each a probability, is above 0; ModelError for a value that is
+        no number from 0 to 1."""
         values = [self.get(name) for name in names]
         for name, found in zip(names, values, strict=True):
             number = isinstance(found, (int, float)) and not isinstance(found, bool)
@@ -154,7 +155,7 @@ class Configuration:
         return any(values)
 
     def activation(self, name: str) -> str:
-        """The name here of an activation."""
+        """The name that this project gives the activation in a field; ModelError if unknown."""
         found = self.get(name)
         if not isinstance(found, str) or found not in ACTIVATIONS:
             raise self.refused(
@@ -163,8 +164,8 @@ class Configuration:
         return ACTIVATIONS[found]
 
     def require(self, wanted: Mapping[str, tuple[Any, ...]]) -> None:
-        """Refuse a field with a value other than those wanted; the first is that of a missing
-        field."""
+        """Raise ModelError for a field with a value other than those that `wanted` lists for it; a
+        missing field counts as the first value listed."""
         for name, allowed in wanted.items():
             self.taken.add(name)
             value = self.fields.get(name, allowed[0])
@@ -175,12 +176,8 @@ class Configuration:
                 )
 
     def agree(self, **values: Any) -> None:
-        """Refuse a field that says something else than another field: another spelling of a size,
-        which the class does not read.
-
-        Raises:
-            ModelError: names the field, its value, and what was expected.
-        """
+        """Raise ModelError for a field whose value differs from that in `values`, which other
+        fields give; the class itself does not read the field. A missing field passes."""
         for name, value in values.items():
             self.taken.add(name)
             found = self.fields.get(name)
@@ -190,7 +187,8 @@ class Configuration:
                 )
 
     def architecture(self, *known: str) -> str:
-        """The name of the model's class; the first known one where none is named."""
+        """The name of the model's class: the first of `known` if the configuration names none;
+        ModelError for a class that is not in `known`."""
         self.taken.add("architectures")
         named = self.fields.get("architectures") or [known[0]]
         name = named[0] if isinstance(named, list) else named
@@ -221,7 +219,8 @@ class Configuration:
         return kinds
 
     def rotary(self) -> Mapping[str, Any]:
-        """The parameters of the rotary embedding that change more than its tables of angles."""
+        """The parameters of the rotary embedding, by name, that may change more than its tables of
+        angles (`TABLES_OF_ANGLES`, which count nothing); ModelError if they are no object."""
         found: dict[str, Any] = {}
         for name in ("rope_parameters", "rope_scaling"):
             given = self.get(name)
@@ -235,11 +234,8 @@ class Configuration:
         return found
 
     def refuse_unread(self, ignored: Collection[str] = ()) -> None:
-        """Refuse a field that nobody read, and that may say something.
-
-        Raises:
-            ModelError: names the field and its value.
-        """
+        """Raise ModelError for a field that no reader has read, unless its value is the default, it
+        counts nothing in any model, or it is in `ignored`."""
         usual = {**ANYWHERE, **self.defaults}
         for name, value in self.fields.items():
             if name in self.taken or name in COUNT_NOTHING or name in ignored:

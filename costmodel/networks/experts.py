@@ -58,10 +58,11 @@ def experts(
     """A mixture of experts, x (l, d) to y (l, d): c of E gated FFNs, f wide.
 
     Args:
-        routing: one of `ROUTINGS`.
+        routing: how the router's scores become weights of the chosen experts, as in `ROUTINGS`.
+        activation: that of the gate; without a gate, of the only map to f channels.
         clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
-        shared: one of `SHARED`.
+        shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
     """
     m = Mixer("experts", title="Mixture of experts", source=SHAZEER, group="part of a network")
     l, d, width = m.sizes("l d f")
@@ -84,7 +85,8 @@ def experts(
 
 
 def _routed(f: Form, routing: str, R: Array, of: tuple[Index, Index, Index]) -> tuple[Array, Array]:
-    """The chosen experts (l, c) of each token, and their weights (l, c)."""
+    """The numbers of the chosen experts (l, c) of each token and their weights (l, c), from the
+    router's scores R (l, E); `of` are the indices of token, expert and place among the chosen."""
     (l, E), (i, e, r) = R.shape, of
     c = r.upper[0]
     at, w = f.array("at", l, c, below=E), f.array("w", l, c)
@@ -120,7 +122,8 @@ def _routed(f: Form, routing: str, R: Array, of: tuple[Index, Index, Index]) -> 
 def _through(
     f: Form, x: Array, at: Array, width: Poly, activation: str, *, clamped: bool, squared: bool
 ) -> Array:
-    """Y (l, c, d): each token through each of its experts."""
+    """Y (l, c, d): the output of each of a token's experts, whose numbers `at` (l, c) has, for the
+    rows x (l, d); the experts are `width` wide."""
     m, (l, d), E = f.mixer, x.shape, at.below
     i, r, b, a = (f.indices[name] for name in "irba")
     q, c = f.index("q", 1, width), r.upper[0]
@@ -147,7 +150,8 @@ At = tuple[Index, ...]
 
 
 def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
-    """act(gate) * up; without a gate the square of act(up)."""
+    """The hidden rows of an FFN: act(gate) * up; without a gate the square of act(up). `at` are the
+    indices of a row, and `lead` begins the names of the arrays."""
     up = rows["up"]
     A, H = f.array(f"{lead}act", *up.shape), f.array(f"{lead}hidden", *up.shape)
     A[at] = ACTIVATIONS[activation](rows.get("gate", up)[at])
@@ -156,8 +160,8 @@ def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation
 
 
 def _clamped(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
-    """(1 + up) * gate * sigmoid(alpha gate), gate at most 7, up within -7 and 7; the activation is
-    the same in every such model."""
+    """The hidden rows of an FFN as in gpt-oss: (1 + up) * gate * sigmoid(alpha gate), gate at most
+    7, up within -7 and 7. `activation` is not used: the signature is that of `_activated`."""
     gate, up = rows["gate"], rows["up"]
     G, U, H = (f.array(f"{lead}{name}", *gate.shape) for name in ("gate_7", "up_7", "hidden"))
     G[at] = minimum(gate[at], LIMIT)
@@ -167,7 +171,8 @@ def _clamped(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: 
 
 
 def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> Array:
-    """The FFN that all tokens go through (l, d)."""
+    """The output (l, d) of the FFN, S wide, that all tokens go through; if `shared` is "gated",
+    times the sigmoid of a score of the token; if `squared`, without a gate."""
     m, (l, d) = f.mixer, x.shape
     S = m.size("S", "width of the shared expert", 512)
     i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)
@@ -205,7 +210,8 @@ def active(mixer: Mixer) -> Poly:
 
 
 def _read(ref: Ref, number: Poly) -> Poly:
-    """The entries of an array that a token reads by a reference; `number` where it chooses none."""
+    """The number of entries of an array that a token reads by a reference: if the reference gathers
+    at computed positions (chosen experts), those of the chosen ones; else all, `number`."""
     for axis, position in enumerate(ref.positions):
         if isinstance(position, Gather) and position.at.array.role == "intermediate":
             chosen = _product(position.at.array.shape[1:])

@@ -100,7 +100,8 @@ def _of_prompt(part: PartCost) -> PartCost:
 
 
 def _all_steps(part: PartCost) -> PartCost:
-    """A part's cost of one step, summed over t = p+1 .. p+q-1."""
+    """The cost of a part over all steps of decoding, t = p+1 .. p+q-1, from its cost of one step;
+    the state is that after the last step. Counts are Missing if the sum has no closed form."""
     state: Exact | Missing = part.state
     if isinstance(state, Exact):
         state = state.substitute({"t": LAST_READ})
@@ -117,7 +118,8 @@ def _all_steps(part: PartCost) -> PartCost:
 
 
 def _all_steps_at(part: PartCost, sizes: Mapping[str, int]) -> PartCost:
-    """A part's cost of one step, summed over the steps at integer sizes of the network."""
+    """The cost of a part over all steps of decoding; counts without a closed form are added up at
+    integer sizes of the network."""
     found = _all_steps(part)
     if isinstance(part.counts, Missing) or isinstance(found.counts, Counts):
         return found
@@ -129,11 +131,8 @@ def _all_steps_at(part: PartCost, sizes: Mapping[str, int]) -> PartCost:
 
 
 def over_steps(step: Exact) -> Exact:
-    """The sum of an answer in t over t = p+1 .. p+q-1, as a closed form.
-
-    Raises:
-        Unsupported: t stands inside a function, so that the sum has no closed form.
-    """
+    """The sum of an answer in t over t = p+1 .. p+q-1, as a closed form; Unsupported if t stands
+    inside a function, so that there is none."""
     at = Poly.atom(STEP)
     result = Exact()
     for guards, poly in step.pieces:
@@ -144,7 +143,8 @@ def over_steps(step: Exact) -> Exact:
 
 
 def over_steps_at(step: Exact, sizes: Mapping[str, int]) -> int:
-    """`over_steps` at integer sizes, p and q among them; added up where it has no closed form.
+    """The sum of an answer in t over t = p+1 .. p+q-1 at integer sizes, p and q among them; without
+    a closed form it is added up step by step.
 
     Raises:
         Unsupported: no closed form, and more than a million steps.

@@ -59,7 +59,8 @@ class PartGradients:
 def gradients(
     mixer: Mixer, form: str, rewrites: tuple[str, ...] = (), unwanted: frozenset[str] = frozenset()
 ) -> PartGradients:
-    """The equations of a part's gradients.
+    """The equations of the gradients of a part, `mixer` in a form under rewrites; reads of a
+    parameter's rows by number are not among them, but counted as additions.
 
     Args:
         unwanted: inputs whose gradient nothing reads; equations that only it needs are left out.
@@ -82,6 +83,7 @@ def gradients(
 
 
 def _number_of_points(equations: list[Equation]) -> Exact:
+    """The number of entries that the equations define, all together."""
     result = Exact()
     for equation in equations:
         atoms = tuple(index.atom for index in equation.indices)
@@ -110,6 +112,7 @@ class _LookUps:
     `E.rows` that is given as a second sequence."""
 
     def __init__(self, system: System) -> None:
+        """Begin with no reads replaced, for a copy of the system's mixer."""
         self.system = system
         self.rows: dict[Array, Array] = {}
         self.chosen: set[Array] = set()
@@ -127,6 +130,8 @@ class _LookUps:
         return System(self.mixer, self.system.form, equations)
 
     def _row_as_input(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
+        """The read of a new context array in place of `ref`, a read of a parameter's rows, and no
+        equations to add. `equation` is not used: the signature is what `replaced` calls."""
         place = place_of(ref, around)
         taken = sum(ref.array in array.made_for for array in self.rows)
         step = "rows" + (f".{taken + 1}" if taken else "")

@@ -40,11 +40,8 @@ class Held:
     bytes_each: int | Fraction
 
     def at(self, context: int) -> int:
-        """The bytes of one sequence after this many tokens.
-
-        Raises:
-            SizeError: the entries do not fill their blocks.
-        """
+        """The bytes of one sequence after `context` tokens; SizeError if the entries of a quantised
+        type do not fill their blocks."""
         found = self.elements.at({"t": context}) * Fraction(self.bytes_each)
         if found.denominator != 1:
             raise SizeError(
@@ -72,7 +69,8 @@ class Holding:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Every size but the context and the batch."""
+        """The values of all sizes of the network but the context t and the batch b: its own, else
+        the defaults."""
         found = {} if self.length is None else {"l": self.length}
         found = {**found, **self.network.own.with_given({})}
         letters = {"l"}
@@ -85,14 +83,13 @@ class Holding:
 
     @cached_property
     def parts(self) -> tuple[Held, ...]:
-        """What each part holds of a sequence, by role.
-
-        Raises:
-            Unanswered: a part has no one-token inference; the reason is the part's own.
-        """
+        """What each part holds of a sequence, rows of tokens and recurrent state apart; Unanswered
+        if a part has no one-token inference."""
         return tuple(found for use in self.network.uses for found in self._of(use))
 
     def _of(self, use: Use) -> Iterator[Held]:
+        """What one part holds of a sequence: one for rows of tokens and one for recurrent state,
+        as far as there are any. Unanswered if the part has no one-token inference."""
         if "inference" not in use.when or use.regularises:
             return
         about = part_answers(use, "inference", Counting())
@@ -116,7 +113,7 @@ class Holding:
 
     @cached_property
     def active(self) -> int:
-        """The parameters without those of experts that a token does not go through."""
+        """The number of parameters without those of experts that a token does not go through."""
         idle = 0
         for use in self.network.uses:
             every = sum_of(parameters(use.mixer).arrays.values())
@@ -149,12 +146,8 @@ class Holding:
         return min(rows, default=None)
 
     def refuse_beyond(self, context: int) -> None:
-        """Refuse a context to which a part's weights do not reach; tables of angles are longer
-        where the context is.
-
-        Raises:
-            SizeError: with the reason.
-        """
+        """Raise SizeError if a part's weights, such as a table of positions, end before the
+        context; tables of angles, which are computed, are as long as the context."""
         at = {**self.sizes, "l": max(self.sizes["l"], context), "t": context}
         for use in self.network.uses:
             if reason := beyond_table(use, "inference", at):

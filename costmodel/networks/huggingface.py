@@ -100,7 +100,7 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
     """The network of a `config.json`.
 
     Args:
-        ignored: fields that may say what they like.
+        ignored: fields that are not read and may have any value.
 
     Raises:
         ModelError: not JSON, an unknown architecture or part, a missing size, or a field that is
@@ -116,7 +116,8 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
 
 
 def _unknown_architecture(kind: str, config: Mapping[str, Any]) -> str:
-    """The message that refuses an unknown architecture, with the parts that do not exist here."""
+    """The message for an unknown `model_type`; it names the parts that the configuration asks for
+    and no network here has, as far as they are known."""
     there = [part for key, part in FOREIGN.items() if config.get(key)]
     known = f"model_type '{kind}' is not known ({', '.join(READERS)} are)"
     if not there:

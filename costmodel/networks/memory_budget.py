@@ -95,6 +95,7 @@ class _Simulation:
     """
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str, layers: int) -> None:
+        """Begin before the first event, with nothing live."""
         self.graph, self.sizes = graph, sizes
         self.batch = sizes.get("b", 1)
         self.runs = schedule(graph.network, layers)
@@ -104,7 +105,8 @@ class _Simulation:
         self.needed = self._needed()
 
     def during(self, without: range = range(0)) -> Iterator[LiveSet]:
-        """The live set of each event, in order; left out are the events in some layers."""
+        """The live set of each event, in order; events in the layers `without` take place, and
+        their live sets are left out."""
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
             held = self._during(event, run)
@@ -114,6 +116,8 @@ class _Simulation:
             self._after(k, event, run)
 
     def _during(self, event: _Event, run: PartRun) -> int:
+        """The most elements live while an event takes place, after `live` has its inputs and
+        output, or in a backward pass the gradient of its output in place of what the part kept."""
         inside = self.inside[run.use]
         if event.kind == "forward":
             for wire in _parents(run):
@@ -125,6 +129,8 @@ class _Simulation:
         return self._total() + max(inside.backward, default=inside.between)
 
     def _after(self, k: int, event: _Event, run: PartRun) -> None:
+        """Change `live` after event number k: add what the part keeps, or the gradients of its
+        inputs in place of that of its output; drop arrays that no later event reads."""
         if event.kind == "forward":
             if event.keeps:
                 self.live[event.run] = self.inside[run.use].between
@@ -143,7 +149,8 @@ class _Simulation:
         return following is not None and not following[1]
 
     def _needed(self) -> dict[Wire, list[tuple[int, bool]]]:
-        """For each wire, the events that read or write it: their number, and whether they write."""
+        """Array between parts (a wire) -> the events that touch it, as (number, whether the event
+        writes it); a backward pass reads the arrays that its gradients need."""
         found: dict[Wire, list[tuple[int, bool]]] = {}
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
@@ -168,6 +175,8 @@ class _Simulation:
         return wire.entries.at(self.sizes) * self.batch
 
     def _own_live_sets(self, use: Use) -> _OwnLiveSets:
+        """The elements live inside of a part at each of its equations, without its inputs and
+        output, which other parts hold too."""
         own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
         system = own.system
         steps = steps_of(system, STEP)
@@ -203,8 +212,9 @@ def _parents(run: PartRun) -> list[Wire]:
 
 
 def _events(runs: Sequence[PartRun], recompute: str) -> Iterator[_Event]:
-    """Forward passes in order, then backward passes in reverse order; where layers are recomputed,
-    each layer's forward pass once more before its backward pass."""
+    """The events of a training step: the forward pass of each run in order, then the backward
+    passes in reverse order; if `recompute` is "layers", the forward passes of each layer once more
+    before its backward passes."""
     again = recompute == "layers"
     for k, run in enumerate(runs):
         yield _Event("forward", k, keeps=not (again and run.layer is not None))
@@ -240,6 +250,7 @@ class MemoryOptions:
     recompute: str = "none"
 
     def __post_init__(self) -> None:
+        """Raise ModelError for an unknown optimiser, recomputation or element type."""
         for name, known in (("optimiser", OPTIMISERS), ("recompute", RECOMPUTE)):
             if (value := getattr(self, name)) not in known:
                 raise ModelError(f"--{name} '{value}': expected one of {', '.join(known)}")
@@ -263,7 +274,8 @@ class MemoryLine:
     says: tuple[str, ...] = ()
 
     def at(self, sizes: Mapping[str, int], *, settled: bool) -> MemoryLine:
-        """The line with numbers for some sizes; a number of elements where these are all sizes."""
+        """The line with `sizes` put in: a number of elements if `settled`, that is, if these are
+        all sizes; else a formula. A line without an answer stays as it is."""
         if not isinstance(self.elements, Exact):
             return self
         if settled:
@@ -293,6 +305,7 @@ class MemoryBudget:
 
     @cached_property
     def _kept_activations(self) -> KeptActivations | Missing:
+        """The activations that each part keeps for the gradients, or why they are not derived."""
         try:
             return kept_activations(
                 graph_of(self.network, self.counting), self.memory_options.recompute
@@ -337,7 +350,8 @@ class MemoryBudget:
         return grads if isinstance(grads, Missing) else self.parameters + grads + self.optimiser
 
     def _peak(self) -> tuple[Exact | Missing, str]:
-        """The largest live set, and in words the event during which it is reached."""
+        """The elements of the largest live set, and in words the event at which it is reached; a
+        reason and "" if sizes are open or gradients are not derived."""
         if self.sizes is None:
             return Missing("live sets are compared at numbers: give all sizes"), ""
         try:

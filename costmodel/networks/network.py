@@ -71,7 +71,8 @@ class Network(Assembly):
     def count(
         self, phase: str = "training", convention: str | Counting = "strict"
     ) -> NetworkCounts:
-        """The operations of a phase in total; see `costs`.
+        """The operations of a phase in total, over all parts; phase and convention as for the
+        costs of the parts: `training` is a forward pass.
 
         Raises:
             Unanswered: a part does not have the phase; the reason is the part's own.
@@ -79,11 +80,8 @@ class Network(Assembly):
         return held_to(summed(self.costs(phase, convention), self.own), self._fit_with_own)
 
     def state(self) -> NetworkState:
-        """Elements held after t tokens, in all layers.
-
-        Raises:
-            Unanswered: a mixer has no one-token inference.
-        """
+        """The elements held after t tokens, in all layers; Unanswered if a mixer has no one-token
+        inference."""
         result = Exact()
         for part in self.costs("inference"):
             if isinstance(part.state, Missing):
@@ -92,25 +90,22 @@ class Network(Assembly):
         return held_to(NetworkState(result, self.own), self._fit_with_own)
 
     def fit(self, sizes: Mapping[str, int]) -> None:
-        """Refuse sizes at which an extent of a part is no whole number.
-
-        Raises:
-            SizeError: names the part, the extent and the sizes.
-        """
+        """Raise SizeError for sizes at which an extent of a part is no whole number; the message
+        names the part and the extent."""
         for use in self.uses:
             fit(use.mixer, part_sizes(use, sizes))
 
     def _fit_with_own(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Check the sizes that an answer needs, which may not be all, with the network's own values
-        of sizes that are not given; return the sizes."""
+        """The given sizes, after checking that they and the network's own values of the others fit
+        every part, as far as they are known; SizeError if they do not."""
         head_width(found := checked(sizes))
         for use in self.uses:
             fit(use.mixer, part_sizes(use, self.own.with_given(found), partly=True))
         return found
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> dict[Use, str]:
-        """Why the weights of a part do not reach to the last position that a stage of a phase reads
-        at these sizes, for each part of which they do not."""
+        """Part -> the reason why its weights end before the last position that a stage of a phase
+        reads at these sizes; only for parts of which this is so."""
         token = stage not in ("training", *TRAINING_STEP)
         found: dict[Use, str] = {}
         for use in self.uses:
@@ -125,13 +120,13 @@ class Network(Assembly):
 
 
 def network(given: Choices | Description, **sizes: int) -> Network:
-    """The network that some choices or a description describe.
+    """The network that choices, or a description by blocks, stand for.
 
     Args:
         sizes: sizes that take the place of the network's own.
 
     Raises:
-        ModelError: layers that differ without a number of them; UnknownMixer: no such mixer.
+        ModelError: its layers differ, and their number L is open; UnknownMixer: no such mixer.
     """
     chosen = description(given) if isinstance(given, Choices) else given
     chosen = chosen.with_sizes(**checked(sizes)) if sizes else chosen

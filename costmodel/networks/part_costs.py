@@ -53,7 +53,8 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
     """Read names such as `strict,dropout=mul`: a mixer's convention and what dropout costs.
 
     Raises:
-        ConventionError: an unknown name, two names of one kind, or what is for mixers only.
+        ConventionError: an unknown name, two names of one kind, or an option of a backward pass,
+            which the convention of a mixer may have and that of a network may not.
     """
     if isinstance(names, Counting):
         return names
@@ -164,7 +165,8 @@ def has_row(use: Use, stage: str, convention: Counting) -> bool:
 
 
 def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> dict[str, int]:
-    """The sizes of a part's own letters at sizes of the network; `partly`, those that are known.
+    """The values of a part's own letters at sizes of the network; if `partly`, only those that
+    the given sizes determine.
 
     Raises:
         SizeError: a size is missing, or comes out fractional.
@@ -192,7 +194,8 @@ def own_parameters(use: Use) -> Poly:
 
 
 def part_answers(use: Use, phase: str, convention: Counting) -> Answers:
-    """Every answer about a part in a phase of mixers, in the part's own sizes."""
+    """The answers about a part in a phase of mixers, in the part's own sizes and in the form that
+    the part has in this phase and under this convention."""
     chosen = convention.convention
     form = use.form_under(chosen.rewrites)
     if phase == "inference" and use.token_form is not None:
@@ -201,7 +204,8 @@ def part_answers(use: Use, phase: str, convention: Counting) -> Answers:
 
 
 def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -> PartCost:
-    """What all runs of a part cost in a phase of mixers; `runs` replaces the part's own number."""
+    """What all runs of a part cost in a phase of mixers; `runs` replaces their own number. A part
+    that does not run then has no counts, one without an answer Missing counts with the reason."""
     own = own_parameters(use)
     stage = "inference" if phase == "inference" else "training"
     if stage not in use.when:
@@ -222,7 +226,8 @@ def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -
 
 
 def scaled(counts: Counts, sizes: Mapping[str, Poly], runs: Poly) -> Counts:
-    """The counts with `sizes` put in, times `runs`."""
+    """The counts of a part in its own letters, with its `sizes` in their place, times `runs`;
+    classes without operations are left out."""
     classes = {name: value.substitute(sizes) * runs for name, value in counts.classes.items()}
     once = None if counts.once is None else scaled(counts.once, sizes, runs)
     kept = {c: v for c, v in classes.items() if not v.is_zero}
@@ -230,11 +235,8 @@ def scaled(counts: Counts, sizes: Mapping[str, Poly], runs: Poly) -> Counts:
 
 
 def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
-    """The sum of the counts of parts.
-
-    Raises:
-        Unanswered: a part without counts; the message names the part and its reason.
-    """
+    """The sum of the counts of parts, with the network's `own` sizes; Unanswered, with the part and
+    its reason, for a part without counts."""
     classes: dict[str, Exact] = {}
     once: dict[str, Exact] = {}
     peer, joined = None, Exact()

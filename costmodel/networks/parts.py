@@ -66,7 +66,7 @@ def look_up(scaled: bool = False) -> Mixer:
 
 @cache
 def one_hot(scaled: bool = False) -> Mixer:
-    """The product of one-hot rows (l, u) with E (u, d); `scaled` as in `look_up`."""
+    """The product of one-hot rows (l, u) with E (u, d); if `scaled`, times sqrt(d)."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (4)"
     m = _new_part("one-hot", "Embedding, one-hot product", source)
     l, d, u = m.sizes("l d u")

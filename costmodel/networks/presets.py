@@ -79,11 +79,7 @@ def names() -> tuple[str, ...]:
 
 
 def preset(name: str) -> Choices:
-    """The choices of the network with this name.
-
-    Raises:
-        ModelError: no such network, with the nearest known name.
-    """
+    """The choices of the network with this name; ModelError, with the nearest, if it is unknown."""
     if name in presets():
         return presets()[name]
     near = difflib.get_close_matches(name, names(), 1)

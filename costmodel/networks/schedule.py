@@ -50,7 +50,9 @@ class _Writer:
     section: str = ""
 
     def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
-        """Run a part on some wires, giving the wire it writes; without a part, the first wire."""
+        """Record a run of a part that reads the arrays `wires` and, if its mixer has a second
+        sequence, `context`; returns the array (wire) that it writes. Without a part, or for
+        dropout, nothing runs, and the first of the arrays is returned."""
         if part is None or part.regularises:
             return wires[0]
         use = self.network.use(self.section, part)
@@ -63,7 +65,8 @@ class _Writer:
         return out
 
     def stack(self, stack: Stack, tower: int, layers: int, memory: Wire | None) -> Wire:
-        """The entry and the layers of one stack; `memory` is the encoder's output."""
+        """Record the runs of one stack, entry, layers and end, and return the array at its end;
+        `tower` numbers the copies of the network, `memory` is the encoder's output, if any."""
         self.section = stack.section
         first = self.network.use(self.section, stack.entry[0])
         tokens = first.mixer.role("input")
@@ -91,7 +94,8 @@ class _Writer:
         wire.name = f"{self.section}: residual stream" if self.section else "residual stream"
 
     def ending(self, ends: list[Wire]) -> None:
-        """The parts after the layers; the first that reads one row reads that of each end."""
+        """Record the runs of the parts after the layers, which read the ends of all towers: the
+        first part that reads one row reads the first row of each end, side by side."""
         self.section, stream, rows = "", ends[0], True
         for part in self.network.described.ending:
             if rows and of_first_row(part):
@@ -132,7 +136,8 @@ def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
 
 
 def readers(runs: tuple[PartRun, ...]) -> dict[Wire, list[tuple[int, str]]]:
-    """Every wire with its readers: the number of each run, and the array as which the run reads."""
+    """Array between parts (a wire) -> its readers: (number of the run, name of the array of the
+    part as which it reads the wire); [] if no run reads it."""
     found: dict[Wire, list[tuple[int, str]]] = {}
     for k, run in enumerate(runs):
         for name, wires in run.reads.items():
@@ -177,7 +182,8 @@ class Repetition:
 
 
 def repetition(network: Assembly, layers: int) -> Repetition | None:
-    """The small numbers of layers for a large one; None where it is small itself."""
+    """Two small numbers of layers from which a count at a large number follows, since each period
+    of layers adds the same; None if `layers` is small itself."""
     period = network.described.period
     few = layers % period + 2 * ENDS * period
     if layers <= few + period:

@@ -69,11 +69,8 @@ class Graph:
         return self.counting.convention.rewrites
 
     def gradients(self, use: Use) -> PartGradients:
-        """The equations of a part's gradients, without gradients of the network's own inputs.
-
-        Raises:
-            Unsupported: an equation whose gradient is not derived.
-        """
+        """The equations of a part's gradients, without gradients of the network's own inputs;
+        Unsupported for an equation whose gradient is not derived."""
         unwanted = frozenset() if use.regularises else given_arrays(self.network)[use]
         return gradients(use.mixer, use.form_under(self.rewrites), self.rewrites, unwanted)
 
@@ -81,8 +78,8 @@ class Graph:
         """The operations of one run of a part's backward pass, in the part's own sizes.
 
         Raises:
-            Unanswered: a peer that counts none; Unsupported: an equation whose gradient is not
-                derived.
+            Unanswered: the convention is another tool's counter (`peer`), which counts no gradients
+                of this part; Unsupported: an equation whose gradient is not derived.
         """
         if peer := self.counting.convention.peer:
             system = system_of(use.mixer, use.form_under(self.rewrites), ("dense",), "training")
@@ -101,7 +98,8 @@ class Graph:
         return result
 
     def gradient_entries(self, use: Use, name: str) -> Exact:
-        """How many entries the gradient of one of a part's arrays has, in the part's sizes."""
+        """The number of entries of the gradient of one of a part's arrays that equations define, in
+        the part's sizes."""
         system = self.gradients(use).system
         wanted = use.mixer.arrays[name]
         arrays = {e.array for e in system.backward if e.array.gradient_of is wanted}
@@ -119,7 +117,8 @@ def graph_of(network: Assembly, counted: Counting) -> Graph:
 
 
 def backward(graph: Graph) -> list[PartCost]:
-    """What the gradients of each part cost, and then the sums of gradients between parts."""
+    """What the gradients of each part cost, then the sums of gradients between parts, which other
+    tools' counters lack. Free dropout is left out; gradients that are not derived are Missing."""
     found = []
     for use in graph.network.uses:
         own = own_parameters(use)
@@ -144,7 +143,8 @@ def _all_runs(graph: Graph, use: Use) -> Counts:
 
 
 def _join_costs(graph: Graph) -> Iterator[PartCost]:
-    """The additions of gradients from different parts, or from runs that share weights."""
+    """The additions of gradients that different parts give for one array, or runs for shared
+    weights, as costs of parts "sum of gradients: ..."; one part with the reason if not derived."""
     try:
         found = list(_joins_by_name(graph))
     except (Unanswered, Unsupported) as reason:
@@ -192,7 +192,8 @@ def _total(numbers: Iterable[Exact]) -> Exact:
 
 
 def _wire_joins(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[str, Exact], int]:
-    """Wires with several readers: (name, additions of one wire) -> how many wires there are."""
+    """The arrays between parts (wires) that several runs read: (name, additions of the gradients of
+    one) -> their number. Unsupported if no reader gives every entry a gradient."""
     found: Counter[tuple[str, Exact]] = Counter()
     for wire, reading in readers(runs).items():
         if wire.source or len(reading) < 2:
@@ -219,9 +220,11 @@ def _entries_per_wire(entries: Exact, wires: int) -> Exact:
 def linear_in_layers(
     network: Assembly, tally: Callable[[tuple[PartRun, ...]], Mapping[tuple[str, Exact], int]]
 ) -> dict[tuple[str, Exact], tuple[Poly, Exact]]:
-    """A tally of the runs at L layers: key (name, number) -> (times, number*times), times in L.
+    """A tally at the network's number of layers, L if it is open: key (name, number) -> (how often
+    the key occurs, in L; number times that).
 
-    Every period adds the same runs, so the tallies of two small numbers of layers give that of any.
+    `tally` counts the keys in the runs at a small number of layers; every period of layers adds the
+    same runs, so that two small numbers give the tally of any number.
     """
     again = None if network.layers is None else repetition(network, network.layers)
     if network.layers is not None and again is None:
@@ -258,7 +261,7 @@ def costs(
     parts.
 
     Args:
-        recompute: one of `RECOMPUTE`.
+        recompute: "none", or "layers" to add a second forward pass of the parts in layers.
     """
     graph = graph_of(network, counted)
     found = backward(graph)
@@ -351,6 +354,8 @@ def kept_activations(graph: Graph, recompute: str = "none") -> KeptActivations:
 def _kept_entries(
     graph: Graph, runs: tuple[PartRun, ...], recompute: str
 ) -> dict[tuple[str, Exact], int]:
+    """(name of a part, entries that it keeps) -> how many runs keep so many: the arrays inside of
+    each run, without runs that are recomputed, and the arrays between parts."""
     found: Counter[tuple[str, Exact]] = Counter()
     for run in runs:
         if recompute == "layers" and run.layer is not None:
@@ -376,7 +381,8 @@ def between_parts(runs: tuple[PartRun, ...]) -> list[Wire]:
 def keeper(
     graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
 ) -> tuple[str, Exact] | None:
-    """The part at which a wire is kept, and how many of the wire's entries; None if none is kept.
+    """The name of the part at which an array between parts (`wire`) is kept for gradients, and how
+    many of its entries; None if none, or if it is the first row of arrays that are kept whole.
 
     Raises:
         Unsupported: several parts keep different entries of the wire.
@@ -402,6 +408,8 @@ def _keeps_whole_wire(graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recom
 def _keepers(
     graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
 ) -> Iterator[tuple[str, Exact]]:
+    """(part, entries) for each run whose gradients read a wire that it writes or reads; for a layer
+    that is recomputed, each of its runs that reads a wire from outside keeps the whole wire."""
     written = next((run for run in runs if run.writes is wire), None)
     ends = [] if written is None else [(written, written.use.mixer.role("output").name, 1)]
     for run in runs:

@@ -24,7 +24,8 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def read(c: Configuration) -> Choices:
-    """The parts of transformers' BertModel and BertForMaskedLM."""
+    """The choices of the network of transformers' BertModel or BertForMaskedLM; ModelError for a
+    value in the configuration that is not known here."""
     c.with_defaults(DEFAULTS).require(
         {
             "position_embedding_type": ("absolute",),

@@ -39,11 +39,12 @@ def part(label: str, mixer: Mixer, **sizes: int) -> Use:
 
 
 def block(name: str, *inner: Use, norm: Mixer, both: bool = False, scaled: bool = False) -> Block:
-    """A layer of sublayers, each with a norm before and a residual sum after.
+    """A layer `name` of the sublayers `inner`, each with a norm before and a residual sum after.
 
     Args:
-        both: what a sublayer gives has a norm too, before the sum.
-        scaled: the sum multiplies what a sublayer gives by a constant.
+        norm: the equations of each norm.
+        both: the output of a sublayer has a norm too, before the sum.
+        scaled: the sum multiplies the output of a sublayer by a constant.
     """
     total = Use("residual sum", parts.residual(scaled))
     out = Use("norm, of the output", norm) if both else None
@@ -52,8 +53,9 @@ def block(name: str, *inner: Use, norm: Mixer, both: bool = False, scaled: bool 
 
 
 def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
-    """Attention of n heads, of g heads of keys and values, and of their width, by the usual
-    fields."""
+    """Self-attention with `options` and `sizes` of its own (None: not given); the usual fields of
+    the configuration give its n heads, g heads of keys and values (the option `grouped` if fewer
+    than n) and the width of a head."""
     n = c.size("num_attention_heads")
     g = c.size_or_none("num_key_value_heads") or n
     width = c.size_or_none("head_dim") or c.size("hidden_size") // n
@@ -71,11 +73,14 @@ def mixture(
     squared: str = "",
     shared: str = "",
 ) -> Use:
-    """Experts of a width, of which each token goes through some, by the usual fields.
+    """A mixture of experts of a width, by the usual fields; ModelError if a token is to go through
+    more experts than there are.
 
     Args:
-        clamped, shared: as of `experts`.
-        squared: the activation whose square experts without a gate have.
+        routing: how scores become weights of experts, a name in `experts.ROUTINGS`.
+        clamped: biases and bounded gates, as in gpt-oss.
+        squared: the activation of experts without a gate, which is squared; "": with a gate.
+        shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
     """
     part_sizes = {"E": c.size("num_experts", "num_local_experts", "n_routed_experts"), "f": width}
     part_sizes["c"] = c.size("num_experts_per_tok")
@@ -117,16 +122,18 @@ def decoder(
     cap: bool = False,
     divided: bool = False,
 ) -> Description:
-    """A decoder of these layers, with the head that the model's class has.
+    """A decoder: an embedding, the layers `blocks`, a norm, and, for the class
+    `class_prefix`ForCausalLM, a head over the vocabulary with its loss.
 
     Args:
+        sizes: sizes of the network beside d, L, u and l.
         bare: how the name of the class without a head ends.
-        ties: whether the class ties the head to the embedding where the configuration says so.
+        ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
         cap, divided: scores are bounded, or divided by a constant.
 
     Raises:
-        ModelError: a class that is not known.
+        ModelError: the configuration names another class.
     """
     classes = (f"{class_prefix}ForCausalLM", class_prefix + bare)
     scored = c.architecture(*classes) == classes[0]
@@ -161,13 +168,15 @@ def decoder(
 
 
 def rotary(c: Configuration, usual: float | None = None) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The option and the size of a rotary embedding of some channels of a head: one in r.
+    """The (options, sizes) of self-attention with the configuration's rotary embedding: ("rotary",)
+    if all channels of a head turn, ("partial-rotary",) and r if one channel in r turns.
 
     Args:
-        usual: the share of the channels that turn by default; None where all turn.
+        usual: the share of the channels that turn by default; None if all turn in every model.
 
     Raises:
-        ModelError: a share that is not one in r, or what else changes more than tables of angles.
+        ModelError: a share that is not one in r, or a parameter that is not known here and may
+            change more than the tables of angles.
     """
     given = dict(c.rotary())
     share = Fraction(1)

@@ -94,6 +94,8 @@ def read_3(c: Configuration) -> Description:
 
 
 def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str) -> Description:
+    """The blocks of Gemma 2 or 3 (`name`, `bare`: beginning and end of its classes' names): full
+    attention in one layer of `every`, a window in the others, with further `options`."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
     c.agree(cache_implementation="hybrid")
     c.taken.update(

@@ -29,7 +29,8 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def read(c: Configuration) -> Choices:
-    """The parts of transformers' GPT2LMHeadModel and GPT2Model."""
+    """The choices of the network that a configuration of transformers' GPT2LMHeadModel or GPT2Model
+    describes; ModelError for a value that is not known here."""
     c.with_defaults(DEFAULTS).require(
         {
             "scale_attn_weights": (True,),

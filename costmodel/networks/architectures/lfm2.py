@@ -74,7 +74,8 @@ def read(c: Configuration) -> Description:
 
 
 def _width(c: Configuration) -> int:
-    """The width of the gated FFNs: two thirds of the one named, made a multiple of a number."""
+    """The width of the gated FFNs: the field's; if `block_auto_adjust_ff_dim` two thirds of it,
+    times a factor and rounded up to a multiple if the factor is given."""
     width = c.size("block_ff_dim", "intermediate_size")
     factor, multiple = c.get("block_ffn_dim_multiplier"), c.size("block_multiple_of")
     if not c.switch("block_auto_adjust_ff_dim"):

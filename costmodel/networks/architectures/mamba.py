@@ -68,7 +68,8 @@ def read_2(c: Configuration) -> Description:
 
 
 def _common(c: Configuration) -> tuple[int, int]:
-    """The model width and the inner one; what the mixers have in one way only is checked."""
+    """The model width and the inner width of Mamba and Mamba-2; ModelError for biases, activation
+    or inner width other than those that the mixers have."""
     c.require({"use_bias": (False,), "use_conv_bias": (True,), "hidden_act": ("silu", "swish")})
     c.taken.update(ONLY_NUMBERS)
     d = c.size("hidden_size")

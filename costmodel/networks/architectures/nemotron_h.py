@@ -115,7 +115,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _part(c: Configuration, kind: str) -> Any:
-    """The sublayer of a kind of layer."""
+    """The sublayer of a kind of layer: Mamba-2 for linear_attention, attention, an FFN of squared
+    relu for mlp, else a mixture of such experts."""
     if kind == "linear_attention":
         return mixer(
             "mamba-2",
@@ -137,7 +138,8 @@ def _part(c: Configuration, kind: str) -> Any:
 
 
 def _kinds(c: Configuration) -> list[str]:
-    """The kind of each layer: letters of a pattern, or a list under either name."""
+    """The kind of each layer, from the letters of `hybrid_override_pattern` or from a list under
+    either name; ModelError for an unknown letter or kind."""
     pattern, listed = c.get("hybrid_override_pattern"), c.get("layers_block_type", "layer_types")
     if listed is None:
         if unknown := {*(pattern or "")} - {*KINDS}:

@@ -52,6 +52,7 @@ def read_3(c: Configuration) -> Description:
 
 
 def _dense(c: Configuration, name: str, *options: str) -> Description:
+    """The blocks of Qwen2 or Qwen3 (`name`), whose attention has `options`, with gated FFNs."""
     norm, ffn = parts.rms_norm(), parts.gated_ffn(c.activation("hidden_act"))
     layers = [
         block(name.lower(), mixer, part("gated FFN", ffn), norm=norm)
@@ -61,8 +62,9 @@ def _dense(c: Configuration, name: str, *options: str) -> Description:
 
 
 def windowed(c: Configuration, *options: str) -> list[Use]:
-    """The attention of each layer: with a window in those from `max_window_layers` on, where the
-    configuration switches windows on."""
+    """The attention of each layer, with `options`: of the kinds in `layer_types`, else with a
+    window in the layers from `max_window_layers` on if the configuration switches windows on.
+    ModelError if a layer has a window and windows are switched off."""
     layers, width = c.size("num_hidden_layers"), c.size_or_none("sliding_window")
     width = width if c.switch("use_sliding_window") else None
     first = c.get("max_window_layers")

@@ -124,6 +124,8 @@ def _dense(c: Configuration) -> Use:
 def _decoder(
     c: Configuration, name: str, ffn: Sequence[Use], sizes: Mapping[str, int], bare: str
 ) -> Description:
+    """The blocks of `name` with the sublayer `ffn` of each layer after its mixer: attention in one
+    layer of `full_attention_interval`, gated DeltaNet in the others."""
     c.require({"use_sliding_window": (False,), "attn_output_gate": (True,)})
     # the layers that predict further tokens (mtp) are not loaded, and states are float32
     c.taken.update(("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"))
