@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -83,6 +83,9 @@ class Implementation:
     """The mixer's options that the module is built with."""
     option_kernels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Array that an option brings -> kernel class of its equation."""
+    of_form: tuple[str, ...] = ()
+    """Of name, form and step_form, those that its description leaves out; a mixer with a single
+    form gives them the name of this form."""
 
     def __post_init__(self) -> None:
         """Refuse a kernel class outside `KERNEL_CLASSES`."""
@@ -135,7 +138,7 @@ def implementation(
     mixer: str,
     name: str | None = None,
     *,
-    form: str = "direct",
+    form: str | None = None,
     rewrites: tuple[str, ...] = (),
     kernels: Mapping[str, str] | None = None,
     step_form: str | None = None,
@@ -146,7 +149,8 @@ def implementation(
 ) -> Callable[[_Module], _Module]:
     """Describe the decorated module class as an implementation of `mixer`.
 
-    The default name is the form. By default `step` has the form and rewrites of `forward`, except
+    The default form is the only form of a mixer in the same file, else "direct"; the default name
+    is the form. By default `step` has the form and rewrites of `forward`, except
     `OF_SEQUENCES`, which concern sums over whole sequences. The class also implements the mixer
     with any of `options`; its constructor gets the chosen options as the argument `options`.
     `kernels` are the kernel classes of arrays in `forward`, `step_kernels` those in `step`, and
@@ -170,20 +174,25 @@ def implementation(
     if step_rewrites is None:
         step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
 
+    chosen = "direct" if form is None else form
+
     def register(module: _Module) -> _Module:
+        given = {"name": name, "form": form}
+        given |= {"step_form": step_form} if hasattr(module, "step") else {}
         _register(
             Implementation(
                 mixer=mixer,
-                name=form if name is None else name,
+                name=chosen if name is None else name,
                 module=module,
-                form=form,
+                form=chosen,
                 rewrites=tuple(rewrites),
                 kernels=kernels,
-                step_form=(step_form or form) if hasattr(module, "step") else None,
+                step_form=(step_form or chosen) if hasattr(module, "step") else None,
                 step_rewrites=tuple(step_rewrites),
                 step_kernels=step_kernels,
                 takes=tuple(options),
                 option_kernels=option_kernels or {},
+                of_form=tuple(o for o in given if given[o] is None) if form is None else (),
             )
         )
         return module
@@ -219,10 +228,27 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     if home and not isinstance(mixer, str):
         for described in found.values():
             _require_arrays(mixer, described)
+        found = {it.name: it for it in (_in_only_form(mixer, it, found) for it in found.values())}
     if not options:
         return found
     variant = builtin(name) if isinstance(mixer, str) else mixer
     return {own: it.built_with(variant) for own, it in found.items()}
+
+
+def _in_only_form(
+    mixer: Equations, described: Implementation, taken: Collection[str]
+) -> Implementation:
+    """The description with the mixer's only form in place of a form and a name that the description
+    leaves out; unchanged if the mixer has several forms. A name in `taken` is not given again."""
+    if len(mixer.forms) != 1:
+        return described
+    only, left_out = mixer.default_form, described.of_form
+    return replace(
+        described,
+        name=only if "name" in left_out and only not in taken else described.name,
+        form=only if "form" in left_out else described.form,
+        step_form=only if "step_form" in left_out else described.step_form,
+    )
 
 
 def _require_arrays(mixer: Equations, described: Implementation) -> None:

@@ -126,8 +126,18 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
         return forward_apart(found, implementation.form, blames=True)[1]
 
     name = f"{implementation.name}: {EQUAL}"
+    if implementation.form not in mixer.forms:
+        return Proof(name, False, _no_form(mixer, implementation.form, "form"))
     blamed = partial(blame_in_words, mixer, blame_at=blame_at)
     return prove_cases(name, mixer, implementation, apart, blamed=blamed)
+
+
+def _no_form(mixer: Mixer, form: str, option: str) -> str:
+    """The sentence that a mixer lacks the form of an `option` of @implementation."""
+    return (
+        f"{mixer.name} has no form '{form}': write {option}= in @implementation, one of "
+        f"{', '.join(mixer.forms)}"
+    )
 
 
 def _parameters_apart(case: ModuleCase) -> str:
@@ -206,8 +216,8 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     if form is None:
         return Proof(name, None, without_token(mixer, implementation))
     if form not in mixer.forms:
-        expected = ", ".join(mixer.forms)
-        return Proof(name, False, f"{mixer.name} has no form '{form}': expected one of {expected}")
+        option = "form" if form == implementation.form else "step_form"
+        return Proof(name, False, _no_form(mixer, form, option))
     reason = inference_reason(lower(mixer.forms[form]))
     if reason is not None:
         return Proof(name, None, reason)

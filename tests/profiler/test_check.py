@@ -307,7 +307,7 @@ WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
     ),
     "unknown-form": (
         (('@implementation("NAME")', '@implementation("NAME", "direct", form="fast")'),),
-        r"unknown-form has no form 'fast': expected one of direct$",
+        r"^unknown-form has no form 'fast': write form= in @implementation, one of direct$",
     ),
     "wants-another-size": (
         (("l, w, device", "l, w, heads, device"),),
@@ -324,6 +324,14 @@ def test_a_wrong_module_fails_where_it_parts(name: str, tmp_path: Path) -> None:
     assert {k: v for k, v in verdicts(proofs).items() if k in EQUATIONS_HOLD} == EQUATIONS_HOLD
     assert proofs[MODULE].passed is False
     assert re.search(pattern, proofs[MODULE].detail), proofs[MODULE].detail
+
+
+def test_a_description_without_a_form_takes_the_only_form(tmp_path: Path) -> None:
+    proofs = checked(tmp_path, "window-without-direct", ('form("direct")', 'form("banded")'))
+    expected = dict.fromkeys((*EQUATIONS_HOLD, MODULE, WORK, STATE, STEP), True)
+    assert verdicts(proofs) == {
+        name.replace("direct", "banded"): passed for name, passed in expected.items()
+    }
 
 
 def test_a_wrong_step_fails_where_it_parts(tmp_path: Path) -> None:
