@@ -171,6 +171,13 @@ class Scaled(Mixer):
             "torch.arange(0, d + 0",
             "gamma[1] is 1, the equations' is 0.5",
         ),
+        (
+            "in-fp32",
+            "0.5 ** torch",
+            "(0.5 + 2**-24) ** torch",
+            "gamma[1] is 0.5000001, the equations' is 0.5 (a difference of 6e-08): the module has "
+            "it in fp32, fill it in float64",
+        ),
         ("wide", "d + 1, device", "d + 2, device", "buffer gamma is (2,), the equations' is (1,)"),
         ("given-by-the-module", ", value=lambda c, sizes: 0.5 ** c", "", ""),
         (

@@ -24,6 +24,7 @@ from costmodel.proofs.tried_sizes import small_sizes, words
 from profiler.counting.call import tensors_in
 from profiler.counting.mode import DispatchMode, OperationKind
 from profiler.proofs.cases import TOLERANCE
+from profiler.records.words import told_apart
 
 if TYPE_CHECKING:
     from profiler.proofs.cases import ModuleCase, Values
@@ -57,7 +58,7 @@ def first_difference(
         return ""
     where = tuple(int(k) for k in apart.nonzero()[0])
     entry = ", ".join(str(k + 1) for k in before + where)
-    return f"y[{entry}] is {float(found[where]):.6g}, {who} {float(expected[where]):.6g}"
+    return f"y[{entry}] is {told_apart(float(found[where]), who, float(expected[where]))}"
 
 
 class Recorder(DispatchMode):

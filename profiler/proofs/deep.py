@@ -62,6 +62,7 @@ from profiler.proofs.trial import (
     largest,
     refused_by_torch,
 )
+from profiler.records.words import told_apart
 
 CALLS = 130
 """How many times one module is called, and decodes a few tokens, one call after another."""
@@ -711,9 +712,9 @@ def _rounded_apart(
             where = tuple(int(k) for k in (off[answer] == worst[answer]).nonzero()[0])
             entry = ", ".join(str(k + 1) for k in where)
             blamed = _blamed(subject, trial, low, precision) if answer == trial.output else ""
+            both = told_apart(float(found[answer][where]), "in fp64", float(values[where]), 4)
             return (
-                f"{answer}[{entry}] is {float(found[answer][where]):.4g}, in fp64 "
-                f"{float(values[where]):.4g}; rounding explains a difference of "
+                f"{answer}[{entry}] is {both}; rounding explains a difference of "
                 f"{allowed[answer]:.2g}{blamed}"
             ), True
     return "", clear

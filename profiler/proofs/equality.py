@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from costmodel.errors import ConventionError, Unanswered, Unsupported
@@ -49,7 +50,7 @@ from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, case, prove_case
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
-from profiler.records.words import signed_words
+from profiler.records.words import signed_words, told_apart
 
 EQUAL = "module equals equations"
 
@@ -176,7 +177,11 @@ def _buffers_apart(case: ModuleCase) -> str:
         same = abs(found - expected) <= TOLERANCE * abs(expected).clip(1.0)
         for where in zip(*(~same).nonzero(), strict=True):
             entry = ", ".join(str(k + 1) for k in where)
-            return f"{name}[{entry}] is {found[where]:.6g}, the equations' is {expected[where]:.6g}"
+            own, known = float(found[where]), float(expected[where])
+            both = told_apart(own, "the equations' is", known)
+            single = own == float(np.float32(own)) and np.isclose(own, known, rtol=1e-6, atol=0)
+            remedy = ": the module has it in fp32, fill it in float64" if single else ""
+            return f"{name}[{entry}] is {both}{remedy}"
     return ""
 
 

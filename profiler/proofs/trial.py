@@ -34,6 +34,7 @@ from profiler.proofs.cases import TOLERANCE, ModuleCase, inputs, reason_with_kin
 from profiler.proofs.draws import LAYOUTS, VALUES, Draw, evaluated_points
 from profiler.proofs.history import BEFORE
 from profiler.proofs.rounding import ALLOWED, NEARLY_DOUBLE, SPARE, allowances
+from profiler.records.words import told_apart
 
 Kind = Literal["result", "gradients", "writes", "step"]
 Finding = tuple[Kind, str]
@@ -312,10 +313,10 @@ class Trial:
                 tensor.copy_(copied)
                 where = tuple(int(k) for k in (found != copied).nonzero()[0])
                 entry = f"[{', '.join(str(k + 1) for k in where)}]" if where else ""
+                both = told_apart(float(copied[where]), "now", float(found[where]))
                 yield (
                     "writes",
-                    f"{who} writes into {name}: {name.split()[-1]}{entry} was "
-                    f"{float(copied[where]):.6g} and is {float(found[where]):.6g}",
+                    f"{who} writes into {name}: {name.split()[-1]}{entry} was {both}",
                 )
                 return
 
@@ -394,10 +395,8 @@ class Trial:
             return ""
         where = tuple(int(k) for k in wrong.nonzero()[0])
         entry = ", ".join(str(k + 1) for k in where)
-        return (
-            f"{name}[{entry}] is {float(found[where]):.6g}, the equations give "
-            f"{float(known[where]):.6g}"
-        )
+        both = told_apart(float(found[where]), "the equations give", float(known[where]))
+        return f"{name}[{entry}] is {both}"
 
     def allowed(self, answer: str, off: Tensor) -> float:
         """The error of an answer that rounding, or a tie broken in another way, explains; 0 if an
@@ -543,7 +542,7 @@ class Trial:
             rounding = abs(near - far)  # the quotient of the larger step has a tenth of it
             if abs(far - slope) <= QUOTIENT * max(1.0, abs(far)) + rounding:
                 return ""
-            said = f"{slope:.6g}, its difference quotient {far:.6g}"
+            said = told_apart(slope, "its difference quotient", far)
         return said
 
     def _quotient(

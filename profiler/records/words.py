@@ -44,6 +44,21 @@ def value_words(value: float, unit: str) -> str:
     return scaled(value, unit)
 
 
+def told_apart(found: float, who: str, expected: float, digits: int = 6) -> str:
+    """Two different numbers, `who` between them, with `digits` significant digits; with as many
+    more as tell them apart, and their difference, if these are equal.
+
+    >>> told_apart(0.5, "forward gives", 0.25), told_apart(1 + 2**-30, "forward gives", 1.0)
+    ('0.5, forward gives 0.25', '1.000000001, forward gives 1 (a difference of 9.3e-10)')
+    """
+    for shown in range(digits, 18):  # 17 digits tell any two float64 apart
+        one, two = f"{found:.{shown}g}", f"{expected:.{shown}g}"
+        if one != two:
+            break
+    difference = f" (a difference of {abs(found - expected):.2g})" if shown > digits else ""
+    return f"{one}, {who} {two}{difference}"
+
+
 def sizes_words(sizes: Mapping[str, int]) -> str:
     """Sizes in the order of their letters, as `b = 1, l = 128, d = 128`."""
     return ", ".join(f"{letter} = {sizes[letter]}" for letter in in_order(sizes))
