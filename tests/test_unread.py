@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -79,6 +80,22 @@ def test_a_parameter_that_no_form_reads_is_named() -> None:
     (proof, *_) = prove(mixer)
     assert proof.passed and proof.detail.endswith(
         "; no form reads late, which is counted among the parameters: leave it out"
+    )
+
+
+def test_an_array_that_no_equation_defines_is_named_with_its_line() -> None:
+    mixer = Mixer("undefined")
+    (l,) = mixer.sizes("l")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        f.array("E", l)
+        y[i] = 2 * x[i]
+    (proof, *_) = prove(mixer)
+    assert proof.passed and re.search(
+        r"; form 'direct' declares E and never defines it: give it an equation or leave it out "
+        r"\(.*test_unread.py, line \d+\)$",
+        proof.detail,
     )
 
 

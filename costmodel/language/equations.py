@@ -278,6 +278,8 @@ class Form:
     equations: list[Equation] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
     """Name of an index -> file and line of its declaration."""
+    array_places: dict[str, str] = field(default_factory=dict)
+    """Name of an intermediate array -> file and line of its declaration."""
 
     def in_words(self) -> str:
         """The form in words, for messages."""
@@ -386,6 +388,7 @@ class Form:
         self.arrays[name] = Array(
             name, "intermediate", extents, self.mixer, cite, latex, kernel, last
         )
+        self.array_places[name] = written_at()
         return self.arrays[name]
 
 

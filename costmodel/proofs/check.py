@@ -114,13 +114,19 @@ def _well_formed(mixer: Mixer) -> Proof:
 
 
 def _unread(mixer: Mixer) -> Iterator[str]:
-    """A note for each form that defines entries which nothing reads, with the smallest sizes; and
-    one on each parameter that no form reads."""
+    """A note on each parameter that no form reads; on each array that a form declares and never
+    defines; and for each form that defines entries which nothing reads, with the smallest sizes."""
     read = {a for form in mixer.forms.values() for e in form.equations for a in e.value.arrays}
     for array in mixer.parameters:
         if array not in read:
             yield f"no form reads {array.name}, which is counted among the parameters: leave it out"
     for name, form in mixer.forms.items():
+        defined = {equation.name for equation in form.equations}
+        for declared in (array for array in form.arrays if array not in defined):
+            yield (
+                f"form '{name}' declares {declared} and never defines it: give it an equation or "
+                f"leave it out ({form.array_places[declared]})"
+            )
         found = first_apart(mixer, partial(unread_words, form))
         if found is not None:
             sizes, entries = found
