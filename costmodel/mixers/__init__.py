@@ -119,7 +119,7 @@ def _module(file: str) -> ModuleType:
 
 @cache
 def _load(file: str) -> dict[str, Mixer]:
-    """Name -> mixer, for the mixers of one file of this folder."""
+    """Name -> mixer, of one file of this folder; they are marked as built in and as checked."""
     found = {mixer.name: mixer for mixer in defined(_module(file)).values()}
     for mixer in found.values():
         mixer.checked = mixer.builtin = True

@@ -51,7 +51,7 @@ def _pair(f: Form, l: Poly) -> tuple[Index, Index]:
 
 
 def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
-    """v^T tanh(W x_i + U x_k); each row is projected once as a query and once as a key."""
+    """The score v^T tanh(W x_i + U x_k); each row is projected once to Q and to K (l, width)."""
     (l, d), width = x.shape, v_a.shape[0]
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, width)
@@ -62,7 +62,7 @@ def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
 
 
 def dot(f: Form, x: Array) -> Node:
-    """x_i^T x_k."""
+    """The score x_i^T x_k of rows i and k of x (l, d), without weights."""
     l, d = x.shape
     i, k = _pair(f, l)
     a = f.index("a", 1, d)
@@ -70,7 +70,7 @@ def dot(f: Form, x: Array) -> Node:
 
 
 def general(f: Form, x: Array, W_a: Array) -> Node:
-    """x_i^T W x_k; W projects the queries, and the keys are the rows of x."""
+    """The score x_i^T W x_k of rows i and k of x (l, d); W (d, d) projects the queries alone."""
     l, d = x.shape
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, d)
@@ -90,9 +90,11 @@ def attention(
     references: tuple[str, ...] = (),
     cites: tuple[str, str] = ("", ""),
 ) -> Mixer:
-    """Causal self-attention with the given score.
+    """Causal self-attention whose values are the rows of x: y_i is the sum of the rows k <= i of x,
+    weighted by the softmax of their scores.
 
     Args:
+        score: the function that gives the score of rows i and k, from x and the parameters.
         parameters: parameter of the score -> the letters of its axes.
         cites: the equation numbers of the softmax and of the weighted sum.
     """
@@ -140,7 +142,8 @@ general_attention = attention(
 
 
 def additive_pooling() -> Mixer:
-    """Fastformer."""
+    """Fastformer: for each head a global query q, a softmax-weighted sum of all queries; a global
+    key k, such a sum of q * K; and y, a map of k * Q plus the queries themselves."""
     m = Mixer(
         "fastformer",
         title="Fastformer",

@@ -42,7 +42,8 @@ class Means(Protocol):
 
 
 def direct(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
-    """The mean with E (l, l, d) = exp(K + w): an exponential for each pair and channel."""
+    """The mean of the values V (l, d) over rows k, weighted by E (l, l, d) = exp(K + w), at row i
+    and channel c: an exponential for each pair of rows and channel."""
     (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
     E = f.array("E", l, l, d)
     E[i, k, c] = exp(K[k, c] + w[i, k])
@@ -50,8 +51,9 @@ def direct(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
 
 
 def separate(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
-    """The mean with E_w (l, l) = exp(w), an exponential for each pair, and E_K (l, d) = exp(K), one
-    for each channel of a row; numerator N and denominator D (l, d) are matrix products."""
+    """The mean of the values V (l, d) over rows k, weighted by exp(K + w), at row i and channel c:
+    with E_w (l, l) = exp(w), an exponential for each pair, and E_K (l, d) = exp(K), one for each
+    channel of a row; numerator N and denominator D (l, d) are matrix products."""
     (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
     E, W = f.array("E_K", l, d, latex="e^K"), f.array("E_w", l, l, latex="e^w")
     P, N, D = f.array("P", l, d), f.array("N", l, d), f.array("D", l, d)
@@ -80,7 +82,7 @@ def projected(f: Form, x: Array) -> tuple[Array, Array, Array]:
 
 
 def begun(name: str, title: str, idea: str, place: str) -> Mixer:
-    """The mixer with its input, output and three maps."""
+    """A mixer with x, y (l, d), W_Q, W_K, W_V (d, d) declared; `place`: its part of the paper."""
     m = Mixer(name, title=title, idea=idea, source=f"{SOURCE}, {place}", group="linear")
     l, d = m.sizes("l d")
     m.input("x", l, d)
@@ -92,7 +94,8 @@ def begun(name: str, title: str, idea: str, place: str) -> Mixer:
 
 @offering(CAUSAL | FACTORIZED)
 def aft_full(chosen: Chosen) -> Mixer:
-    """A weight for every pair of positions: w (l, l), or U T^T of rank r."""
+    """AFT-full: y is sigmoid(Q) times a mean of the values, weighted by exp(K + w), with a weight w
+    (l, l) for every pair of positions, or U T^T of rank r (`factorized`)."""
     m = begun(
         "aft-full",
         "AFT-full",
@@ -121,7 +124,7 @@ def aft_full(chosen: Chosen) -> Mixer:
 
 
 def summed(f: Form, name: str, rows: Array, *, causal: bool) -> Array:
-    """The sum of all rows, (d,), or the sums up to each row, (l, d)."""
+    """The sum of all rows, (d,), or if `causal` the sums up to each row, (l, d)."""
     (l, d), i, c = rows.shape, f.indices["i"], f.indices["c"]
     if not causal:
         total = f.array(name, d)

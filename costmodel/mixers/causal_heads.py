@@ -48,7 +48,8 @@ def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
 def _projected_rows(
     f: Form, name: str, weights: str, width: Poly, channel: str, cite: str
 ) -> Array:
-    """The projection x W, split into heads: (n, l, width), with W (d, n*width)."""
+    """The projection x W, split into heads: an array `name` (n, l, width), with W (d, n*width)
+    under the name `weights`; `channel` is the name of the index of channels."""
     x, j, i, _, a = _common(f)
     l, d, n = f.mixer.sizes("l d n")
     c = f.index(channel, 1, width)
@@ -59,7 +60,7 @@ def _projected_rows(
 
 
 def by_queries_and_keys(f: Form, width: Poly) -> Node:
-    """Eqs. (4.1)-(4.2): dot products of queries and keys of width `width`."""
+    """Eqs. (4.1)-(4.2): scaled scores of row i and key k in head j, of a `width` per head."""
     _, j, i, k, _ = _common(f)
     Q = _projected_rows(f, "Q", "W_Q", width, "c", "(4.2)")
     K = _projected_rows(f, "K", "W_K", width, "c", "(4.2)")
@@ -68,7 +69,7 @@ def by_queries_and_keys(f: Form, width: Poly) -> Node:
 
 
 def by_one_matrix(f: Form, width: Poly) -> Node:
-    """Eq. (4.5): (x W_U) x^T, with a (d, d) matrix per head."""
+    """Eq. (4.5): scores (x W_U) x^T, with a (d, d) matrix per head, over the root of `width`."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
     Q = _projected_rows(f, "Q", "W_U", d, "c", "(4.5)")
@@ -77,7 +78,8 @@ def by_one_matrix(f: Form, width: Poly) -> Node:
 
 
 def by_one_split_matrix(f: Form, width: Poly) -> Node:
-    """heads/ssa.py of the author's code: dot products of x W_U and x, both split into heads."""
+    """heads/ssa.py of the author's code: scores, dot products of x W_U and x, both split into heads
+    of `width` channels, over the root of d."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
     Q = _projected_rows(f, "Q", "W_U", width, "c", "heads/ssa.py")
@@ -112,10 +114,10 @@ def heads(
     wide: str = "",
     output_bias: bool = False,
 ) -> Mixer:
-    """One member of the family.
+    """One member of the family: causal attention in n heads, concatenated and projected by W_out.
 
     Args:
-        scores: one of the functions `by_...` above.
+        scores: the function that gives the scores of row i and key k, from the form and a width.
         layered: whether L_1 and L_2 act on the values.
         wide: which widths are v*h instead of h: none (""), the widths of queries and keys
             ("scores"), or all widths of a head, values, L_1, L_2 and W_out included ("head").

@@ -31,8 +31,8 @@ TORCH = "torch.nn.Conv1d"
 
 
 def tap_and_row(f: Form, i: Index, l: Poly, k: Poly, *, causal: bool) -> tuple[Index, Poly]:
-    """The index s of the taps of row i that lie within the sequence, and the row that tap s
-    reads."""
+    """(s, row): the index s of those of k taps that lie within the sequence of l rows at row i, and
+    the row that tap s reads: i - s + 1 if `causal`, else a row around i."""
     if causal:
         s = f.index("s", 1, min_(k, i))
         return s, i - s + 1
@@ -72,7 +72,8 @@ convolution_same = convolution(
 
 
 def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool) -> Mixer:
-    """Light or dynamic convolution, with k taps for each of n heads."""
+    """Light convolution, with k weights for each of n heads, a softmax over the taps; if `dynamic`,
+    the softmax is of a map of each row. The rows are gated by a sigmoid (GLU) before."""
     source = "Wu et al. 2019, arXiv 1901.10430, sections 3 and 4"
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution")
     l, d, n, h, k = m.sizes("l d n h k")
@@ -103,7 +104,7 @@ def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool)
 
 
 def of_heads(name: str, title: str, idea: str, *, dynamic: bool) -> Family:
-    """`by_channel` over the last k tokens, with the option `centred`."""
+    """Light or dynamic convolution over the last k tokens, with `centred` around a token."""
     return offering({"centred": "the k tokens around, as in an encoder"})(
         lambda chosen: by_channel(
             name, title, idea, dynamic=dynamic, causal="centred" not in chosen
@@ -126,7 +127,8 @@ dynamic = of_heads(
 
 
 def depthwise_and_pointwise() -> Mixer:
-    """One layer of ConvMixer."""
+    """One layer of ConvMixer: a depthwise convolution around the token, gelu, the input added; then
+    a linear map and gelu; after each gelu a gain and a bias, which stand for a batch norm."""
     m = Mixer(
         "convmixer",
         title="ConvMixer",

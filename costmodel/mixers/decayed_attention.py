@@ -98,8 +98,8 @@ class Rows:
         self.R[row, (j - 1) * self.V.shape[-1] + c] = value
 
     def carry(self, kept: Callable[[Index], Node]) -> None:
-        """Define R by S (n, l, K, V), a recurrence over rows with the decay `kept` of a row, which
-        the queries read."""
+        """Define R, what the queries read of S (n, l, K, V): S of a row is that of the row before
+        times the decay `kept` of the row, plus k v^T."""
         f, (n, l, K), V, (j, p, c) = self.f, self.K.shape, self.V.shape[2], self.heads
         i, later, S = f.index("i", 1, l), f.index("r", 2, l), f.array("S", n, l, K, V)
         S[j, 1, p, c] = self.K[j, 1, p] * self.V[j, 1, c]
@@ -139,7 +139,8 @@ class Chunks:
 
     @property
     def whole(self) -> tuple[tuple[Index, None], tuple[Index, Poly]]:
-        """The first chunk if it is complete, and the later complete chunks with the one before."""
+        """The complete chunks, as pairs (chunk, the chunk before it): the first, which has None
+        before it, and the index of the later ones."""
         first = self.f.index("o", 1, min_(1, self.l // self.C))
         later = self.f.index("r2", 2, self.l // self.C)
         return (first, None), (later, later - 1)
@@ -211,7 +212,7 @@ BY_HEAD = {
 
 
 def carried_by_channel(rows: Rows) -> None:
-    """A recurrence, with the decays alpha (n, l, K) of each row."""
+    """Define R by a recurrence with decays alpha (n, l, K) of each row and channel of a key."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     later = f.index("r", 2, l)
     g = logarithm(rows, Places((l,), (later,), later))
@@ -221,8 +222,8 @@ def carried_by_channel(rows: Rows) -> None:
 
 
 def pairs_by_channel(rows: Rows) -> None:
-    """Scores of queries times B and keys over B, the product of all decays up to their row, whose
-    logarithm is G."""
+    """Define R by scores of all pairs of rows: queries times B and keys divided by B, where B (n,
+    l, K) is the product of all decays up to a row, and G its logarithm."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     i, later = f.index("i", 1, l), f.index("r", 2, l)
     g = logarithm(rows, in_turn(f))
@@ -236,8 +237,9 @@ def pairs_by_channel(rows: Rows) -> None:
 
 
 def chunks_by_channel(rows: Rows) -> None:
-    """`pairs_by_channel` within each chunk, where B is the product of the decays since its start;
-    S and R as in `chunks_by_head`, with B in place of the constants."""
+    """Define R in chunks: scores of the pairs within a chunk, of queries times B and keys divided
+    by B, the product of the decays since the chunk's start; and, in later chunks, the read of S (n,
+    l//C, K, V), the decayed sum of k v^T at the end of the chunk before."""
     f, (n, number, C, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[3], rows.heads
     l = rows.R.shape[0]
     chunks = Chunks(f, l, C)
@@ -292,7 +294,8 @@ def projected(
     activation: str = "",
     places: Places | None = None,
 ) -> Array:
-    """x W_of in heads, an array `name` (n, rows, width), through an activation if named."""
+    """The map x W_of in n heads, an array (n, rows, width) called `name` or else `of`, through an
+    activation if one is named; `places` are its rows, by default all l."""
     x, W = f.mixer.arrays["x"], f.mixer.arrays[f"W_{of}"]
     (n,), (extents, at, row) = f.mixer.sizes("n"), places or in_turn(f)
     j, a = f.index("j", 1, n), f.index("a", 1, x.shape[1])
@@ -303,7 +306,7 @@ def projected(
 
 
 def scaled_by_width(f: Form, name: str, rows: Array, places: Places | None = None) -> Array:
-    """Queries times the inverse root of their width, one multiplication each."""
+    """An array `name` of queries `rows` (n, rows, K) over the root of K, at the rows `places`."""
     (n, *_, K), at = rows.shape, (places or in_turn(f)).at
     j, p, scaled = f.index("j", 1, n), f.index("p", 1, K), f.array(name, *rows.shape)
     scaled[j, *at, p] = Constant(K, -1) * rows[j, *at, p]
@@ -311,7 +314,7 @@ def scaled_by_width(f: Form, name: str, rows: Array, places: Places | None = Non
 
 
 def turned(f: Form, name: str, rows: Array) -> Array:
-    """Rows (n, l, K) with their channels rotated in pairs."""
+    """An array `name` of `rows` (n, l, K), their channels rotated in pairs by position."""
     n, l, K = rows.shape
     j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, K)
     cos, sin, found = f.mixer.arrays["cos"], f.mixer.arrays["sin"], f.array(name, n, l, K)
@@ -332,8 +335,8 @@ def angle(i: int, p: int, sizes: Mapping[str, int]) -> float:
 
 
 def tables(m: Mixer, power: Powers) -> None:
-    """Declare gamma (n), the decays of the heads; D (n, l) and D_C (n, C+1), their powers 0 to l-1
-    and 0 to C."""
+    """Declare the tables gamma (n), the decays of the heads, and D (n, l) and D_C (n, C+1), their
+    powers 0 to l-1 and 0 to C; `power` gives a head's decay over a number of rows."""
     l, n, C = m.sizes("l n C")
     m.buffer("gamma", n, latex=r"\gamma", value=lambda j, sizes: power(j, 1, sizes))
     for name, many in (("D", l), ("D_C", C + 1)):
@@ -358,7 +361,7 @@ def output(f: Form, R: Array, y: Array) -> None:
 
 
 def gate(f: Form, R: Array, activation: str) -> Array:
-    """G_o (l, n*V), what multiplies the output's rows."""
+    """Z (l, n*V), the activation of x W_G, which multiplies the rows of R."""
     x, W, (l, wide) = f.mixer.arrays["x"], f.mixer.arrays["W_G"], R.shape
     i, a, e = f.index("i", 1, l), f.index("a", 1, x.shape[1]), f.index("v", 1, wide)
     found = f.array("Z", l, wide)
@@ -394,12 +397,12 @@ def written(
     decayed: Mapping[str, Callable[[Rows], None]],
     around: Callable[[Form, Array, Poly], Array] | None,
 ) -> Mixer:
-    """A mixer whose parameters of the decay are declared: its maps, and its forms.
+    """The mixer m, whose parameters are declared, with its output y and its forms written.
 
     Args:
         widths: K and V, the widths of a head's keys and values.
-        made: a function that defines queries, keys and values.
-        decayed: form -> a function that defines R from them.
+        made: a function that defines queries, keys and values in a form.
+        decayed: form -> a function that defines R (l, n*V) from them.
         around: a function that defines the rows before the output map from R, if they are not R.
     """
     (l, d, n), (_, V) = m.sizes("l d n"), widths
@@ -417,7 +420,8 @@ CORE = {"core": "bare maps to queries, keys, values and decays, the recurrence, 
 
 
 def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
-    """Declare x and the maps; the gate's map and the norm's gain if there is one."""
+    """Declare x and the maps to queries and keys of width K and values of width V in n heads, and
+    to y; with a `gain`, the extent of the norm's gain, also this gain and the gate's map."""
     l, d, n = m.sizes("l d n")
     m.input("x", l, d)
     for name, width in (("Q", K), ("K", K), ("V", V)):
@@ -430,7 +434,8 @@ def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
 
 @offering(CORE)
 def retnet(chosen: Chosen) -> Mixer:
-    """RetNet's multi-scale retention."""
+    """RetNet's multi-scale retention: linear attention with a constant decay for each head, rotated
+    queries and keys, a norm of each head and a swish gate; `core`: without these three."""
     m = Mixer(
         "retnet",
         title="RetNet" if not chosen else "Retention",
@@ -458,7 +463,8 @@ def retnet(chosen: Chosen) -> Mixer:
 
 @offering(CORE)
 def gla(chosen: Chosen) -> Mixer:
-    """Gated linear attention."""
+    """Gated linear attention: a decay for each channel of the keys, which each token gives; a norm
+    of each head and a swish gate, both left out with `core`."""
     m = Mixer(
         "gla",
         title="GLA",
@@ -487,7 +493,8 @@ def gla(chosen: Chosen) -> Mixer:
 
 @offering(CORE)
 def lightning(chosen: Chosen) -> Mixer:
-    """Lightning attention of MiniMax-Text-01."""
+    """Lightning attention of MiniMax-Text-01: linear attention of silu of queries, keys and values
+    with a constant decay for each head; `core`: without silu, norm and gate."""
     m = Mixer(
         "lightning",
         title="Lightning attention",

@@ -77,6 +77,8 @@ class Head:
     """A head of values in a form: its indices, and linear maps of x."""
 
     def __init__(self, f: Form, sizes: Sizes) -> None:
+        """The indices of a head in a form: `at` (head, or group and head in it), `group` of queries
+        and keys, row i, channels a of x, p of a key and c of a value."""
         self.f, self.sizes, self.arrays = f, sizes, f.mixer.arrays
         self.x = f.mixer.role("input")
         self.l, d = self.x.shape
@@ -87,7 +89,7 @@ class Head:
         self.p, self.c = f.index("p", 1, sizes.key), f.index("c", 1, sizes.value)
 
     def column(self, width: Any = 1, channel: Any = 1) -> Any:
-        """The column of a channel, where the heads of values stand side by side in this width."""
+        """The column of this head's channel; the heads stand side by side, `width` columns each."""
         for index, heads in zip(reversed(self.at), (1, self.sizes.heads[-1]), strict=False):
             width = width * heads
             channel = (index - 1) * width + channel
@@ -128,7 +130,9 @@ class Rule:
     per_channel: bool
 
     def recurrent(self, read: Read) -> None:
-        """Row by row: D is the decayed state before, and U the value that is added to it."""
+        """Define the delta rule row by row, and call `read` with row and value of what the queries
+        read of the state S (heads, l, K, V). D is the state before, decayed, and U (heads, l, V)
+        the corrected value: beta times v minus what the key reads of D."""
         head, f, p, c = self.head, self.head.f, self.head.p, self.head.c
         at, j, i, later = head.at, head.group, head.i, f.index("r", 2, head.l)
         heads, key, value = head.sizes.heads, head.sizes.key, head.sizes.value
@@ -179,7 +183,8 @@ class Layer:
         return "core" in self.chosen
 
     def parameters(self) -> None:
-        """Declare the maps to queries, keys, values, degrees and y, and what goes with them."""
+        """Declare the maps to queries, keys, values, degrees (how much of a value is corrected) and
+        y; without `core` also the taps of short convolutions and the gain of the norm."""
         m, (d,), number = self.m, self.m.sizes("d"), self.sizes.n
         for name, width in self.sizes.widths.items():
             m.parameter(f"W_{name}", d, width)
@@ -204,7 +209,8 @@ class Layer:
         return self.m
 
     def rows(self, head: Head) -> Rule:
-        """Define queries and keys, normalised and queries scaled, values and degrees."""
+        """Define queries and keys (groups, l, K), normalised, the queries scaled; values (heads, l,
+        V); and degrees (heads, l), sigmoids, doubled with the option `negative`."""
         sizes, i, j, p, c = head.sizes, head.i, head.group, head.p, head.c
         keys, own = (sizes.heads[0], head.l, sizes.key), (j - 1) * sizes.key + p
         values = (*sizes.heads, head.l, sizes.value)
@@ -225,7 +231,8 @@ class Layer:
     def channel(
         self, head: Head, name: str, shape: tuple[Any, ...], at: tuple[Any, ...], column: Any
     ) -> Array:
-        """A map of x, by heads; without `core` the silu of its short convolution."""
+        """The map W_name of x by heads, of extents `shape`; without `core` the silu of its short
+        convolution. `at` are the indices of an entry, `column` is its column in W_name."""
         X = head.define(f"X_{name}", shape, at, head.mapped(f"W_{name}", column))
         if self.core:
             return X
@@ -269,7 +276,7 @@ def started(name: str, title: str, idea: str, source: str, **other: Any) -> Mixe
 
 @offering(CORE)
 def deltanet(chosen: Chosen) -> Mixer:
-    """DeltaNet."""
+    """DeltaNet: a matrix S of each head, which each row corrects at its key; without decay."""
     m = started(
         "deltanet",
         "DeltaNet",
@@ -283,7 +290,7 @@ def deltanet(chosen: Chosen) -> Mixer:
 
 
 def per_head(head: Head, i: Index) -> Node:
-    """-exp(A_log) softplus(x W_a + dt) of a head; A holds the first factor."""
+    """The logarithm of a head's decay at row i, -exp(A_log) softplus(x W_a + dt)."""
     number, arrays = head.column(), head.arrays
     A = head.define("A", head.sizes.heads, head.at, -exp(arrays["A_log"][number]))
     inside = head.mapped("W_a", number, i) + arrays["dt"][number]
@@ -297,7 +304,8 @@ def silu_gate(head: Head) -> Node:
 
 @offering(CORE)
 def gated_deltanet(chosen: Chosen) -> Mixer:
-    """Gated DeltaNet."""
+    """Gated DeltaNet: DeltaNet whose matrix decays by a factor for each head and row, with n heads
+    of values in g groups that share a query and a key, and a silu gate (left out with `core`)."""
     m = started(
         "gated-deltanet",
         "Gated DeltaNet",
@@ -335,7 +343,7 @@ def bounded(head: Head, i: Index) -> Node:
 
 
 def of_channel(head: Head, i: Index) -> Node:
-    """x W_f W_g + dt of a channel of a head; F holds the first product."""
+    """x W_F U_F + dt at row i and a head's channel p, of which its decay is made; F holds x W_F."""
     (j,), p, arrays, h = head.at, head.p, head.arrays, head.sizes.key
     q = head.f.index("q", 1, h)
     F = head.define("F", (head.l, h), (i, q), head.mapped("W_F", q, i))
@@ -344,7 +352,7 @@ def of_channel(head: Head, i: Index) -> Node:
 
 
 def sigmoid_gate(head: Head) -> Node:
-    """sigmoid(x W_G U_G); G holds the first product."""
+    """The gate sigmoid(x W_G U_G) at a head's channel of values; G holds x W_G."""
     h, i = head.sizes.value, head.i
     q = head.f.index("q", 1, h)
     G = head.define("G", (head.l, h), (i, q), head.mapped("W_G", q))
@@ -354,7 +362,8 @@ def sigmoid_gate(head: Head) -> Node:
 
 @offering(CORE | SAFE)
 def kda(chosen: Chosen) -> Mixer:
-    """Kimi Delta Attention."""
+    """Kimi Delta Attention: DeltaNet whose matrix decays by a factor for each channel of the keys
+    and row (bounded with `safe-gate`), and a sigmoid gate (left out with `core`)."""
     m = started(
         "kda",
         "KDA",

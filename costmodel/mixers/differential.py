@@ -36,8 +36,8 @@ FIRST = Fraction(1, 5)
 
 
 def turned(f: Form, name: str, product: Node, *at: object) -> Array:
-    """Queries or keys, whose last two indices are row and channel, after the rotary embedding where
-    the mixer has its tables."""
+    """An array `name` of queries or keys, whose last two indices of `at` are row and channel: the
+    `product` there, after the rotary embedding if the mixer has tables of cosines and sines."""
     h, arrays, (i, c) = f.mixer.sizes("h")[0], f.mixer.arrays, at[-2:]
     shape = [index.upper[0] for index in at]  # type: ignore[attr-defined]
     found = f.array(name, *shape)
@@ -54,14 +54,15 @@ def turned(f: Form, name: str, product: Node, *at: object) -> Array:
 def table(
     turn: Callable[[float], float], h: Poly, row: int, channel: int, sizes: Mapping[str, int]
 ) -> float:
-    """Cosine or sine of the angle of a channel at a row, in halves of h channels."""
+    """The cosine or sine (`turn`) of channel c's angle at a row, equal for c and c + h/2."""
     half = max(1, h.at(sizes) // 2)
     return turn(angle(row, (channel - 1) % half + 1, half))
 
 
 @offering({"rotary": "rotary embedding of queries and keys, channel c with c + h/2"})
 def differential_attention(chosen: Chosen) -> Mixer:
-    """Differential attention; weights are (in, out)."""
+    """Differential attention: in each head the first softmax minus lambda times a second; the form
+    `difference` subtracts the softmaxes, `outputs` what they read."""
     m = Mixer(
         "differential-attention",
         title="Differential attention",

@@ -138,9 +138,10 @@ def extractor(
     output: bool = True,
     aliases: tuple[str, ...] = (),
 ) -> Mixer:
-    """One member of the family.
+    """One member of the family: an extraction, a causal weighted sum over rows, with maps around.
 
     Args:
+        extraction: the name and axes of its weights, and form -> the function that defines it.
         cite: the equation number of the extraction.
         transform: whether a linear map precedes the extraction, eq. (27).
         adjust: whether the gate of eq. (24) follows.

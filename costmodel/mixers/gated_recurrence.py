@@ -27,7 +27,7 @@ CORE = {"core": "the recurrence alone: bare projections, no convolution, no gate
 
 
 def short_gated_convolution() -> Mixer:
-    """LFM2's convolution."""
+    """LFM2's: W_out maps C times a short convolution of B times X, where B, C, X are maps of x."""
     m = Mixer(
         "lfm2",
         title="LFM2 short convolution",
@@ -59,7 +59,8 @@ lfm2 = short_gated_convolution()
 
 @offering(CORE)
 def rg_lru(chosen: Chosen) -> Mixer:
-    """The block around the RG-LRU, or with `core` the RG-LRU between two maps."""
+    """The block around the RG-LRU, a gated recurrence of each channel: a map and short convolution
+    before, times the gelu of a second map after; with `core` the RG-LRU between two maps."""
     m = Mixer(
         "rg-lru",
         title="RG-LRU",

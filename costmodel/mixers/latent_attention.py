@@ -58,7 +58,7 @@ def angle(i: int, s: int, sizes: Mapping[str, int]) -> float:
 
 
 def latent(f: Form, name: str, width: Poly, index: str) -> Array:
-    """C_name (l, width): the rms norm of x W_Dname."""
+    """Latent rows C_name (l, width), rms norm of x W_Dname; `index`: the name of their channels."""
     x, arrays = f.mixer.role("input"), f.mixer.arrays
     l, d = x.shape
     i, a, e = f.index("i", 1, l), f.index("a", 1, d), f.index(index, 1, width)
@@ -96,7 +96,7 @@ from the attention weights A (n, l, l), channel v of head j in row i."""
 def expanded(f: Form, *, again: bool = False) -> Attended:
     """Attention to keys K_C and values V_C that are made from the latent rows: (n, l, K) and
     (n, l, V), once for each row; with `again` (n, l, l, K) and (n, l, l, V), once more for each row
-    i that reads them."""
+    i that reads them. Returns the scores, and a function from the weights to the sums of values."""
     (n, l, K, V, _), (j, i, k, p, v, e) = _around(f)
     Q, C, W_UK, W_UV = f.arrays["Q_C"], f.arrays["C_KV"], *_expanding(f)
     made, read = ((i, k), (i, k)) if again else ((i,), (k,))
@@ -109,8 +109,8 @@ def expanded(f: Form, *, again: bool = False) -> Attended:
 
 
 def absorbed(f: Form) -> Attended:
-    """Attention to the latent rows themselves: W_UK multiplies the queries, Q_A (n, l, c), and W_UV
-    the weighted sums of latent rows, M (n, l, c)."""
+    """Attention to the latent rows: W_UK multiplies the queries, Q_A (n, l, c), and W_UV the sums
+    of latent rows, M (n, l, c). Returns the scores, and a function from weights to the sums."""
     (n, l, K, V, c), (j, i, k, p, v, e) = _around(f)
     Q, C, W_UK, W_UV = f.arrays["Q_C"], f.arrays["C_KV"], *_expanding(f)
     Q_A, M = f.array("Q_A", n, l, c), f.array("M", n, l, c)
@@ -146,7 +146,8 @@ FORMS: Mapping[str, Callable[[Form], Attended]] = {
 
 @offering(OPTIONS, APART)
 def mla(chosen: Chosen) -> Mixer:
-    """Latent attention with options; weights are (in, out)."""
+    """Multi-head latent attention: keys and values of all heads are maps of one narrow row a token,
+    c wide; a further key of R rotated channels is shared by the heads. Weights are (in, out)."""
     m = Mixer(
         "mla",
         title="Multi-head latent attention",

@@ -83,7 +83,8 @@ def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, kept: Array | None = None) -> None:
-    """Section 3.4: queries read the running sums S and Z of their row."""
+    """Section 3.4: define R (l, n h), what the queries Q (n, l, m) read of the running sums of
+    k v^T, S, over what they read of the running sum of keys, Z; `kept` (n, l) decays both."""
     (n, l, m), h = Q.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -93,7 +94,8 @@ def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, kept: Array | Non
 
 
 def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Section 3.3: values weighted by the scores of all pairs, over the sum of scores."""
+    """Section 3.3: define R (l, n h), the values V (n, l, h) of rows k <= i weighted by the
+    products of queries and keys (n, l, m), over the sum of these products."""
     n, l, h = V.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)
@@ -102,7 +104,7 @@ def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
 
 
 def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """S (n, l//C, m, h) and Z (n, l//C, m): the running sums at the end of each complete chunk."""
+    """S (n, l//C, m, h) and Z (n, l//C, m): sums of k v^T and of k up to each chunk's end."""
     (n, l, m), h = K.shape, V.shape[2]
     j, p, c, s = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h), f.index("w", 1, C)
     first, later = f.index("o", 1, min_(1, l // C)), f.index("r", 2, l // C)
@@ -116,7 +118,8 @@ def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
 
 
 def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """N (n, l, h) and D (n, l): numerator and denominator over the pairs within a chunk."""
+    """N (n, l, h) and D (n, l): the sums over the pairs of rows within a chunk of C rows, of
+    products of query and key times the value, and of the products alone."""
     (n, l, m), h = Q.shape, V.shape[2]
     j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
     q = f.index("q", 1, l // C + 1)
@@ -131,7 +134,7 @@ def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, 
 
 
 def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Each row reads the pairs within its chunk, and the sums S and Z of all earlier chunks.
+    """Define R (l, n h): rows read the pairs of their chunk, and sums S and Z of earlier ones.
 
     S and Z exist for all complete chunks; the last complete chunk's are read by the next token.
     Rows after the first chunk have the denominator E (n, l), computed once per head and row.
@@ -153,7 +156,8 @@ FORMS: Mapping[str, Sums] = {"recurrent": recurrent, "parallel": parallel, "chun
 
 
 def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums]) -> Mixer:
-    """Linear attention with a feature map, in the given forms (name -> function)."""
+    """Linear attention of the mixer m: `features` gives Q and K (n, l, m) from projected queries
+    and keys, and `forms` has for each form the function that defines R (l, d) from Q, K and V."""
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))

@@ -130,7 +130,7 @@ def only_imported(name: str) -> None:
 
 
 def _message_without_name(path: Path) -> str:
-    """The message for a file given without the name of a mixer: what to type instead."""
+    """The message for a user's file without a mixer's name: its mixers, or how to write one."""
     names = sorted({value.name for value in _mixers(path, user_module(path)).values()})
     if not names:
         return f"{path} defines no mixer: write `x = cm.Mixer(...)` in it, and give {path}:x"

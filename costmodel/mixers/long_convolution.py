@@ -31,8 +31,8 @@ from costmodel.mixers.extractor import VECTORS
 
 
 def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str = "S") -> Node:
-    """The causal convolution of rows u (l, d) with a kernel, plus D * u, at row i, channel b. The
-    array `name` holds the convolution without D * u."""
+    """The causal convolution of u (l, d) with a kernel (l, d), plus D * u, at row i, channel b: as
+    sums, or as transforms in the form `fft`. The array `name` has it without D * u."""
     l, d = u.shape
     sums = f.array(name, l, d)
     VECTORS.forms[form](f, u, kernel, sums)
@@ -41,7 +41,8 @@ def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str =
 
 
 def explicit() -> Mixer:
-    """The long convolution whose kernel is a parameter."""
+    """The long convolution whose kernel is a parameter w (l, d) of which entries up to lambda
+    become 0 (squash); then gelu and a gated linear unit."""
     m = Mixer(
         "long-convolution",
         title="Long convolution",
@@ -93,7 +94,8 @@ def window(s: int, b: int, sizes: Mapping[str, int]) -> float:
 
 
 def implicit() -> Mixer:
-    """Hyena of order 2."""
+    """Hyena of order 2: y is a map of G times a long causal convolution of V * E, where G, E and V
+    are short convolutions of maps of x; the kernel is a network of sines of the position."""
     m = Mixer(
         "hyena",
         title="Hyena (order 2)",

@@ -37,7 +37,7 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def token_mixing() -> Mixer:
-    """The token mixing of MLP-Mixer."""
+    """The token mixing of MLP-Mixer: each channel's l entries through W_1, gelu and W_2."""
     m = Mixer(
         "mlp-mixer",
         title="MLP-Mixer, token mixing",
@@ -77,7 +77,9 @@ def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
 
 
 def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> Mixer:
-    """gMLP, a spatial gating unit between two linear layers; aMLP if it `attends`."""
+    """gMLP: of two gelu maps of x to f channels, the second is normalised and mixed over rows by W
+    (l, l), rows k <= i if `causal`, and multiplies the first; then a map to y. aMLP if it
+    `attends`: a single small head of attention is added to the mixed rows."""
     source = "Liu et al. 2021, arXiv 2105.08050, equations (1)-(4)"
     m = Mixer(name, title=title, idea=idea, source=source, group="mlp")
     l, d, f_ = m.sizes("l d f")
@@ -110,7 +112,7 @@ def gating(name: str, title: str, idea: str, *, attends: bool) -> Family:
 
 
 def fourier() -> Mixer:
-    """FNet, with the forms `direct` (matrices) and `fft`."""
+    """FNet: the real part of the Fourier transform over channels and rows, in two forms."""
     m = Mixer(
         "fnet",
         title="FNet",

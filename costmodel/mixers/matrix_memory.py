@@ -55,7 +55,7 @@ DECAY = Constant(Poly.of(Fraction("0.6065306597126334")))
 
 @offering({"core": "the recurrence alone: bare projections and gates, no norm, no output gate"})
 def mlstm(chosen: Chosen) -> Mixer:
-    """The layer of xLSTM 7B, or with `core` its cells between linear maps."""
+    """The mLSTM layer of xLSTM 7B, a gated matrix in each head; `core`: its cells alone."""
     m = Mixer(
         "mlstm",
         title="mLSTM",
@@ -106,7 +106,7 @@ def _mapped(f: Form, name: str, row: Node | object, column: object) -> Node:
 
 
 def _headed(f: Form, name: str, width: Poly, places: Places) -> Array:
-    """The rows x W_name as n heads, (n, rows, width)."""
+    """The rows x W_name as n heads, (n, rows, width), at the rows `places`: all l, or by chunks."""
     (n,) = f.mixer.sizes("n")
     j, c = f.index("j", 1, n), f.index("p" if name in "QK" else "c", 1, width)
     rows = f.array(name, n, *places.extents, width)
@@ -128,7 +128,7 @@ def _gates(f: Form, places: Places) -> tuple[Array, Array]:
 
 
 def _bounded(f: Form) -> tuple[Array, Array, Array]:
-    """I, F and M (n, l): both gates, and their bound."""
+    """I, F and M (n, l): input gate, logarithm of the forget gate, and their largest exponent."""
     (l, n), (I, F) = f.mixer.sizes("l n"), _gates(f, in_turn(f))
     j, later, M = f.index("j", 1, n), f.index("i2", 2, l), f.array("M", n, l)
     M[j, 1] = maximum(F[j, 1], I[j, 1])
@@ -137,8 +137,8 @@ def _bounded(f: Form) -> tuple[Array, Array, Array]:
 
 
 def _denominator(f: Form, weights: Sequence[tuple[tuple[Any, ...], Node]], M: Array) -> Array:
-    """D, of M's extents: the larger of |weight| and exp(-M), plus a little, for each position of
-    rows and weight."""
+    """The denominator D, of M's extents: the larger of |weight| and exp(-M), plus `TINY`. `weights`
+    are pairs (position of a row, weight there), which together cover all rows."""
     W, D, j = f.array("W", *M.shape), f.array("D", *M.shape), f.index("j", 1, M.shape[0])
     for at, weight in weights:
         W[j, *at] = weight
@@ -264,7 +264,8 @@ def _joined(f: Form, H: Array, R: Array) -> None:
     apart={("later", "core"): "plain maps give the values of the core"},
 )
 def rwkv_7(chosen: Chosen) -> Mixer:
-    """The first layer's time mixing, with `later` another layer's, or the recurrence alone."""
+    """RWKV-7's time mixing: each head's matrix decays by channel, forgets at the key kappa and adds
+    k v^T; of the first layer, with `later` of another, with `core` between plain maps."""
     m = Mixer(
         "rwkv-7",
         title="RWKV-7",
@@ -323,6 +324,8 @@ class TimeMixing:
     """The equations of RWKV-7 before W_out in a form; the recurrence alone if `core`."""
 
     def __init__(self, f: Form, core: bool) -> None:
+        """The indices of head j, row i, row `later` from 2 on, and channels p and c of a head, and
+        without `core` the differences of neighbouring rows."""
         self.f, self.core, self.m = f, core, f.mixer
         l, self.d, n, h = self.l, _, self.n, self.h = self.m.sizes("l d n h")
         self.j, self.i, self.later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
@@ -387,7 +390,7 @@ class TimeMixing:
         return self.f.arrays[f"X_{name}"]
 
     def _mapped(self, name: str) -> Array:
-        """The map W_name of rows, by heads (n, l, h)."""
+        """The map W_name by heads (n, l, h) of x; without `core` x is mixed with the row before."""
         found, e = self._array(name), self.f.index("e", 1, self.d)
         rows, W = self._rows(name, self.i), self.m.arrays[f"W_{name}"]
         found[self.j, self.i, self.c] = sum_(

@@ -27,7 +27,8 @@ AVERAGE = ("alpha", "delta", "beta", "eta")
 
 
 def moving_average(f: Form, *, carried: bool) -> Array:
-    """X (l, d): each channel's averages, weighted by eta; a recurrence if `carried`, else FFTs."""
+    """X (l, d): the sum of N exponential moving averages of each channel of x, weighted by eta; by
+    a recurrence over rows if `carried`, else as a causal convolution by Fourier transforms."""
     x, (l, d, N) = f.mixer.arrays["x"], f.mixer.sizes("l d N")
     alpha, delta, beta, eta = (f.mixer.arrays[name] for name in AVERAGE)
     i, b, n = f.index("i", 1, l), f.index("b", 1, d), f.index("n", 1, N)
@@ -84,7 +85,8 @@ def affine(f: Form, rows: Array, name: str, o: Index) -> Node:
 
 @offering({"chunk": "a token attends to the earlier ones of its chunk of C alone"})
 def mega(chosen: Chosen) -> Mixer:
-    """Mega, with the option `chunk`."""
+    """Mega: a head of attention (within chunks with `chunk`) whose queries and keys are made of
+    moving averages X of x; gates of X multiply what it reads and mix the result with x."""
     m = Mixer(
         "mega",
         title="Mega",

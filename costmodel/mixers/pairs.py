@@ -180,7 +180,7 @@ def attended(
 
 @offering({"causal": "a token attends to itself and those before it in its block"})
 def local_attention(chosen: Chosen) -> Mixer:
-    """Attention inside blocks."""
+    """Attention of each row to its block of B rows, with `causal` to the rows up to it there."""
     m = Mixer(
         "local-attention",
         title="Local attention",
@@ -201,7 +201,8 @@ def local_attention(chosen: Chosen) -> Mixer:
 
 
 def by_position(f: Form, i: Index, ahead: Poly) -> Layout:
-    """Scores (l, l): the slot of a key is its row k."""
+    """Row i attends to w rows, the last of which is row i + ahead (if there are so many); scores
+    (l, l): the slot of a key is its row k."""
     l, w = f.mixer.sizes("l w")
     last = min_(l, i + ahead) if ahead.terms else i
     k = f.index("k", max_(1, i + ahead - w + 1), last)
@@ -209,8 +210,8 @@ def by_position(f: Form, i: Index, ahead: Poly) -> Layout:
 
 
 def by_offset(f: Form, i: Index, ahead: Poly) -> Layout:
-    """Scores (l, w): the slot k counts the w rows around row i, and row i itself has the slot
-    w - ahead."""
+    """Row i attends to w rows, the last of which is row i + ahead (if there are so many); scores
+    (l, w): the slot k counts these rows, and row i itself has the slot w - ahead."""
     l, w = f.mixer.sizes("l w")
     own = w - ahead
     last = min_(w, l + own - i) if ahead.terms else w
@@ -219,7 +220,7 @@ def by_offset(f: Form, i: Index, ahead: Poly) -> Layout:
 
 
 def restricted_attention(name: str, title: str, idea: str, *, causal: bool) -> Mixer:
-    """Self-attention to w rows: the last ones, or those around."""
+    """Self-attention to the last w rows, or those around; scores (l, l), or `banded` (l, w)."""
     m = Mixer(name, title=title, idea=idea, source=VASWANI, group="attention", references=(TORCH,))
     *_, w = m.sizes("l d n h w")
     ahead = Poly() if causal else call("floor_div", w, 2)

@@ -123,7 +123,8 @@ def fourier(f: Form, name: str, U: Array, product: Node, z: Index) -> Array:
 
 @offering({"causal": "row i sums over rows up to i"})
 def performer(chosen: Chosen) -> Mixer:
-    """Performer: FAVOR+ for the softmax."""
+    """Performer: linear attention with the positive random features of FAVOR+, whose products have
+    the softmax's exponentials as their mean; over all rows, or with `causal` rows up to i."""
     mixer = begun(
         "performer",
         "Performer",
@@ -150,7 +151,8 @@ def performer(chosen: Chosen) -> Mixer:
     {("causal", "gate"): "a gate acts on the sums up to each row"},
 )
 def random_feature_attention(chosen: Chosen) -> Mixer:
-    """Random feature attention with Gaussian frequencies."""
+    """Random feature attention: linear attention with sines and cosines of normalised queries and
+    keys times Gaussian frequencies of learned scale; with `gate`, a gated running sum."""
     mixer = begun(
         "rfa",
         "Random feature attention",
@@ -285,7 +287,7 @@ def generated(f: Form) -> Product:
 def learned(
     name: str, title: str, idea: str, made: Callable[[Form], Product], kernel: Callable[..., Array]
 ) -> Mixer:
-    """Linear attention by random features.
+    """Linear attention over all rows by random features with learned frequencies.
 
     Args:
         made: a function that defines the frequencies, such as `from_matrix`.

@@ -57,8 +57,8 @@ class Gates:
         return sum_(self.x[row, a] * self.W[(*gate, a, b)], over=a) + self.b[(*gate, b)]
 
     def of_state(self, f: Form, state: State | None, *gate: int) -> Node | None:
-        """U h + b_U at channel b. Before the first row there is no state: b_U alone, or None
-        without a second bias."""
+        """U h + b_U at channel b of the matrices number `gate`, for a state h. Before the first row
+        there is no state (None): b_U alone, or None without a second bias."""
         a, b = _channels(f)
         bias = None if self.b_U is None else self.b_U[(*gate, b)]
         if state is None:
@@ -109,7 +109,7 @@ def _gate(
 
 @offering(TWO_BIASES)
 def recurrent(chosen: Chosen) -> Mixer:
-    """h_t = tanh(W x_t + b + U h_{t-1})."""
+    """The tanh RNN: h_t = tanh(W x_t + b + U h_{t-1}), with `two-biases` also + b_U."""
     m = Mixer(
         "recurrent",
         title="Recurrent (tanh)",
@@ -131,7 +131,8 @@ def recurrent(chosen: Chosen) -> Mixer:
 
 @offering(TWO_BIASES)
 def lstm(chosen: Chosen) -> Mixer:
-    """c_t = f_t c_{t-1} + i_t g_t and h_t = o_t tanh(c_t)."""
+    """The LSTM: c_t = f_t c_{t-1} + i_t g_t and h_t = o_t tanh(c_t), where i, f, o are sigmoid
+    gates and g is tanh, each of W x_t + b + U h_{t-1}."""
     m = Mixer(
         "lstm",
         title="LSTM",
@@ -157,7 +158,8 @@ def lstm(chosen: Chosen) -> Mixer:
 
 @offering(TWO_BIASES | RESET_BEFORE)
 def gru(chosen: Chosen) -> Mixer:
-    """n_t = tanh(W x_t + b + r_t U h_{t-1}) and h_t = z_t h_{t-1} + (1 - z_t) n_t."""
+    """The GRU: n_t = tanh(W x_t + b + r_t U h_{t-1}) and h_t = z_t h_{t-1} + (1 - z_t) n_t, where r
+    and z are sigmoid gates; with `reset-before` U (r_t h_{t-1}) in place of r_t U h_{t-1}."""
     before_product = "reset-before" in chosen
     m = Mixer(
         "gru",
@@ -184,7 +186,7 @@ def gru(chosen: Chosen) -> Mixer:
 
 
 def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
-    """The candidate whose reset gate multiplies U h_{t-1}."""
+    """The candidate N (l, d), tanh(W x_t + b + r_t (U h_{t-1} + b_U)), with the reset gate R."""
     N, b = f.array("N", *y.shape), _channels(f)[1]
     for row, before in _first_and_later_rows(f, y):
         carried = gates.of_state(f, before, 3)
@@ -194,7 +196,8 @@ def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
 
 
 def _reset_before(f: Form, gates: Gates, y: Array, R: Array) -> Array:
-    """The candidate whose reset gate multiplies h_{t-1}, so that the product with U comes later."""
+    """The candidate N (l, d), tanh(W x_t + b + U H + b_U), where H = r_t h_{t-1} is multiplied by
+    the reset gate R before the product with U."""
     N, H, b = f.array("N", *y.shape), f.array("H", *y.shape), _channels(f)[1]
     (first, _), (i, before) = _first_and_later_rows(f, y)
     H[i, b] = R[i, b] * before(b)

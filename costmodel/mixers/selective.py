@@ -67,8 +67,8 @@ def declare_rows(m: Mixer, name: str, width: Poly, *, convolved: bool) -> None:
 
 
 def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, Any]:
-    """The indices of an array's channels, one or a group g and a place in the group, and the column
-    of a weight that they stand for; the index of places is called `name`."""
+    """(indices, column): the indices of `width` channels, one called `name`, or a group g and the
+    place `name` in the group; and the column of a weight that they stand for."""
     if groups is None:
         c = f.index(name, 1, width)
         return (c,), c
@@ -79,8 +79,8 @@ def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, A
 def rows(
     f: Form, name: str, place: str, groups: Poly | None = None, lying: Places | None = None
 ) -> Array:
-    """Rows of the input times W, (rows, width) or (rows, groups, width of a group), which pass the
-    short convolution and silu if there are taps."""
+    """The map x W_name, (rows, width) or (rows, groups, width of a group), then short convolution
+    and silu if there are taps w_name. `place` names the index of channels, `lying` are the rows."""
     m = f.mixer
     x, W, w = m.role("input"), m.arrays[f"W_{name}"], m.arrays.get(f"w_{name}")
     (l, d), width = x.shape, W.shape[1]
@@ -114,7 +114,8 @@ def gated(f: Form, O: Array, place: str) -> Array:
 
 @offering(CORE)
 def mamba(chosen: Chosen) -> Mixer:
-    """Mamba, by the recurrence over rows."""
+    """Mamba, by the recurrence over rows: N states for each of E inner channels, with step Delta, B
+    and C by the token; with `core` without short convolution and gate."""
     m = Mixer(
         "mamba",
         title="Mamba",
@@ -172,7 +173,7 @@ class Heads:
     O: Array
 
     def index(self, name: str) -> Index:
-        """Group g, head h of a group, channel p, state s, row i or i2, head j among all."""
+        """The index of group g, head h in it, channel p, state s, row i, row i2 >= 2, or head j."""
         l, n, P, N, G = self.f.mixer.sizes("l n P N G")
         first, last = {
             "g": (1, G), "h": (1, n / G), "p": (1, P), "s": (1, N), "j": (1, n),
@@ -201,7 +202,8 @@ class Heads:
 
 
 def recurrent(on: Heads) -> None:
-    """Section 2.1, equation (1): each row reads the states S (l, G, n/G, P, N)."""
+    """Section 2.1, equation (1): define O by the recurrence of the states S (l, G, n/G, P, N),
+    which decay by exp(Delta A) and add U K^T at each row, and which the row's Q reads."""
     g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
     l, n, P, N, G = on.f.mixer.sizes("l n P N G")
     kept = on.f.array("kept", l, n, latex=r"\bar{A}")
@@ -265,7 +267,9 @@ def chunks_of(f: Form) -> Chunks:
 
 @offering(CORE)
 def mamba_2(chosen: Chosen) -> Mixer:
-    """Mamba-2."""
+    """Mamba-2: P x N states for each of n heads, of one decay that the token gives, and G groups of
+    heads that share K (B in the paper) and Q (C). `core`: without convolution, gate and norm; it
+    alone has the forms parallel and chunked."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",
@@ -320,7 +324,8 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
 
 @offering({"core": "the recurrence alone: bare projections, no norm of B and C, no gate"})
 def mamba_3(chosen: Chosen) -> Mixer:
-    """Mamba-3, SISO."""
+    """Mamba-3 with one input and output (SISO): Mamba-2 whose K and Q turn by angles that add up
+    over rows, and whose states add the row before too; `core`: without norm of B and C and gate."""
     m = Mixer(
         "mamba-3",
         title="Mamba-3",

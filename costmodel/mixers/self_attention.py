@@ -155,7 +155,8 @@ class Rotated:
         )
 
     def define(self, f: Form, into: Array, of: Array, head: tuple[Index, ...], i: Index) -> None:
-        """Define the rows of an array as those of another, turned."""
+        """Define the rows of the array `into` as those of the array `of`, turned by the position of
+        row i, for a head; channels that do not turn are copied."""
         partial = self.turned != self.width
         c, p = f.index("c1" if partial else "c", 1, self.turned), f.index("p", 1, self.turned / 2)
         tables = {"cos": self.cos[i, c], "sin": self.sin[i, c]}
@@ -206,7 +207,8 @@ def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
 
 @offering(OPTIONS, APART, VARIANTS)
 def self_attention(chosen: Chosen) -> Mixer:
-    """Self-attention with options; weights are (in, out), biases (out,)."""
+    """Self-attention in n heads with the chosen options (queries in groups, norms, rotary
+    embedding, windows, sinks, gates, ...); weights are (in, out), biases (out,)."""
     m = Mixer(
         "self-attention",
         title="Self-attention",

@@ -33,7 +33,7 @@ Product = Callable[[Form, Array, Array, Array], Node]
 
 
 def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Q (K^T V): each head has one matrix M = K^T V (h, h), which all queries read."""
+    """Q (K^T V) at head j, row i, channel c, with one matrix M = K^T V (h, h) for each head."""
     n, l, h = Q.shape
     i, j = f.index("i", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -43,7 +43,7 @@ def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def qk_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """(Q K^T) V: scores of all pairs of tokens, as in attention."""
+    """(Q K^T) V at head j, row i, channel c, from (n, l, h) arrays, by scores of all pairs."""
     n, l, h = Q.shape
     i, k, j = f.index("i", 1, l), f.index("k", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -64,7 +64,8 @@ def simple(
     output: bool = False,
     forms: Mapping[str, Product] = FORMS,
 ) -> Mixer:
-    """One member of the family; `Constant(l, -1)` is the scale l**(-1/2).
+    """One member of the family: the product of queries, keys and values without softmax, in n
+    heads, times l**(-1/2), which is `Constant(l, -1)`.
 
     Args:
         residual: whether the input is added at the end.
@@ -113,7 +114,7 @@ simple_resl = simple(
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Q S, where the state S (h, h) of a head is the running sum of k v^T."""
+    """Q S at head j, row i, channel c; the state S (h, h) of a head is the running sum of k v^T."""
     n, l, h = Q.shape
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, h), f.index("c", 1, h)
@@ -122,7 +123,7 @@ def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def parallel(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """(Q K^T) V, with scores of the pairs k <= i only."""
+    """(Q K^T) V at head j, row i, channel c, with scores of the pairs of rows k <= i only."""
     n, l, h = Q.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)

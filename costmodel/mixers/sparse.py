@@ -95,7 +95,7 @@ def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
 
 
 def windowed() -> Mixer:
-    """A window, and rows that see all and are seen by all."""
+    """Longformer: rows attend to a window and to the first s rows, which attend to all."""
     m = Mixer(
         "longformer",
         title="Longformer",
@@ -128,7 +128,7 @@ def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
 
 
 def drawing() -> Mixer:
-    """A window, global rows, and others that a table names."""
+    """BigBird: rows attend to a window, the first s rows, which attend to all, and c drawn ones."""
     m = Mixer(
         "bigbird",
         title="BigBird",

@@ -64,7 +64,7 @@ class Diagonal:
     softmax: bool = False
 
     def read(self, f: Form, form: str, u: Array) -> Node:
-        """The model's output for rows u, at row i, channel b."""
+        """The model's output for rows u at row i, channel b, by recurrence or as a convolution."""
         C = complex_(self.m.arrays["C"])
         E, B, T = self._discretised(f)
         if form == "recurrent":
@@ -72,7 +72,8 @@ class Diagonal:
         return convolved(f, form, u, self._kernel(f, u.shape[0], C, B, T), self.m.arrays["D"])
 
     def declare(self) -> None:
-        """Declare the parameters: step, A, C and D."""
+        """Declare the parameters: the logarithm of the step (if there is one), the parts of A, C
+        (channels, N) as complex numbers, and D (channels)."""
         d, N = self.m.sizes(f"{self.channels} N")
         if self.stepped:
             self.m.parameter("log_step", d)
@@ -175,7 +176,7 @@ class Diagonal:
 def diagonal(
     name: str, title: str, idea: str, source: str, *, own: bool, softmax: bool = False
 ) -> Mixer:
-    """S4D (`own`) or DSS: a diagonal model, then gelu and a gated linear unit."""
+    """S4D (`own` A for each channel) or DSS (one for all), then gelu, a gated linear unit."""
     m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -214,7 +215,7 @@ def dss(chosen: Chosen) -> Mixer:
 
 
 def gated_state_space() -> Mixer:
-    """GSS."""
+    """GSS: a diagonal model of r channels, normalised, mapped to f and gated by gelu."""
     m = Mixer(
         "gss",
         title="GSS",
@@ -248,7 +249,7 @@ gss = gated_state_space()
 
 
 def hungry() -> Mixer:
-    """H3."""
+    """H3: W_out maps Q times S4D of V times a short convolution of K, all three maps of x."""
     m = Mixer(
         "h3",
         title="H3",

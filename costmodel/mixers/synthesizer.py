@@ -43,7 +43,8 @@ def hidden(f: Form, x: Array) -> Array:
 
 
 def dense(f: Form, x: Array, k: Index) -> Array:
-    """The dense scores F(x): the first layer, then a map (h, l) for each head."""
+    """The dense scores Z (n, l, l), which row i alone gives: relu(x W_F), then a map (h, l) for
+    each head; `k` is the index of the rows attended to."""
     H = hidden(f, x)
     n, l, h = H.shape
     W, Z = f.mixer.parameter("W", n, h, l), f.array("Z", n, l, l)
@@ -76,7 +77,8 @@ def random(f: Form, x: Array, k: Index) -> Array:
 
 
 def factorized_random(f: Form, x: Array, k: Index) -> Array:
-    """The random scores R1 R2^T of rank r."""
+    """The random scores Z (n, l, l), parameters R_1 R_2^T of rank r that do not depend on x, of
+    which only the extents are used; `k` is the index of the rows attended to."""
     (n, r), (l, _) = f.mixer.sizes("n r"), x.shape
     R_1, R_2 = f.mixer.parameter("R_1", n, l, r), f.mixer.parameter("R_2", n, l, r)
     Z = f.array("Z", n, l, l)
@@ -86,7 +88,7 @@ def factorized_random(f: Form, x: Array, k: Index) -> Array:
 
 
 def written(name: str, title: str, idea: str, scores: Scores, *, causal: bool) -> Mixer:
-    """Attention with these scores."""
+    """Attention in n heads by the function `scores`, to rows k <= i if `causal`, else to all."""
     source = "Tay et al. 2020, arXiv 2005.00743, section 3"
     m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")
