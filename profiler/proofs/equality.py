@@ -50,7 +50,7 @@ from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, case, prove_case
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
-from profiler.records.words import signed_words, told_apart
+from profiler.records.words import told_apart
 
 EQUAL = "module equals equations"
 
@@ -348,7 +348,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                     return ""
                 found = dispatched_classes(dispatched.operations.to_json())
                 if gap := class_differences(found, counted):
-                    return _unexplained(described(phase, names), phase, t, signed_words(gap))
+                    return _unexplained(described(phase, names), phase, t, gap)
         return ""
 
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"
@@ -368,13 +368,18 @@ def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCou
             yield t, count_dispatch(case.step, t, state)
 
 
-def _unexplained(described: Described, phase: str, t: int, gap: str) -> str:
-    """The sentence that a call dispatches `gap` (signed operations by class) beyond its
-    description, and how to correct the description; `t` is the token of a step."""
+def _unexplained(described: Described, phase: str, t: int, gap: Mapping[str, int]) -> str:
+    """The sentence that a call dispatches more operations (`gap` above 0, by class) or fewer than
+    its description, and how to correct the description; `t` is the token of a step."""
     call, prefix = (f"step at token {t}", "step_") if phase == "inference" else ("forward", "")
     rewrites = ", ".join(described.rewrites) or "none"
+    parts = {
+        word: ", ".join(f"{abs(n):,} {name}" for name, n in gap.items() if n * sign > 0)
+        for word, sign in (("more", 1), ("fewer", -1))
+    }
+    apart = " and ".join(f"{operations} {word}" for word, operations in parts.items() if operations)
     return (
-        f"{call} of a batch of {BATCH} dispatches {gap} beyond its description (form "
+        f"{call} of a batch of {BATCH} dispatches {apart} than its description (form "
         f"'{described.form}', rewrites: {rewrites}); if intended, describe these operations by "
         f"{prefix}rewrites= or {prefix}form= of @implementation"
     )

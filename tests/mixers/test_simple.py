@@ -333,7 +333,7 @@ def test_an_operation_too_many_surfaces() -> None:
     assert module_equals(cm.mixer("simple"), claimed).passed
     proof = dispatched_equals(cm.mixer("simple"), claimed, step=False)
     assert proof.passed is False
-    assert "forward of a batch of 2 dispatches +4 mul beyond its description" in proof.detail
+    assert "forward of a batch of 2 dispatches 4 mul more than its description" in proof.detail
 
 
 def test_bad_sizes_are_refused(capsys: Capture) -> None:

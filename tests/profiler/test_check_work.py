@@ -18,19 +18,20 @@ from tests.user_mixers import Change, written
 WORKS_OTHERWISE: dict[str, tuple[tuple[Change, ...], str]] = {
     "adds-nothing": (
         (("return s @ self.W_out", "return s @ self.W_out + 0"),),
-        "at l = 1, d = 1, w = 1: forward of a batch of 2 dispatches +2 add beyond its description "
-        "(form 'direct', rewrites: none); if intended, describe these operations by rewrites= or "
-        "form= of @implementation",
+        "at l = 1, d = 1, w = 1: forward of a batch of 2 dispatches 2 add more than its "
+        "description (form 'direct', rewrites: none); if intended, describe these operations by "
+        "rewrites= or form= of @implementation",
     ),
     "scales-in-step": (
         ((".sum(1) @ self.W_out", ".sum(1) @ (self.W_out * 2 / 2)"),),
-        "at l = 1, d = 1, w = 1: step at token 1 of a batch of 2 dispatches +1 mul, +1 div beyond "
+        "at l = 1, d = 1, w = 1: step at token 1 of a batch of 2 dispatches 1 mul, 1 div more than "
         "its description (form 'direct', rewrites: none); if intended, describe these operations "
         "by step_rewrites= or step_form= of @implementation",
     ),
     "described-as-dense": (
         (('@implementation("NAME")', '@implementation("NAME", rewrites=("dense",))'),),
-        "at l = 2, d = 1, w = 1: forward of a batch of 2 dispatches -",
+        "at l = 2, d = 1, w = 1: forward of a batch of 2 dispatches 4 mul, 4 add fewer than its "
+        "description (form 'direct', rewrites: dense); ",
     ),
 }
 
