@@ -119,7 +119,13 @@ class State:
                 full state.
         """
         if rows.keys() != self.arrays.keys():
-            raise ValueError(f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}")
+            said = f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}"
+            if own := tuple(sorted(rows.keys() - self.arrays.keys())):
+                said += (
+                    f": give State a tensor for {', '.join(own)}; an array that each token "
+                    f"replaces whole, as a recurrence does, is named in carried={own}"
+                )
+            raise ValueError(said)
         self.require_room()
         for name, row in rows.items():
             if name in self.carried:

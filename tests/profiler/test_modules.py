@@ -585,6 +585,12 @@ def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool
         assert (state.position, state.elements) == (t, held)
 
 
+def test_a_row_of_an_array_that_the_state_lacks_is_refused() -> None:
+    expected = r"rows are \[\] and came as \['S'\]: give State a tensor for S; an array that each "
+    with pytest.raises(ValueError, match=expected + r"token replaces .* named in carried=\('S',\)"):
+        base.State({}, sliding=True).append(S=torch.zeros(2, 3, 3))
+
+
 def test_a_state_of_another_mixer_is_refused() -> None:
     she = made(registry.implementations("she")["direct"], SIZES[0])
     attention_state = made(registry.implementations("self-attention")["sdpa"], SIZES[0])
