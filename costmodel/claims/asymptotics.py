@@ -271,7 +271,7 @@ def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading growths of a syntax tree; a number, 0 too, has the growth 1.
 
     Raises:
-        NoGrowth: as in `printed_growths`, and for a sum over an index.
+        NoGrowth: a difference, an exponent that names sizes, or a sum over an index.
     """
     plain = _as_poly(node)
     if plain is not None:

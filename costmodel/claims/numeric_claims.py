@@ -389,7 +389,7 @@ class ArithmeticClaim(Related, FigureClaim):
         return (parse(self.formula),) if self.formula else ()
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Compare the value of the formula with the printed value; no mixer is asked."""
+        """Compare the formula's value with the printed one; neither parameter is used here."""
         figure = self.figure
         (sizes,) = self.chosen_sizes()
         value = self.formulas[0].at(sizes)

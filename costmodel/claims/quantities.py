@@ -246,8 +246,8 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
 
 
 def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]) -> Answer:
-    """The critical path at some sizes: among equally long paths, the choice may depend on the
-    sizes; `derive` chooses one for all sizes."""
+    """The critical path of a mixer at some sizes, which decide among paths that are equally long
+    for all sizes; b, the batch, changes no path."""
     found = mixer_of(mixer, interpretation.option)
     phase, form = interpretation.phase or "training", interpretation.form or None
     own = {letter: size for letter, size in sizes.items() if letter != "b"} | {**found.given}

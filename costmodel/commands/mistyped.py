@@ -63,8 +63,8 @@ def options_of(command: Any) -> list[str]:
 
 
 def no_option(error: Any, typed: Sequence[str]) -> str:
-    """An unknown option: `profile has no option --sead: did you mean --seed?`. If one or two other
-    commands have the option, the sentence names these instead."""
+    """The sentence `profile has no option --sead: did you mean --seed?`; if one or two other
+    commands have the option, it names these instead. `typed` is not used: every rule has it."""
     command = command_of(error)
     likely = close(error.option_name, options_of(error.ctx.command))
     said = f"{command} has no option {error.option_name}"

@@ -612,7 +612,8 @@ class Mixer:
         below: Any = None,
         value: Any = None,
     ) -> Array:
-        """Declare an array with a role; EquationError for a bad name or shape, or two outputs."""
+        """Declare an array with a role: input, context, output, parameter or buffer; EquationError
+        for a name that is bad or taken, a shape without a token axis, or a second output."""
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
@@ -911,6 +912,7 @@ class OpenForm:
         return self._written.__exit__(kind, error, trace)
 
     def __getattr__(self, name: str) -> Never:
+        """Raise EquationError: a form that is not entered by `with` has no attributes."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise EquationError(

@@ -370,7 +370,7 @@ def gate(f: Form, R: Array, activation: str) -> Array:
 
 
 def by_heads(f: Form, R: Array, V: Poly) -> Array:
-    """H (l, n*V): each head's row of R normalised, times a swish gate."""
+    """H (l, n*V): each head's V channels of a row of R normalised, times a swish gate."""
     (l, wide), gain = R.shape, f.mixer.arrays["gain"]
     j, i, c = f.index("j", 1, wide / V), f.index("i", 1, l), f.index("c", 1, V)
     Z, N, H = gate(f, R, "silu"), f.array("R_N", l, wide), f.array("H", l, wide)
@@ -381,7 +381,7 @@ def by_heads(f: Form, R: Array, V: Poly) -> Array:
 
 
 def as_a_whole(f: Form, R: Array, V: Poly) -> Array:
-    """H (l, n*V): the rows of R normalised, times a sigmoid gate."""
+    """H (l, n*V): the rows of R normalised, times a sigmoid gate; `V` is not used here."""
     (l, wide), gain = R.shape, f.mixer.arrays["gain"]
     i, e = f.index("i", 1, l), f.index("v", 1, wide)
     Z, N, H = gate(f, R, "sigmoid"), f.array("R_N", l, wide), f.array("H", l, wide)

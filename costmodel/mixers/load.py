@@ -60,8 +60,8 @@ def mixer(name: str | Mixer) -> Mixer:
 
 
 def with_form(name: str | Mixer) -> tuple[Mixer, str | None]:
-    """The mixer and the form of `NAME:FORM`; without a form, as `mixer`, and None. The form `all`
-    stands for all forms.
+    """The (mixer, form) of `NAME:FORM`, where the form may be `all`; for a name without a form, or
+    a mixer, the form is None.
 
     Raises:
         UnknownMixer: an unknown name.

@@ -41,8 +41,8 @@ def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str =
 
 
 def explicit() -> Mixer:
-    """The long convolution whose kernel is a parameter w (l, d) of which entries up to lambda
-    become 0 (squash); then gelu and a gated linear unit."""
+    """The long convolution with a parameter w (l, d) as kernel, whose entries are reduced by
+    `lambda_` in size, small ones to 0; then gelu and a gated linear unit."""
     m = Mixer(
         "long-convolution",
         title="Long convolution",

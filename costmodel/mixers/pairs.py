@@ -129,7 +129,7 @@ def attended(
     """R (l, d), the heads' results of attention over a set of pairs of rows x, side by side.
 
     Args:
-        projections: as for `attention_over`.
+        projections: the ending of the names of each set of projections, one or several.
         after: an ending of the names of all arrays and weights, so that they are distinct from
             those of another attention in the form.
     """

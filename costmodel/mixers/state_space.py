@@ -124,7 +124,7 @@ class Diagonal:
     def _times_the_rest(
         self, f: Form, A: ComplexArray, of: Any, T: ComplexArray, to: Any
     ) -> ComplexArray:
-        """Define Y = A (E^l - 1), by which `softmax` divides E - 1 in place of A."""
+        """Define Y = A (E^l - 1), by which DSS_softmax divides E - 1 in place of A."""
         L, W, Y = (complex_(f.array(name, *self._extents(to), 2)) for name in "LWY")
         L[to] = T[to] * self.m.role("input").shape[0]
         W[to] = self._power(f, "E_l", L, to)[to] - 1

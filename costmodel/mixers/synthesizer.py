@@ -55,7 +55,7 @@ def dense(f: Form, x: Array, k: Index) -> Array:
 
 def factorized_dense(f: Form, x: Array, k: Index) -> Array:
     """The factorized dense scores: a token has B entries S and ceil(l/B) entries P; position
-    (p - 1)*B + e has the score P[p] S[e]."""
+    (p - 1)*B + e has the score P[p] S[e]. `k` is not used: all positions get scores."""
     H, (B,) = hidden(f, x), f.mixer.sizes("B")
     n, l, h = H.shape
     blocks = (l + B - 1) // B

@@ -94,8 +94,8 @@ class Named:
 
 
 def aligned(one: Shares, two: Shares) -> list[Pair]:
-    """Pairs of equations of two mixers that are compared: first each equation of the first mixer in
-    order, with its partner or "", then the remaining equations of the second mixer.
+    """Pairs (equation of the first mixer, equation of the second) that are compared: first each of
+    the first mixer in order, with its partner or "", then the rest of the second, after "".
 
     Inputs, contexts and outputs match, and arrays made for matching arrays, such as gradients. The
     partner of any other equation is the first that exists of these equations of the second mixer:

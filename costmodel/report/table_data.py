@@ -43,8 +43,8 @@ def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
 
 
 def _valued(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Value]:
-    """The values of one row under the header of `valued`. A column that the block does not show is
-    None; a class of `others` that the row lacks is 0, or None if the counts are missing."""
+    """The values of one row: convention, `columns`, classes `others`, reasons. A column that the
+    block does not show is None; a class that the row lacks is 0, or None without counts."""
     named = (*block.columns, *LABELS)
     values = {
         name: row.value(name, columns) if name in named or is_letter(name) else None

@@ -141,7 +141,7 @@ def _small(name: str, what: str, value: Any) -> Poly:
 def _layer_norm(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
-    """The equations of `layer_norm`: mean, centred row, its squares, variance, quotient."""
+    """The equations of a layer normalisation: mean, centred row, squares, variance, quotient."""
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
     mean = parts.define("mean", sum_(operands.x, over=index) / length, index)
@@ -152,7 +152,7 @@ def _layer_norm(
 
 
 def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations of `rms_norm`: squares, their mean, quotient."""
+    """The equations of an RMS normalisation: squares, their mean, quotient."""
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
     square = parts.define("square", operands.x * operands.x)
@@ -161,7 +161,7 @@ def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str])
 
 
 def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations of `l2_norm`: squares, their sum, quotient."""
+    """The equations of a division of rows by their length: squares, their sum, quotient."""
     operands, index, parts = _taken(equation, composite)
     square = parts.define("square", operands.x * operands.x)
     total = parts.define("sum", sum_(square, over=index), index)

@@ -76,8 +76,8 @@ def short_convolution(
 
 
 def _short_convolution(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equation of `short_convolution`. Its taps s run over 1..min(k, i), so that row i - s + 1
-    exists for each tap."""
+    """The equation of a short convolution, a sum over taps s of weight s times row i - s + 1. The
+    taps run over 1..min(k, i), so that the row exists for each tap."""
     operands = composite.body
     assert isinstance(operands, Convolved)
     (taps,), along = composite.over, operands.along
@@ -136,7 +136,8 @@ def rotary(
 
 
 def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equations of `rotary`: the swapped row, by layout, and the sum of two products."""
+    """The equations of a rotary embedding: the swapped row, by layout, and the sum of the row times
+    cosines and the swapped row times sines."""
     operands = composite.body
     assert isinstance(operands, Turned)
     channel, (_, pair) = row_index(equation, composite), composite.over
@@ -153,7 +154,7 @@ def _side(channel: Index) -> Index:
 
 
 def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Swap channels p and p + m/2, of m channels: (u, v) becomes (-v, u)."""
+    """Define `swapped`: entries p and p + m/2 of m channels, (u, v) in x, become (-v, u)."""
     half, first = length_of("rotary", pair), channel.lower[0] - 1 + pair
     u, v = first, first + half
     parts.add(moved(swapped, channel, u), -moved(x, channel, v))

@@ -55,7 +55,7 @@ ONLY_NUMBERS = (
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' DeepseekV3ForCausalLM and DeepseekV3Model."""
+    """The blocks of DeepseekV3ForCausalLM or -Model: latent attention; a dense FFN or experts."""
     c.with_defaults(DEFAULTS)
     rotary(c)
     c.require({"attention_bias": (False,)})

@@ -70,7 +70,7 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' GemmaForCausalLM and GemmaModel."""
+    """The blocks of transformers' GemmaForCausalLM or GemmaModel: rotary attention, gated FFN."""
     c.with_defaults(ONE)
     c.agree(hidden_activation=c.get("hidden_act"), use_bidirectional_attention=False)
     turned, _ = rotary(c)

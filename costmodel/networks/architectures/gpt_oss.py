@@ -46,7 +46,7 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' GptOssForCausalLM and GptOssModel."""
+    """The blocks of GptOssForCausalLM or GptOssModel: attention with sinks, and experts."""
     c.with_defaults(DEFAULTS)
     turned, share = rotary(c)
     layers, norm = c.size("num_hidden_layers"), parts.rms_norm()

@@ -56,7 +56,7 @@ ONLY_NUMBERS = (
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' GraniteMoeHybridForCausalLM and GraniteMoeHybridModel."""
+    """The blocks of GraniteMoeHybridForCausalLM or -Model: attention or Mamba-2, experts or FFN."""
     c.with_defaults(DEFAULTS)
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
     c.taken.update(ONLY_NUMBERS)

@@ -48,7 +48,7 @@ ONLY_NUMBERS = (
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' Lfm2ForCausalLM and Lfm2Model."""
+    """The blocks of transformers' Lfm2ForCausalLM or Lfm2Model: attention or convolution, FFN."""
     c.with_defaults(DEFAULTS).require({"conv_bias": (False,)})
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
     c.taken.update(ONLY_NUMBERS)

@@ -30,7 +30,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' LlamaForCausalLM and LlamaModel."""
+    """The blocks of transformers' LlamaForCausalLM or LlamaModel: rotary attention, gated FFN."""
     c.with_defaults(DEFAULTS)
     turned, share = rotary(c)
     bias = ("bias",) if c.switch("attention_bias") else ()

@@ -29,7 +29,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' MistralForCausalLM and MistralModel."""
+    """The blocks of transformers' MistralForCausalLM or MistralModel, with a window if given."""
     c.with_defaults(DEFAULTS)
     turned, share = rotary(c)
     window = c.size_or_none("sliding_window")

@@ -31,7 +31,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' MixtralForCausalLM and MixtralModel."""
+    """The blocks of transformers' MixtralForCausalLM or MixtralModel: attention and experts."""
     c.with_defaults(DEFAULTS)
     turned, share = rotary(c)
     window = c.size_or_none("sliding_window")

@@ -70,7 +70,7 @@ width of a shared expert has its own field, and the width of Mamba-2 is heads ti
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' NemotronHForCausalLM and NemotronHModel."""
+    """The blocks of transformers' NemotronHForCausalLM or NemotronHModel, of one sublayer each."""
     c.with_defaults(DEFAULTS)
     c.require(
         {

@@ -46,7 +46,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' Qwen3MoeForCausalLM and Qwen3MoeModel."""
+    """The blocks of transformers' Qwen3MoeForCausalLM or -Model: attention; experts or an FFN."""
     c.with_defaults(DEFAULTS)
     turned, share = rotary(c)
     bias = ("bias",) if c.switch("attention_bias") else ()

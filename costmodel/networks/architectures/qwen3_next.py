@@ -91,7 +91,7 @@ KINDS = ("full_attention", "linear_attention")
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' Qwen3NextForCausalLM and Qwen3NextModel."""
+    """The blocks of Qwen3NextForCausalLM or -Model, with experts or a gated FFN in each layer."""
     c.with_defaults(NEXT)
     routing = "softmax-normalised" if c.switch("norm_topk_prob") else "softmax"
     there = sparse(c, c.size("num_hidden_layers"))
@@ -109,7 +109,7 @@ def read_3_5(c: Configuration) -> Description:
 
 
 def read_3_5_moe(c: Configuration) -> Description:
-    """The blocks of transformers' Qwen3_5MoeForCausalLM and Qwen3_5MoeTextModel."""
+    """The blocks of Qwen3_5MoeForCausalLM or -TextModel, with experts in each layer."""
     c.with_defaults(MOE).agree(mlp_only_layers=[])
     width = c.size("moe_intermediate_size")
     experts = mixture(c, "softmax-normalised", width, shared="gated")
