@@ -115,8 +115,8 @@ class State:
         is written whole.
 
         Raises:
-            ValueError: a row for another set of arrays, a row with as many axes as its array, or a
-                full state.
+            ValueError: rows for another set of arrays, a row of another shape than its array has
+                without axis -2, or a full state.
         """
         if rows.keys() != self.arrays.keys():
             said = f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}"
@@ -136,13 +136,18 @@ class State:
         self.position += 1
 
     def _require_row(self, name: str, row: Tensor) -> None:
-        """Raise a ValueError if a row has as many axes as its array."""
+        """Raise a ValueError unless a row has the shape of its array without axis -2."""
         array = self.arrays[name]
         if row.ndim >= array.ndim:
             raise ValueError(
                 f"{name} is {tuple(array.shape)} with a row for each token, and a row came as "
                 f"{tuple(row.shape)}: an array that each token replaces whole is named in "
                 f"State(..., carried=('{name}',))"
+            )
+        if row.shape != (wanted := (*array.shape[:-2], *array.shape[-1:])):
+            raise ValueError(
+                f"{name} is {tuple(array.shape)} with the rows of tokens on axis -2, so that a row "
+                f"is {wanted}, and came as {tuple(row.shape)}"
             )
 
     def _write(self, array: Tensor, row: Tensor) -> None:

@@ -8,6 +8,7 @@ that fails names the first equation that differs and the smallest sizes at which
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -50,6 +51,7 @@ from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, case, prove_case
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
+from profiler.records.reading import reason_of
 from profiler.records.words import told_apart
 
 EQUAL = "module equals equations"
@@ -245,7 +247,7 @@ def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[s
         whole = case.forward()
         state = case.initial_state()
         for token in range(case.x.shape[1]):
-            with DispatchMode():
+            with DispatchMode(), _rows_told(state):
                 row = case.step(token + 1, state)
             if said := row_apart(row, whole[:, token].shape, token + 1):
                 return said, None
@@ -257,6 +259,29 @@ def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[s
                 if place:
                     return place, _step_or_forward(case, form, token, sample, row[sample])
     return "", None
+
+
+@contextmanager
+def _rows_told(state: Any) -> Iterator[None]:
+    """A context in which an error of torch about sizes says where a `State` keeps rows of tokens,
+    with the shapes of the rows that the state holds."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(state, State) or "size" not in str(error):
+            raise
+        rows = (name for name in state.arrays if name not in state.carried)
+        held = [
+            f"{name} {tuple(state.held(name).shape)}"
+            for name in rows
+            if state.arrays[name].ndim > 1
+        ]
+        if not held:
+            raise
+        raise RuntimeError(
+            f"{reason_of(error).rstrip('.')}; a State has the rows of tokens on axis -2, and holds "
+            f"{', '.join(held)}"
+        ) from error
 
 
 def _step_or_forward(

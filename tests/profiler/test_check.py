@@ -345,6 +345,17 @@ def test_a_wrong_step_fails_where_it_parts(tmp_path: Path) -> None:
     )
 
 
+def test_rows_on_another_axis_say_where_a_state_has_them(tmp_path: Path) -> None:
+    changes = (
+        ("new_zeros(batch, self.w - 1, self.d)", "new_zeros(batch, self.d, self.w - 1)"),
+        ('torch.cat([state.held("x"), x_t.unsqueeze(1)], 1)',
+         'torch.cat([state.held("x"), x_t.unsqueeze(2)], 2).transpose(1, 2)'),
+    )  # fmt: skip
+    proof = checked(tmp_path, "window-on-another-axis", *changes)[STEP]
+    assert proof.passed is False
+    assert "; a State has the rows of tokens on axis -2, and holds x (2, 0, 0)" in proof.detail
+
+
 def test_a_wrong_forward_is_not_blamed_on_step(tmp_path: Path) -> None:
     proofs = checked(tmp_path, "forward-alone", ("s[:, lag:] += x", "s[:, lag:] -= x"))
     assert proofs[STEP].passed is False

@@ -591,6 +591,13 @@ def test_a_row_of_an_array_that_the_state_lacks_is_refused() -> None:
         base.State({}, sliding=True).append(S=torch.zeros(2, 3, 3))
 
 
+def test_a_row_of_another_shape_says_where_rows_lie() -> None:
+    state = base.State({"K": torch.zeros(2, 3, 4, 5)}, sliding=True)
+    expected = r"K is \(2, 3, 4, 5\) with .* axis -2, so that a row is \(2, 3, 5\), and came as"
+    with pytest.raises(ValueError, match=expected):
+        state.append(K=torch.zeros(2, 4, 5))
+
+
 def test_a_state_of_another_mixer_is_refused() -> None:
     she = made(registry.implementations("she")["direct"], SIZES[0])
     attention_state = made(registry.implementations("self-attention")["sdpa"], SIZES[0])
