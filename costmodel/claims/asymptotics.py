@@ -237,7 +237,8 @@ def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:
 
 
 def _held_words(fixed_sizes: frozenset[str], claimed: Sequence[Growth]) -> str:
-    """The sizes that a claim names, and those that stay fixed, in words; "" if none are fixed."""
+    """`in l alone, d being fixed`: the sizes in the claimed growths, then the fixed ones; "" if no
+    size is fixed."""
     if not fixed_sizes:
         return ""
     named = sorted(frozenset().union(*(g.letters for g in claimed)))

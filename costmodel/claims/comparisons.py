@@ -228,7 +228,7 @@ class RelationClaim(TwoSided):
         return right.exact - left.exact if self.relation == "<" else left.exact - right.exact
 
     def where_true(self, left: Answer, right: Answer) -> Condition:
-        """The sizes at which the relation holds, case by case where the counts have cases."""
+        """The sizes at which the relation holds; a text case by case if the counts have cases."""
         solve = where_zero if self.relation == "=" else where_positive
         cases = [(guards, solve(poly)) for guards, poly in self.positive_where_true(left, right)]
         if len(cases) == 1:

@@ -211,8 +211,7 @@ def finite(value: float | None) -> float | None:
 
 
 def typeset(format_: str, **options: str) -> None:
-    """Raise UsageError if an option has a value that the format does not use, such as `--symbols`
-    in CSV; "" stands for an option that is not given."""
+    """Raise UsageError for an option with a value that only other formats use, as `--symbols`."""
     for name, value in options.items():
         if value and format_ not in (having := formats_with(name)):
             wanted = " or ".join(having)
@@ -399,8 +398,7 @@ def with_bar(
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on a terminal, nothing in a pipe; it yields a function of (done, total,
-    description). Ctrl-C is not handled here."""
+    """A progress bar on a terminal, nothing in a pipe: yields a function of (done, total, what)."""
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return

@@ -164,8 +164,7 @@ def written_whole(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named(output: Path) -> Iterator[None]:
-    """A `with` block that writes to the file `output`: an OSError inside becomes Failed with the
-    file's name."""
+    """A `with` block that writes to `output`: an OSError inside becomes Failed with its name."""
     try:
         yield
     except OSError as error:

@@ -47,6 +47,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def called(*args: P.args, **named: P.kwargs) -> T:
+        """Check the arguments that are given, and call the function."""
         for parameter, kinds, several in _kinds(function):
             value: Any = MISSING
             if parameter in named:

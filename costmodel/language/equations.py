@@ -483,8 +483,8 @@ class Mixer:
 
     @checked
     def sizes(self, letters: str) -> tuple[Poly, ...]:
-        """Declare sizes by their letters, separated by spaces. h is d/n, unless the braces behind
-        the mixer's name give h."""
+        """Declare sizes by their letters, separated by spaces; returns a polynomial for each: the
+        letter, but d/n for h, unless the braces behind the mixer's name give h."""
         names = tuple(letters.split())
         for letter in names:
             self._free(letter)

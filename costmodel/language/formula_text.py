@@ -274,7 +274,7 @@ class _Reader:
 
     def tree(self, node: Any, bound: frozenset[str], level: int) -> Tree:
         """The tree of a parser's node; `bound` are the indices of the sums around the node, `level`
-        counts the nested parentheses and calls."""
+        counts the nested parentheses and calls, at most `DEEPEST`; else FormulaError."""
         if level > DEEPEST:
             raise FormulaError(f"'{self.text}' nests deeper than {DEEPEST} levels")
         if isinstance(node, str):

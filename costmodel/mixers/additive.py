@@ -62,7 +62,7 @@ def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
 
 
 def dot(f: Form, x: Array) -> Node:
-    """The score x_i^T x_k of rows i and k of x (l, d), without weights."""
+    """The score x_i^T x_k of rows i and k <= i of x (l, d), without weights."""
     l, d = x.shape
     i, k = _pair(f, l)
     a = f.index("a", 1, d)

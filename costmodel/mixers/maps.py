@@ -77,9 +77,8 @@ def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
 
 
 def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> Mixer:
-    """gMLP: of two gelu maps of x to f channels, the second is normalised and mixed over rows by W
-    (l, l), rows k <= i if `causal`, and multiplies the first; then a map to y. aMLP if it
-    `attends`: a single small head of attention is added to the mixed rows."""
+    """gMLP: of two gelu maps of x to f channels, the second is normalised, mixed over rows by W
+    (l, l), rows k <= i if `causal`, and multiplies the first; aMLP (`attends`) adds attention."""
     source = "Liu et al. 2021, arXiv 2105.08050, equations (1)-(4)"
     m = Mixer(name, title=title, idea=idea, source=source, group="mlp")
     l, d, f_ = m.sizes("l d f")

@@ -190,7 +190,8 @@ def _parallel(f: Form, Q: Array, K: Array, V: Array) -> Array:
 
 def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
     """H (n, l, h): values weighted by the gated products of pairs within chunks, and the reads of S
-    and Z at the end of the chunk before. X is the largest exponent L of a row's pairs."""
+    and Z at the end of the chunk before. G sums F since the chunk's start, X is the largest of the
+    exponents L of a row's pairs, T bounds the exponents at a chunk's end, and M those of a row."""
     (n, number, C, width), h, (l,) = K.shape, V.shape[3], f.mixer.sizes("l")
     chunks = Chunks(f, l, C)
     (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete

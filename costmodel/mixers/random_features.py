@@ -163,6 +163,7 @@ def random_feature_attention(chosen: Chosen) -> Mixer:
     drawn, sigma = mixer.buffer("w", n, m, h), mixer.parameter("sigma", d, latex=r"\sigma")
 
     def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
+        """Sines and cosines of normalised queries and keys times the frequencies, (n, l, 2m)."""
         (l,), j, i, c = mixer.sizes("l"), f.indices["j"], f.indices["i"], f.indices["c"]
         w, z = f.array("Omega", n, m, h, latex=r"\Omega"), f.index("z", 1, m)
         w[j, z, c] = sigma[(j - 1) * h + c] * drawn[j, z, c]

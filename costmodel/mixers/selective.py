@@ -267,9 +267,8 @@ def chunks_of(f: Form) -> Chunks:
 
 @offering(CORE)
 def mamba_2(chosen: Chosen) -> Mixer:
-    """Mamba-2: P x N states for each of n heads, of one decay that the token gives, and G groups of
-    heads that share K (B in the paper) and Q (C). `core`: without convolution, gate and norm; it
-    alone has the forms parallel and chunked."""
+    """Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K (the
+    paper's B) and Q (C). `core`, without convolution, gate and norm, alone has three forms."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",

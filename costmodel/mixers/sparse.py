@@ -45,6 +45,7 @@ def strided() -> Mixer:
     l, B = m.sizes("l B")
 
     def pairs(f: Form, i: Index) -> Layout:
+        """Rows of the first block, which attend to their block, and later rows; `i` is unused."""
         o, q = f.index("o", 1, 1), f.index("q", 2, l // B + 1)
         g, e = f.index("g", 1, min_(B, l)), f.index("e", 1, min_(B, l - (q - 1) * B))
         r, u = f.index("r", 1, g), f.index("u", max_(1, e + 1), B)

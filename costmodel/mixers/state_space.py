@@ -154,7 +154,7 @@ class Diagonal:
         return self._twice(found) + self.m.arrays["D"][b] * u[i, b]
 
     def _kernel(self, f: Form, l: Poly, C: ComplexArray, B: ComplexArray, T: ComplexArray) -> Array:
-        """K (l, d), the kernel by distance and channel."""
+        """K (l, d), the kernel at distance s - 1 and channel: Re of the sum of C B exp((s-1) T)."""
         d, N = self.m.sizes(f"{self.channels} N")
         s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("o", 1, N)
         to = self.at(b, n)

@@ -152,6 +152,7 @@ def baseline(request: Request) -> Callable[[Case], Case]:
     """
 
     def of(case: Case) -> Case:
+        """The case of self-attention that the ratios of `case` divide by."""
         mixer = builtin(BASELINE)
         sizes: dict[str, int] = {}
         form = mixer.default_form
