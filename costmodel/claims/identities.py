@@ -220,7 +220,7 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
 
 
 def _without_extrema(value: Exact) -> Exact:
-    """An equal piecewise sum without `Max` and `Min`: a case for each argument that is the result.
+    """An equal sum without `Max` and `Min`: a case for each argument that may be the result.
 
     Raises:
         _TooManyCases: more than `MOST_CASES`.

@@ -110,7 +110,7 @@ class NumberClaim(TwoSided, FigureClaim):
         )
 
     def _combined(self, values: Sequence[Fraction]) -> Fraction:
-        """The one value; or the two combined by the claim's kind: their difference, ratio, or the
+        """The one value; or the two as the claim combines them: their difference, ratio, or the
         first minus the second in percent of the second. Unanswered for a division by 0."""
         if not self.combination:
             return values[0]

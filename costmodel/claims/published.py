@@ -200,7 +200,8 @@ def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
 
 
 def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool = False) -> Verdict:
-    """The verdict on one claim; a claim that fails is tried under all other interpretations.
+    """The verdict on one claim; a claim that fails is tried under all other interpretations, then,
+    if it leaves sizes open, at the default sizes. A record of a misprint is marked true or stale.
 
     Args:
         known: claims that an intersection may name, by id.
@@ -361,8 +362,8 @@ def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:
 
 
 def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
-    """The verdict with its misprint: "recorded" if the claim disagrees and the derived value is as
-    recorded, else "stale"."""
+    """The verdict with the misprint of `record`, "recorded" if the claim disagrees and its derived
+    value is the recorded one, else "stale"; the reason stands in the note."""
     if verdict.verdict == "disagrees" and verdict.derived == record["derived"]:
         note = join_notes(f"misprint: {record['reason']}", verdict.note)
         return replace(verdict, misprint="recorded", note=note)

@@ -146,8 +146,8 @@ class Family:
         return self.of(())
 
     def of(self, options: Sequence[str], sizes: Mapping[str, int] | None = None) -> Mixer:
-        """The mixer with some options, in any order, and some sizes of its own; one object for each
-        set of options and sizes.
+        """The mixer with some options, in any order, and some sizes of its own; each call with the
+        same options and sizes returns the same object.
 
         Raises:
             UnknownMixer: an option that is unknown, named twice, or excluded by another.

@@ -185,7 +185,7 @@ class Differences:
         return tuple(zip(self.names, (self.one, self.two), strict=True))
 
     def parts(self) -> list[Part]:
-        """The whole document.
+        """The document: a line about each mixer, the convention, and a section for each phase.
 
         Raises:
             SizeError: sizes that do not fit one of the mixers; EquationError: an unknown form.

@@ -100,7 +100,7 @@ class Explanation:
         return self._arrays[name].cite
 
     def parts(self) -> list[Part]:
-        """The whole explanation.
+        """The explanation: introduction, equations, a section for each phase, and the forms.
 
         Raises:
             SizeError: sizes that do not fit the mixer; EquationError: an unknown form.

@@ -159,7 +159,8 @@ def cell(value: Value, of: str = "") -> doc.Cell:
 
 
 def _mixer(row: Row, *, form: bool) -> Text:
-    """A mixer's name, with a footnote if not causal; a form other than the default is appended."""
+    """A mixer's name, with a footnote if it is not causal, and a form other than the default behind
+    it; `form` says that the form has a column of its own."""
     named: doc.Cell = Named(row.mixer.name, row.mixer.title)
     if reason := not_causal(row.mixer):
         named = doc.Marked(named, reason)
