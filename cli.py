@@ -596,7 +596,7 @@ def check(
             "--deep",
             help="Mixer: check each module also at random large sizes and values, in train mode "
             "and low precision, call after call, with gradients and memory; half a minute "
-            "of processor time each, two minutes at most.",
+            "to two minutes of processor time each.",
         ),
     ] = False,
     seed: Annotated[
