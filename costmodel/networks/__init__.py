@@ -20,7 +20,7 @@ from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.from_choices import description as description
 from costmodel.networks.generation import Generation as Generation, generation as generation
 from costmodel.networks.memory_budget import MemoryOptions as MemoryOptions
-from costmodel.networks.network import Network as Network, network as network
+from costmodel.networks.network import Network as Network, network as built, network as network
 from costmodel.networks.part_costs import (
     Counting as Counting,
     PartCost as PartCost,
@@ -43,7 +43,7 @@ def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) 
     if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
         known = ", ".join(Choices.__dataclass_fields__)
         raise ModelError(f"{name}: a network has no choice '{unknown[0]}': its choices are {known}")
-    return network(replace(choices, **changes), **(sizes or {}))
+    return built(replace(choices, **changes), **(sizes or {}))  # `network` may be the submodule
 
 
 def described(
