@@ -308,7 +308,7 @@ DISAGREES = [
     ("mul = 4*l*d^2 + 3*l^2*d", {"d": 1, "l": 1}, 6, "7", "d*l - 2*d*l**2"),
     ("mul = l^2*d + 4*l*d^2 + d", {"d": 1, "l": 2}, 14, "13", "d*l - d"),
     ("exp = n*l^2/2", {"l": 1, "n": 1}, 1, "1/2", "l*n/2"),
-    ("parameters = 3*d^2", {"d": 1}, 4, "3", "d**2"),
+    ("parameters = 7*d^2", {"d": 1}, 4, "7", "-3*d**2"),
     ("exp = n*l/(l - 1)", {"l": 1, "n": 1}, 1, None, ""),
 ]
 
@@ -531,7 +531,7 @@ BAD = {
     "check self-attention --claim mul": "expected QUANTITY = FORMULA",
     "check self-attention --claim 'mul = 4l2'": "expected an operator or the end",
     "check self-attention --claim 'mul = l/2d'": "is ambiguous: write a/(b*c)",
-    "check self-attention --symbols N=xy --claim 'mul = N'": "paper's symbol=our letter",
+    "check self-attention --symbols N=xy --claim 'mul = N'": "--symbols takes SYMBOL=LETTER",
     "check self-attention --symbols N=x --claim 'mul = N'": "claim 1: x is no size of ",
     "check self-attention --claim 'joy = 4'": "unknown quantity 'joy'",
     "check self-attention --claim 'mul = 4*l*d^2 + u*k'": "claim 1: k, u are no sizes of "

@@ -321,7 +321,7 @@ def test_lists_are_closed_in_latex() -> None:
         assert text.count(r"\begin{itemize}") == text.count(r"\end{itemize}") == 1
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(("name", "form"), forms())
 def test_no_sentence_ends_in_a_comma_and_nothing_is_left_open(name: str, form: str) -> None:
     both = replace(explained(name, "training", form), phases=PHASES)

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from costmodel.claims import identities
 from costmodel.claims.identities import compare_formula, difference
 from costmodel.claims.quantities import Answer
+from costmodel.errors import Unanswered
 from costmodel.language.formula_text import parse
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.piecewise import Exact
@@ -91,8 +92,8 @@ def test_a_piecewise_answer_is_compared_case_by_case() -> None:
 def test_sizes_that_do_not_fit_are_passed_over() -> None:
     found = compare_formula(parse("l"), answer("2*l"), lambda sizes: sizes["l"] > 4)
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 5}
-    none = compare_formula(parse("l"), answer("2*l"), lambda sizes: False)
-    assert none.disagreement is None and none.tried == 0 and not none.proven
+    with pytest.raises(Unanswered, match="none of the 5,000 smallest sizes fits"):
+        compare_formula(parse("l"), answer("2*l"), lambda sizes: False)
 
 
 def test_too_many_cases_prove_nothing_but_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:

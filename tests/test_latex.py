@@ -463,6 +463,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.grid(3)
 @needs_latex
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_compiles_as_printed(

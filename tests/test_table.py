@@ -91,6 +91,7 @@ def test_parameters_spans_and_state_at_128() -> None:
             assert row.value("state") == STATE[name] * 128 * 128
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", variants())
 def test_batch_multiplies_work_and_state_and_not_the_weights(name: str) -> None:
     phase = "inference" if has_inference(cm.mixer(name)) else "training"
@@ -116,7 +117,7 @@ def test_work_done_once_is_apart_and_not_multiplied_by_the_batch() -> None:
     assert many.value("total") == 3 * (total - once) + once
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", variants())
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_rows_equal_the_public_questions(name: str, phase: str) -> None:

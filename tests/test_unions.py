@@ -214,6 +214,7 @@ def test_sink_attention_is_what_its_execution_counts(
     assert differences(sink_attention(), sizes, rewrites=rewrites) == []
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("write", "sizes", "accounting"),
     [*product(LAYOUTS, SIZES, ["strict"]), *product(LAYOUTS, SIZES[-1:], ["mac"])],

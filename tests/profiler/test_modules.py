@@ -217,6 +217,7 @@ def test_the_state_is_a_row_of_width_d_for_every_token(described: Implementation
         assert state.elements == len(state.arrays) * (i + 1) * 6
 
 
+@pytest.mark.grid(3)
 @each
 def test_without_a_dtype_everything_has_torchs_own(described: Implementation) -> None:
     """Parameters and buffers, what is drawn as more exact numbers too."""
@@ -225,6 +226,7 @@ def test_without_a_dtype_everything_has_torchs_own(described: Implementation) ->
     assert {tensor.dtype for tensor in held if tensor.is_floating_point()} <= {torch.float32}
 
 
+@pytest.mark.grid(3)
 @each
 def test_a_class_steps_where_its_equations_are_causal(described: Implementation) -> None:
     """What has no `step` says why, in the equations' own words."""
@@ -240,6 +242,7 @@ def test_a_class_steps_where_its_equations_are_causal(described: Implementation)
         assert said and said in reason
 
 
+@pytest.mark.grid(3)
 @each
 def test_a_sequence_does_not_see_the_others_of_its_batch(described: Implementation) -> None:
     """One of three sequences is not a number, and the two beside it are what they are alone."""
@@ -256,6 +259,7 @@ def test_a_sequence_does_not_see_the_others_of_its_batch(described: Implementati
             close(stepped(module, *given)[[0, 2]], stepped(module, *alone))
 
 
+@pytest.mark.grid(3)
 @each
 def test_parameters_are_those_of_the_equations(described: Implementation) -> None:
     sizes, mixer = {"d": 6, "l": 5, "n": 2}, equations(described)
@@ -271,6 +275,7 @@ def test_parameters_are_those_of_the_equations(described: Implementation) -> Non
         }
 
 
+@pytest.mark.grid(3)
 @each
 def test_on_the_meta_device_there_are_shapes_alone(described: Implementation) -> None:
     """Sizes of a real network cost nothing there: as many parameters as the equations count."""
@@ -426,6 +431,7 @@ def test_step_dispatches_one_token(described: Implementation, batch: int) -> Non
         assert (3 * d, d) in products, "one contraction over the three tokens held"
 
 
+@pytest.mark.grid(3)
 @each_stepping
 def test_a_step_copies_no_state_unless_it_slides(described: Implementation) -> None:
     """A copy of all that is held would cost more than the token; a window moves by one row."""
@@ -491,6 +497,7 @@ def test_a_kernel_that_lacks_the_dtype_is_unsupported() -> None:
 # bad input
 
 
+@pytest.mark.grid(3)
 @each
 def test_wrong_shapes_are_refused(described: Implementation) -> None:
     sizes = {"d": 4, "l": 5, "n": 2}
@@ -502,6 +509,7 @@ def test_wrong_shapes_are_refused(described: Implementation) -> None:
         module(torch.zeros(1, 5, 4, dtype=torch.float32), *contexts)
 
 
+@pytest.mark.grid(3)
 @each_stepping
 def test_wrong_tokens_and_lengths_are_refused(described: Implementation) -> None:
     sizes = {"d": 6, "l": 5, "n": 2}
@@ -529,6 +537,7 @@ def grows(described: Implementation, sizes: dict[str, int]) -> bool:
     return derived.at(**known, t=5040) < derived.at(**known, t=10080)
 
 
+@pytest.mark.grid(3)
 @each_stepping
 def test_a_full_state_is_refused(described: Implementation) -> None:
     """A state that does not grow with the tokens is never full."""
@@ -549,6 +558,7 @@ def test_a_full_state_is_refused(described: Implementation) -> None:
         assert state.position == 5
 
 
+@pytest.mark.grid(3)
 @each
 def test_only_weights_bound_the_length(described: Implementation) -> None:
     sizes = {"d": 6, "l": 5, "n": 2}
@@ -684,6 +694,7 @@ def test_every_class_is_swept() -> None:
     assert own == {it.module for it in ALL}
 
 
+@pytest.mark.grid(3)
 @each
 def test_descriptions_are_complete(described: Implementation) -> None:
     """Every equation has its kernel class, and every class an equation."""
@@ -757,6 +768,7 @@ def test_files_are_loaded_when_asked() -> None:
 # build
 
 
+@pytest.mark.grid(3)
 @each
 def test_seeds_decide_the_parameters(described: Implementation) -> None:
     sizes = {"d": 6, "l": 5, "n": 2}
@@ -794,6 +806,7 @@ def test_kernels_have_one_over_root_fan_in(mixer: str, terms: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:RNN module weights")  # cuDNN packs them anew in every call
+@pytest.mark.grid(3)
 @each
 def test_the_device_changes_nothing(described: Implementation) -> None:
     sizes = {"d": 32, "l": 16, "n": 2}

@@ -70,7 +70,7 @@ def steps(x: Tensor) -> Tensor:
     return x * 2 * 3 if x.shape[1] > 40 else x * 2
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(
     ("fn", "products"),
     [
@@ -235,6 +235,7 @@ CONDITIONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_a_condition_on_a_width_that_weights_share_holds_wherever_it_is_printed(name: str) -> None:
     class Threshold(nn.Module):

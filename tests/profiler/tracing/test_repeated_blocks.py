@@ -155,6 +155,7 @@ def only_when_long(k: int, x: Tensor) -> Tensor:
     return x.sin() if k == 7 and x.shape[1] > 100 else x
 
 
+@pytest.mark.grid(3)
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("between", [every_third, only_late, only_when_long])
 def test_what_a_block_does_by_its_place_is_seen(
