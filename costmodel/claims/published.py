@@ -48,9 +48,11 @@ def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnde
 
 
 def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
-    """The interpretations under which an O(...) agrees in a limit, of those that differ from the
-    claim's own in the sorting algorithm alone (`sort=merge`): a different form, or masked pairs,
-    would be a different algorithm. None for claims of other kinds, and if there are none."""
+    """The claim's own interpretation with sorting by merging (`sort=merge`), if an O(...) agrees
+    under it where some of the sizes grow beyond the others; else None. None also for claims
+    that are no O(...). Other forms and masked pairs are not tried: they would be other algorithms.
+
+    `known`: the claims by name that this claim may refer to."""
     own, left_open = claim.interpretation, claim.choices()
     if not left_open.growing:
         return None

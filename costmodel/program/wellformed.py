@@ -433,7 +433,8 @@ def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index
 
 
 def _defined_once(system: System, equations: Sequence[Equation]) -> None:
-    """Raise EquationError if two of the equations of one array define the same entry."""
+    """Raise EquationError if two of the equations of one array define the same entry. An equation
+    that defines no entry at any size (`defined` is None) overlaps with none."""
     for one, two in combinations(equations, 2):
         regions = defined(one), defined(two)
         if regions[0] is not None and regions[1] is not None:

@@ -61,8 +61,9 @@ class Activations(Amount):
 
 @cache
 def kept_entries(system: System) -> Activations:
-    """The entries of the forward pass that the backward pass of a training step reads: of inputs,
-    contexts and computed arrays, not of parameters, and not the given gradient of the output."""
+    """How many entries of the forward pass the backward pass of a training step reads, by array:
+    those kept for each sequence, and those kept once, which follow from weights alone. Inputs,
+    contexts and computed arrays count, parameters and the given gradient of the output do not."""
     forward = tokens(system.forward)
     # (regions that depend on an input or a context, regions that depend on weights alone)
     regions: tuple[Regions, Regions] = ({}, {})

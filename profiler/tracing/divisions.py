@@ -275,7 +275,8 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
 
 
 def floor_free_cases(region: Constraints) -> list[Constraints]:
-    """A case split until every floor with few values has one value in each part; [] if the
+    """The region, split into cases in each of which a floor of few values has one value, which
+    replaces the floor; a floor of many values stays. [region] if no floor is split; [] if the
     conditions contradict each other."""
     if infeasible(region := without_single_floors(region)):
         return []
