@@ -224,7 +224,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("line", "said"),
     {
-        "self-attention": "one candidate alone crosses nothing",
+        "self-attention": "expected at least two candidates",
         "self-attention self-attention": "self-attention is given twice",
         "self-attention+bias self-attention --by exp": "never differ: they have the same exp",
         "self-attention he --by foo": "unknown figure 'foo'",

@@ -126,7 +126,7 @@ def test_a_loop_without_its_last_rows_is_as_deep_as_executed(phase: str) -> None
 
 def test_span_of_random_chunks_equals_execution() -> None:
     """The comparison would prove nothing if nearly all were refusals: 42 % are not."""
-    answered: Counter[bool] = Counter()
+    answered: Counter[tuple[str, bool]] = Counter()
 
     @given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
     @settings(max_examples=examples(40))
@@ -135,13 +135,14 @@ def test_span_of_random_chunks_equals_execution() -> None:
             try:
                 derived = cm.span(mixer, phase)
             except Unsupported:
-                answered[False] += 1
+                answered[phase, False] += 1
                 continue
-            answered[True] += 1
+            answered[phase, True] += 1
             assert derived.at(**sizes) == executed(mixer, "direct", phase, sizes, ()), sizes
 
     ask()
-    assert answered[True] >= answered.total() / 4
+    known, unknown = (answered["training-step", is_derived] for is_derived in (True, False))
+    assert known >= (known + unknown) / 3 > 0
 
 
 def interleaved() -> Mixer:

@@ -103,7 +103,7 @@ class Crossover:
         """
         if len(self.forms) < 2:
             raise TableError(
-                "one candidate alone crosses nothing: name another, or all forms of it"
+                "expected at least two candidates: name another mixer, or all forms of this one"
             )
         for k, name in enumerate(self.names):
             if name in self.names[:k]:
