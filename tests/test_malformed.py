@@ -99,6 +99,10 @@ DECLARATIONS = {
     "m.power_of_two(x)": "got the whole array x",
     "m.power_of_two(l - l + 3)": "got 3",
     "m.power_of_two(r)": "power_of_two of NAME names the size r",
+    "m.at_most('h', d)": "at_most takes two sizes of the mixer, such as m.at_most(r, h): got the "
+    "text 'h'",
+    "m.at_most(d, 3)": "got the number 3",
+    "m.at_most(r, d)": "at_most of NAME names the size r",
     "m.buffer('P', 2, value=[1.0, 'no'])": "the table of P has the text 'no' at (2), expected a "
     "finite number",
     "m.buffer('P', 2, 2, value=[[1], [1, 2]])": "the table of P has",

@@ -50,8 +50,8 @@ NAMED = [split(stands)[1] for stands in self_attention.plain.variants.values()]
 CHOICES = [*dict.fromkeys([*ALONE, *NAMED]), *AT_ONCE]
 SIZES = [
     {"l": 5, "d": 8, "n": 4, "g": 2, "w": 2, "r": 2, "K": 5, "V": 7, "e": 2},
-    {"l": 3, "d": 2, "n": 2, "g": 1, "w": 1, "r": 1, "K": 1, "V": 3, "e": 7},
-    {"l": 1, "d": 1, "n": 1, "g": 1, "w": 3, "r": 1, "K": 1, "V": 1, "e": 1},
+    {"l": 3, "d": 2, "n": 2, "g": 1, "w": 1, "r": 4, "K": 1, "V": 3, "e": 7},
+    {"l": 1, "d": 1, "n": 1, "g": 1, "w": 3, "r": 2, "K": 1, "V": 1, "e": 1},
 ]
 
 every_choice = pytest.mark.parametrize("options", CHOICES, ids=lambda o: "+".join(o) or "plain")
@@ -125,11 +125,11 @@ def normed(row: Array, weight: Array | None, done: Counter[str]) -> Array:
     return out * weight
 
 
-def turned(row: Array, position: int, share: int, layout: str, done: Counter[str]) -> Array:
-    """The first of `share` parts of a row, in pairs turned by angles of its position, from 0."""
-    m, out = len(row) // share, row.copy()
+def turned(row: Array, position: int, m: int, neighbours: bool, done: Counter[str]) -> Array:
+    """A row whose first m channels, in pairs, turn by angles of its position, counted from 0."""
+    out = row.copy()
     for p in range(m // 2):
-        one, two = (2 * p, 2 * p + 1) if layout == "rotary-pairs" else (p, p + m // 2)
+        one, two = (2 * p, 2 * p + 1) if neighbours else (p, p + m // 2)
         angle = position * 10_000 ** (-2 * p / m)
         out[one] = row[one] * math.cos(angle) - row[two] * math.sin(angle)
         out[two] = row[two] * math.cos(angle) + row[one] * math.sin(angle)
@@ -185,9 +185,10 @@ def reference(
             if name != "V":
                 if "qk-norm" in options:
                     of_row = [normed(head, arrays[f"w_{name}"], done) for head in of_row]
-                for layout in layouts:
-                    share = sizes["r"] if layout == "partial-rotary" else 1
-                    of_row = [turned(head, i, share, layout, done) for head in of_row]
+                if layouts:
+                    m = sizes["r"] if "partial-rotary" in layouts else len(of_row[0])
+                    pairs = "rotary-pairs" in layouts
+                    of_row = [turned(head, i, m, pairs, done) for head in of_row]
             heads[name].append(of_row)
     y = []
     for i in range(len(x)):

@@ -464,6 +464,7 @@ class Mixer:
         """The mixer without the sizes of its braces, about which proofs for all sizes ask; h is a
         size by itself if braces give h."""
         self.powers_of_two: tuple[Poly, ...] = ()
+        self.bounded_sizes: tuple[tuple[Poly, Poly], ...] = ()
         """The sizes that must be powers of two."""
         self.has_head_width = False
         """Whether its equations use h, which braces may set."""
@@ -563,12 +564,29 @@ class Mixer:
             WrongKind, EquationError: the argument is no size of the mixer.
         """
         said = "power_of_two takes a size of the mixer, such as m.power_of_two(l)"
+        self._is_size(extent, "power_of_two", said)
+        self.powers_of_two = tuple(dict.fromkeys((*self.powers_of_two, extent)))
+
+    def at_most(self, size: Poly, bound: Poly) -> None:
+        """Declare that a size, such as the r channels of a head that turn, may not exceed another
+        one, such as h; questions refuse other sizes.
+
+        Raises:
+            WrongKind, EquationError: an argument is no size of the mixer.
+        """
+        for extent in (size, bound):
+            said = "at_most takes two sizes of the mixer, such as m.at_most(r, h)"
+            self._is_size(extent, "at_most", said)
+        self.bounded_sizes = tuple(dict.fromkeys((*self.bounded_sizes, (size, bound))))
+
+    def _is_size(self, extent: object, where: str, said: str) -> None:
+        """Raise WrongKind or EquationError, whose message begins with `said`, for an argument of
+        the method `where` that is no size of the mixer."""
         if not isinstance(extent, Poly):
             raise WrongKind(f"{said}: got {described(extent)}")
         if not extent.letters or extent.variables:
             raise EquationError(f"{said}: got {extent}")
-        self.declared(extent, "power_of_two")
-        self.powers_of_two = tuple(dict.fromkeys((*self.powers_of_two, extent)))
+        self.declared(extent, where)
 
     def declared(self, poly: Poly, where: str) -> None:
         """Raise EquationError if a polynomial names a size that the mixer does not declare; a mixer

@@ -50,7 +50,7 @@ OPTIONS = {
     "soft-cap": "scores s as 50 tanh(s/50)",
     "rotary": "rotary embedding of queries and keys, channel c with c + h/2",
     "rotary-pairs": "rotary embedding of queries and keys, channel 2c-1 with 2c",
-    "partial-rotary": "rotary embedding of the first h/r channels of a head, in halves",
+    "partial-rotary": "rotary embedding of the first r channels of a head, c with c + r/2",
 }
 SOURCES = {
     "bias": f"biases as {TORCH} has them",
@@ -73,7 +73,7 @@ SOURCES = {
     "soft-cap": "bound of scores: Gemma Team 2024, arXiv 2408.00118, Gemma 2",
     "rotary": f"{SU}, halves as in GPT-NeoX and Llama",
     "rotary-pairs": SU,
-    "partial-rotary": f"{SU}, of some channels as in GPT-NeoX and GPT-J",
+    "partial-rotary": f"{SU}, of the first r channels as in GPT-NeoX and GPT-J",
 }
 OF_TORCH = {"bias", "output-bias", "bidirectional", "cross"}
 """The options that `TORCH` has."""
@@ -93,7 +93,7 @@ APART = {
     ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
     ("rotary", "rotary-pairs"): "each says which two channels turn together",
     **{
-        (whole, "partial-rotary"): "'partial-rotary' turns the first h/r channels in halves"
+        (whole, "partial-rotary"): "'partial-rotary' turns the first r channels in halves"
         for whole in ("rotary", "rotary-pairs")
     },
     **{("cross", turned): "the tokens of z have positions of their own" for turned in ROTARY},
@@ -138,7 +138,8 @@ class Rotated:
         self.width, self.turned = width, width
         self.layout = "interleaved" if "rotary-pairs" in chosen else "halves"
         if "partial-rotary" in chosen:
-            self.turned = width / m.size("r", "one channel in r of a head turns", 4)
+            self.turned = m.size("r", "channels of a head that turn", 4)
+            m.at_most(self.turned, width)
         turned, pairs = self.turned, "rotary-pairs" in chosen
 
         def of(turn: Any) -> Any:

@@ -6,12 +6,13 @@ values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from math import isqrt, lcm
+from math import floor, isqrt, lcm
 from typing import Any
 
 from costmodel.errors import SizeError, Unsupported, shortened
@@ -290,8 +291,8 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
 
 def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
     """Refuse sizes at which an extent of a mixer, or of one of its forms, is a fraction, or at
-    which a quantity of `Mixer.powers_of_two` is no power of two. An extent with a letter that
-    `sizes` lacks is not checked.
+    which a quantity of `Mixer.powers_of_two` is no power of two, or a size exceeds its bound
+    (`Mixer.bounded_sizes`). An extent with a letter that `sizes` lacks is not checked.
 
     Raises:
         SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8.
@@ -309,6 +310,14 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
             raise SizeError(
                 f"{mixer.name} needs {size} to be a power of two, got {value} ({where})"
             )
+    for size, bound in mixer.bounded_sizes:
+        letters = size.letters | bound.letters
+        if letters <= sizes.keys() and size.at(sizes) > bound.at(sizes):
+            where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(letters))
+            raise SizeError(
+                f"{mixer.name} needs {size} to be at most {bound}, got {size.at(sizes)} and "
+                f"{bound.at(sizes)} ({where})"
+            )
 
 
 def fitting(
@@ -316,8 +325,9 @@ def fitting(
 ) -> Sequence[int]:
     """The values of the size `letter` at which, with the other sizes, every extent of the mixer is
     whole (`fit`), in ascending order. A size that occurs in numerators only (d in d/n) has the
-    multiples of a number, as a range. A size in a denominator (n in d/n), or in a quantity that
-    must be a power of two, has a list: the divisors, or the powers, that make everything whole.
+    multiples of a number, as a range, whose ends obey the bounds between sizes. A size in a
+    denominator (n in d/n), or in a quantity that must be a power of two, has a list: the divisors,
+    or the powers, that make everything whole.
 
     Args:
         tied: further sizes that have the same value.
@@ -354,13 +364,21 @@ def fitting(
             # number * size**power = 2**k, for every k that a quantity of two sizes can reach
             powers = [(Fraction(2**k) / number) ** power for k in range(2 * LARGEST.bit_length())]
             chosen = [int(x) for x in powers if x.denominator == 1 and x <= LARGEST]
-    if chosen is None:
-        return range(step, LARGEST + 1, step)
-    found = []
-    for size in sorted(chosen):
+
+    def fits(size: int) -> bool:
         with suppress(SizeError):
             fit(mixer, {**others, **dict.fromkeys((letter, *tied), size)})
-            found.append(size)
+            return True
+        return False
+
+    found: Sequence[int] = range(step, LARGEST + 1, step)
+    if chosen is not None:
+        found = [size for size in sorted(chosen) if fits(size)]
+    elif mixer.bounded_sizes:  # each bound holds up to a size, or from a size on
+        if fits(found[0]):
+            found = found[: bisect_left(found, True, key=lambda size: not fits(size))]
+        else:
+            found = found[bisect_left(found, True, key=fits) :]
     if not found:
         given = ", ".join(f"{x} = {size}" for x, size in others.items())
         raise SizeError(f"no {letter} fits {mixer.name} at {given}")
@@ -476,10 +494,15 @@ def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
 
 def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> dict[str, int]:
     """The sizes, raised such that each extent with a number or several sizes in its denominator
-    (`halved`) is whole: for an extent h/2, h = 3 becomes h = 6."""
+    (`halved`) is whole: for an extent h/2, h = 3 becomes h = 6; and then such that no size exceeds
+    its bound: for r = 2 and the bound d/n = 1, d becomes 3*d, and r is less than d/n."""
     found = dict(sizes)
     for extent, above in halved(mixer, form).items():
         found[above] *= Fraction(extent.rational(found)).denominator
+    for size, bound in mixer.bounded_sizes:
+        ratio = Fraction(size.rational(found)) / bound.rational(found)
+        above = next(atom for monomial in bound.terms for atom, power in monomial if power > 0)
+        found[above] *= floor(ratio) + 1 if ratio > 1 else 1
     return found
 
 

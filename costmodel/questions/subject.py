@@ -176,12 +176,12 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
 
     Raises:
         SizeError: an unknown size; or sizes at which an extent is a fraction, a quantity that has
-            to be a power of two is none, or h is not d/n.
+            to be a power of two is none, a size exceeds its bound, or h is not d/n.
     """
     sizes = {**checked(given, mixer.letters), **mixer.given}
     # extents without quotients are whole at all sizes, so that `fit` need not check them
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
-    if parted or mixer.powers_of_two or has_other_quotients(mixer):
+    if parted or mixer.powers_of_two or mixer.bounded_sizes or has_other_quotients(mixer):
         fit(mixer, sizes)
     if "h" not in mixer.letters:
         head_width(sizes)

@@ -85,8 +85,8 @@ class Heads(SequenceMixer):
         options: Sequence[str] = (),
     ) -> None:
         """n query heads of width h (default d/n). Options need sizes: `grouped` g heads of keys and
-        values, `wide` the widths K and V, windows w tokens, `partial-rotary` the share 1/r of
-        channels that turn. ValueError if one is missing or does not divide."""
+        values, `wide` the widths K and V, windows w tokens, `partial-rotary` the r channels of a
+        head that turn. ValueError if one is missing or does not fit."""
         super().__init__(d=d, l=l)
         require_sizes(n=n)
         self.n = n
@@ -121,11 +121,11 @@ class Heads(SequenceMixer):
         """The rows of a token that later tokens read: of equal keys and values one."""
         self.bounded = self.bounded or self.rotary
         self.pairs = "rotary-pairs" in options
-        share = self._needed("partial-rotary", "r", r, options) or 1
-        self.turned = self.K // share
-        if self.rotary and self.K % (2 * share):
-            part = f"1/{share} of {self.K}" if share > 1 else str(self.K)
-            raise ValueError(f"a rotary embedding turns pairs of channels, and a head has {part}")
+        self.turned = self._needed("partial-rotary", "r", r, options) or self.K
+        if self.turned > self.K:
+            raise ValueError(f"r = {r} channels cannot turn: a head has {self.K}")
+        if self.rotary and self.turned % 2:
+            raise ValueError(f"a rotary embedding turns pairs of channels, not {self.turned}")
         if self.rotary:
             self._make_tables()
         biased = {name for option in options for name in BIASES.get(option, ())}
@@ -159,7 +159,7 @@ class Heads(SequenceMixer):
         return size
 
     def _make_tables(self) -> None:
-        """Register cos and sin of the angles of the channels that turn, (l, K) or (l, K/r)."""
+        """Register cos and sin of the angles of the channels that turn, (l, K) or (l, r)."""
         half, device = self.turned // 2, self.like.device
         pair = torch.arange(half, dtype=torch.float64, device=device) / half
         row = torch.arange(self.l, dtype=torch.float64, device=device)

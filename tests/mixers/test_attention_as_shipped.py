@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.errors import UnknownMixer
+from costmodel.errors import SizeError, UnknownMixer
 from costmodel.mixers import builtin
+from costmodel.program.chosen_sizes import fitting
+from profiler.mixers.self_attention import FusedSelfAttention
 from profiler.modules import implementations
 from tests.mixers import held
 from tests.mixers.held import operations
@@ -79,7 +81,7 @@ def test_a_token_counts_its_projections_and_a_softmax_over_the_rows_that_it_sees
     "name",
     [
         "gpt-oss-attention{n=4,g=2,h=4,w=3}",
-        "qwen3-next-attention{n=2,g=1,h=8,r=2}",
+        "qwen3-next-attention{n=2,g=1,h=8,r=6}",
         "llama-4-attention{n=2,g=1,h=4,w=2}",
         "gemma-2-attention{n=2,g=1,h=4,w=3}",
         "gemma-4-attention{n=2,g=1,h=4}",
@@ -91,6 +93,39 @@ def test_nothing_of_a_layer_stays_unexplained(name: str) -> None:
     for phase in ("training", "inference", "training-step"):
         for found in held.reconciled(name, sizes, phase):
             assert found.explained, (phase, found.implementation, found.unexplained)
+
+
+@pytest.mark.parametrize(("h", "r"), [(128, 96), (128, 64), (6, 6)])
+def test_r_channels_of_a_head_turn(h: int, r: int) -> None:
+    """A channel that turns has 2 multiplications and an addition, in n heads of queries and g of
+    keys; the others have none."""
+    n, g, l, d = 4, 2, 3, 5
+    braces = f"n={n},g={g},h={h}"
+    turned = cm.count(cm.mixer(f"gqa+partial-rotary{{{braces},r={r}}}")).at(d=d, l=l)
+    plain = cm.count(cm.mixer(f"gqa{{{braces}}}")).at(d=d, l=l)
+    assert (turned.mul - plain.mul, turned.add - plain.add) == (
+        2 * r * l * (n + g),
+        r * l * (n + g),
+    )
+
+
+def test_more_channels_than_a_head_has_do_not_turn() -> None:
+    mixer = cm.mixer("self-attention+partial-rotary")
+    said = r"needs r to be at most d/n, got 20 and 16 \(d = 128, n = 8, r = 20\)"
+    with pytest.raises(SizeError, match=said):
+        cm.count(mixer).at(d=128, n=8, l=1, r=20)
+    with pytest.raises(ValueError, match="r = 20 channels cannot turn: a head has 16"):
+        FusedSelfAttention(d=128, n=8, l=1, r=20, options=("partial-rotary",))
+
+
+@pytest.mark.parametrize("letter", ["d", "n", "r"])
+def test_the_sizes_at_which_r_channels_turn_are_those_that_a_scan_finds(letter: str) -> None:
+    mixer, sizes = cm.mixer("self-attention+partial-rotary"), {"l": 5, "d": 24, "n": 2, "r": 8}
+    found = fitting(mixer, letter, sizes)
+    for size in range(1, 60):
+        given = {**sizes, letter: size}
+        fits = given["d"] % given["n"] == given["r"] % 2 == 0
+        assert (size in found) == (fits and given["r"] <= given["d"] / given["n"]), size
 
 
 # Names of variants.

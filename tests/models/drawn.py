@@ -101,7 +101,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "head_dim": (8,),
         "n_groups": (1, 2, 3),
     },
-    "phi3": {**USUAL, "partial_rotary_factor": (0.5, 1.0), "head_dim": (4, 12)},
+    "phi3": {**USUAL, "partial_rotary_factor": (0.5, 0.75, 1.0), "head_dim": (8, 16)},
     "smollm3": {
         **USUAL,
         "attention_bias": (True, False),

@@ -199,7 +199,9 @@ def test_many_equal_layers_are_one_block(tmp_path: Path) -> None:
 
 REFUSED = [
     ({"model_type": "qwen3_next", "num_experts_per_tok": 600}, "600 of 512 experts cannot be"),
-    ({"model_type": "qwen3_next", "partial_rotary_factor": 0.3}, "expected 1, 1/2, 1/3"),
+    ({"model_type": "qwen3_next", "partial_rotary_factor": 0.3, "head_dim": 10}, "3 of the 10"),
+    ({"model_type": "qwen3_next", "partial_rotary_factor": 1.5}, "a number up to 1, above 0"),
+    ({"model_type": "qwen3_next", "partial_rotary_factor": "1/2"}, "a number up to 1, above 0"),
     ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types has 'conv', and is"),
     ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "the kind of each of 32 layers"),
     ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "no sliding window"),

@@ -34,7 +34,7 @@ def model(name: str, prefix: str) -> str:
 
 
 LLAMA, LLAMA_4 = model("llama", "Llama"), model("llama4", "Llama4Text")
-MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT = (
+MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE = (
     model(name, prefix)
     for name, prefix in (
         ("mistral", "Mistral"),
@@ -43,6 +43,7 @@ MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT = (
         ("gemma2", "Gemma2"),
         ("gemma4", "Gemma4Text"),
         ("qwen3_next", "Qwen3Next"),
+        ("glm4_moe", "Glm4Moe"),
     )
 )
 
@@ -68,7 +69,11 @@ MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT = (
 @compared(f"{ATTENTION}grouped+gate+qk-norm+partial-rotary", "transformers", QWEN_3_NEXT,
           l=7, d=8, n=2, g=1, r=2)  # fmt: skip
 @compared(f"{ATTENTION}grouped+gate+qk-norm+partial-rotary", "transformers", QWEN_3_NEXT,
-          l=12, d=48, n=4, g=2, r=3)  # fmt: skip
+          l=12, d=48, n=4, g=2, r=8)  # fmt: skip
+@compared(f"{ATTENTION}grouped+partial-rotary", "transformers", GLM_4_MOE,
+          l=7, d=8, n=2, g=1, r=2)  # fmt: skip
+@compared(f"{ATTENTION}grouped+partial-rotary", "transformers", GLM_4_MOE,
+          l=12, d=32, n=4, g=2, r=6)  # fmt: skip
 @compared(f"{ATTENTION}bias+grouped+window+sinks+rotary", "transformers", GPT_OSS,
           l=7, d=8, n=2, g=1, w=3)  # fmt: skip
 @compared(f"{ATTENTION}bias+grouped+window+sinks+rotary", "transformers", GPT_OSS,
@@ -148,7 +153,7 @@ def configuration(of: Any, each: Comparison) -> Any:
     of_layer = "sliding" if "window" in each.options else "full"
     of_layer = "chunked" if "chunked-window" in each.options else of_layer
     rotary = {"rope_type": "default", "rope_theta": 10_000.0}
-    rotary["partial_rotary_factor"] = 1 / each.sizes.get("r", 1)
+    rotary["partial_rotary_factor"] = each.sizes.get("r", d // n) / (d // n)
     more: dict[str, Any] = {}
     if "keys-as-values" in each.options:
         rotary = dict.fromkeys(("full_attention", "sliding_attention"), rotary)

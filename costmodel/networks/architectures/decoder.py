@@ -6,7 +6,6 @@ A family's reader makes the blocks; `decoder` puts embedding, norm, head and los
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
@@ -58,10 +57,9 @@ def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
     than n) and the width of a head."""
     n = c.size("num_attention_heads")
     g = c.size_or_none("num_key_value_heads") or n
-    width = c.size_or_none("head_dim") or c.size("hidden_size") // n
     grouped = ("grouped",) if g != n else ()
     groups = g if grouped else None
-    return mixer("self-attention", (*grouped, *options), n=n, g=groups, h=width, **sizes)
+    return mixer("self-attention", (*grouped, *options), n=n, g=groups, h=head_width(c), **sizes)
 
 
 def mixture(
@@ -167,32 +165,44 @@ def decoder(
     )
 
 
+def head_width(c: Configuration) -> int:
+    """The width of a head of attention, by the usual fields."""
+    return c.size_or_none("head_dim") or c.size("hidden_size") // c.size("num_attention_heads")
+
+
 def rotary(c: Configuration, usual: float | None = None) -> tuple[tuple[str, ...], dict[str, int]]:
     """The (options, sizes) of self-attention with the configuration's rotary embedding: ("rotary",)
-    if all channels of a head turn, ("partial-rotary",) and r if one channel in r turns.
+    if all channels of a head turn, ("partial-rotary",) and r if the first r turn. Channels turn in
+    halves here; a class that turns neighbours has the same costs.
 
     Args:
         usual: the share of the channels that turn by default; None if all turn in every model.
 
     Raises:
-        ModelError: a share that is not one in r, or a parameter that is not known here and may
-            change more than the tables of angles.
+        ModelError: a share that is no number of channels from 2 to a head's width, in pairs, or a
+            parameter that is not known here and may change more than the tables of angles.
     """
-    given = dict(c.rotary())
-    share = Fraction(1)
+    given, turned = dict(c.rotary()), None
     if usual is not None:
-        field = c.get(FACTOR)
-        share = Fraction(str(given.pop(FACTOR, usual if field is None else field)))
+        field, width = c.get(FACTOR), head_width(c)
+        share = given.pop(FACTOR, usual if field is None else field)
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+            raise c.refused(f"{FACTOR} = {share!r} is not read: expected a number up to 1, above 0")
+        turned = int(width * share)  # rounded down, as the classes do
+        if turned < 2 or turned % 2:
+            raise c.refused(
+                f"{FACTOR} = {share} is not read: {turned} of the {width} channels of a head turn, "
+                "expected an even number of 2 or more"
+            )
+        turned = None if turned == width else turned
     for name in ("mrope_section", "mrope_interleaved"):
         given.pop(name, None)  # which of three positions turns a channel: one of text
     if given:
         name, value = next(iter(given.items()))
         raise c.refused(f"rotary parameter '{name}' = {value!r} is not read")
-    if share.numerator != 1:
-        raise c.refused(f"{FACTOR} = {float(share)} is not read: expected 1, 1/2, 1/3, ...")
-    if share == 1:
+    if turned is None:
         return ("rotary",), {}
-    return ("partial-rotary",), {"r": share.denominator}
+    return ("partial-rotary",), {"r": turned}
 
 
 FACTOR = "partial_rotary_factor"
