@@ -197,6 +197,15 @@ def test_many_equal_layers_are_one_block(tmp_path: Path) -> None:
     assert attention.runs.at(net.sizes) == 100
 
 
+def test_a_share_of_the_channels_of_a_head_turns(tmp_path: Path) -> None:
+    """Phi-4-mini, whose heads turn 96 of 128 channels, and Phi-3, whose heads turn all."""
+    sizes = {"hidden_size": 3072, "num_attention_heads": 24, "num_key_value_heads": 8}
+    for share, turned in ((0.75, ("partial-rotary", 96)), (1.0, ("rotary", None))):
+        net = read(tmp_path, {"model_type": "phi3", **sizes, "partial_rotary_factor": share})
+        (use,) = (use for use in net.uses if "attention" in use.label)
+        assert (use.mixer.options[-1], use.mixer.given.get("r")) == turned
+
+
 REFUSED = [
     ({"model_type": "qwen3_next", "num_experts_per_tok": 600}, "600 of 512 experts cannot be"),
     ({"model_type": "qwen3_next", "partial_rotary_factor": 0.3, "head_dim": 10}, "3 of the 10"),
