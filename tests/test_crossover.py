@@ -15,7 +15,6 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.backwards import condition
 from costmodel.backwards.crossover import Cheaper, Crossover
 from costmodel.claims.comparisons import OrderingClaim, ThresholdClaim
 from costmodel.claims.identities import SEARCHED
@@ -28,7 +27,7 @@ from costmodel.questions.registry import FIGURES
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LARGEST
-from costmodel.symbolic.thresholds import points
+from costmodel.symbolic.thresholds import Case as Holding, points, positive_in
 
 NUMBERS = [
     name for name, figure in FIGURES.items()
@@ -314,7 +313,7 @@ def test_json_and_csv_have_every_range(capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
-def holds(case: condition.Case, sizes: dict[str, int]) -> bool:
+def holds(case: Holding, sizes: dict[str, int]) -> bool:
     """Whether a case holds at sizes, by its bounds and constraints, in exact arithmetic."""
     if any(guard.rational(sizes) < 0 for guard in case.where):
         return False
@@ -350,7 +349,7 @@ def test_conditions_in_letters_are_right_at_small_sizes(seed: int) -> None:
         difference = difference + Exact(((frozenset({l - draw.randint(2, 5)}), part(1)),))
     if draw.random() < 0.3:
         difference = difference + Exact(((frozenset({d - l}), part(1)),))
-    found = condition.positive_in(difference, "l")
+    found = positive_in(difference, "l")
     for sizes in points(frozenset("ldn"), 9):
         assert any(holds(case, sizes) for case in found) == (difference.rational(sizes) > 0), sizes
 

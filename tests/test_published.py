@@ -25,14 +25,14 @@ DERIVED = {
     "v1.T3.self-attention.add.sum": "4*d**2*l + d*l**2 - 4*d*l - l*n",
     "v1.T3.extractor.add": "d**2*l**2/2 + 5*d**2*l/2 - 3*d*l",
     "v1.s7.most.parameters": "iff l > 2",
-    "v1.s7.most.training.mul": "iff l > 3*d/(d - 2), for d > 2",
-    "v1.s7.most.training.add": "iff l > (3*d**2 - 2*d - 2*n)/(d**2 - 2*d), for d > 2",
-    "v1.s7.most.training.total": "iff l > (6*d**2 - 2*d + n)/(2*d**2 - 4*d - 3*n), "
-    "for n < 2*d**2/3 - 4*d/3",
-    "v1.s7.most.inference.mul": "iff t > (2*d - 1)/(d - 2), for d > 2",
-    "v1.s7.most.inference.add": "iff t > (2*d**2 - 2*d - n)/(d**2 - 2*d), for d > 2",
-    "v1.s7.most.inference.total": "iff t > (4*d**2 - 3*d - n)/(2*d**2 - 4*d - 3*n), "
-    "for n < 2*d**2/3 - 4*d/3",
+    "v1.s7.most.training.mul": "iff l > 3*d/(d - 2) and d >= 3",
+    "v1.s7.most.training.add": "iff l > (3*d**2 - 2*d - 2*n)/(d**2 - 2*d) and d >= 3",
+    "v1.s7.most.training.total": "iff l > (6*d**2 - 2*d + n)/(2*d**2 - 4*d - 3*n) "
+    "and 2*d**2 > 4*d + 3*n",
+    "v1.s7.most.inference.mul": "iff t > (2*d - 1)/(d - 2) and d >= 3",
+    "v1.s7.most.inference.add": "iff t > (2*d**2 - 2*d - n)/(d**2 - 2*d) and d >= 3",
+    "v1.s7.most.inference.total": "iff t > (4*d**2 - 3*d - n)/(2*d**2 - 4*d - 3*n) "
+    "and 2*d**2 > 4*d + 3*n",
     "v1.s7.path.self-attention": "mul - sum - mul - sum - div - exp - sum - div"
     " - mul - sum - mul - sum",
     "v1.s7.path.extractor": "mul - sum - mul - mul - sum",

@@ -48,8 +48,8 @@ CONDITIONS = {
     "l - t + 1": "at every size",
     "l*d**2 - 2*d**2": "l > 2",
     "4*d**2 - 3*d**2 - l*d": "l < d",
-    "l*d - 2*l - 3*d": "l > 3*d/(d - 2), for d > 2",
-    "l*(d - 2) + 3": "always, for d > 2; l < 3 for d = 1; always for d = 2",
+    "l*d - 2*l - 3*d": "l > 3*d/(d - 2) and d >= 3",
+    "l*(d - 2) + 3": "d >= 3; l < 3/(-d + 2) and d <= 1; d = 2",
     "l**2 - l*d**2": "l > d**2",
     "l*t - d*l*t": "at no size",
     "l**2 + t**2 - 7*l*t": "l**2 + t**2 - 7*l*t > 0",
@@ -142,7 +142,7 @@ def test_least_equals_direct_comparison(name: str) -> None:
 
 
 def test_nothing_holds_where_the_threshold_is_not_stated() -> None:
-    """'l > ..., for d > 2' claims that nothing holds for d <= 2, whatever the length."""
+    """'l > ... and d >= 3' claims that nothing holds for d <= 2, whatever the length."""
     for text in SHE_MORE.values():
         difference = poly(text)
         for d, n in ((1, 1), (2, 1), (2, 2), (3, 3)):

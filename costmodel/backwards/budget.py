@@ -10,7 +10,7 @@ from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
 from costmodel.backwards.amounts import amount
-from costmodel.backwards.figures import phase_of, terms_of, usual_size
+from costmodel.backwards.figures import phase_of, quantity_of, usual_size
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import one_form, with_form
@@ -50,19 +50,21 @@ def _in_bytes(figure: Figure) -> Callable[[Case], Answer]:
     types of a case; a maximum of several terms stays a maximum."""
 
     def value(case: Case) -> Answer:
-        terms = tuple(in_bytes(case, "activations", term) for term in terms_of(figure, case))
+        terms = tuple(
+            in_bytes(case, "activations", term) for term in quantity_of(figure, case).terms
+        )
         return terms[0] if len(terms) == 1 else Largest(terms)
 
     return value
 
 
 def _weights(case: Case) -> Exact:
-    (number,) = terms_of(NUMBERS["parameters"], case)
+    (number,) = quantity_of(NUMBERS["parameters"], case).terms
     return in_bytes(case, "weights", number)
 
 
 def _memory(case: Case) -> Exact:
-    (state,) = terms_of(NUMBERS["state_bytes"], case)
+    (state,) = quantity_of(NUMBERS["state_bytes"], case).terms
     return state + _weights(case)
 
 
@@ -187,7 +189,7 @@ def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
         SizeError: no value of the size fits the others.
     """
     line = along(case, letter)
-    found = {limit.name: Quantity(terms_of(limit.quantity, case)) for limit in chosen}
+    found = {limit.name: quantity_of(limit.quantity, case) for limit in chosen}
     most = {limit.name: limit.most for limit in chosen}
     excess = [
         term - Exact.of(Poly.of(limit.most)) for limit in chosen for term in found[limit.name].terms

@@ -9,15 +9,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import combinations as combinations_of, groupby
 from math import lcm
 from typing import Any
 
-from costmodel.backwards import condition
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
-from costmodel.backwards.figures import usual_size
+from costmodel.backwards.figures import quantity_named, usual_size
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import with_form
@@ -30,18 +28,17 @@ from costmodel.questions.question import (
     Case,
     Dtypes,
     Figure,
-    Largest,
     answers,
     element_bytes,
 )
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.questions.subject import asked
 from costmodel.symbolic.at_sizes import array_of, each, head_width
-from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity
 from costmodel.symbolic.sizes import LARGEST, checked, in_order, is_letter
+from costmodel.symbolic.thresholds import Case as Holding, positive_in
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Cheaper:
 
     name: str
     other: str
-    cases: tuple[condition.Case, ...]
+    cases: tuple[Holding, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,7 +195,7 @@ class Crossover:
         """
         found = []
         for one in self.candidates:
-            quantity = quantity_of(one.about, self.figure, self.dtypes, one.name)
+            quantity = quantity_named(self.figure, Case(one.about, dtypes=self.dtypes), one.name)
             found.append(quantity.substitute(one.line.letters))
         return tuple(found)
 
@@ -303,7 +300,7 @@ class Crossover:
     def _formula(self, form: Answers) -> tuple[Exact, Exact]:
         """The figure of a candidate as a quotient (above, below) in the sizes that are not given;
         below is 1 for a figure that is no ratio. SizeError for a maximum of several formulas."""
-        quantity = quantity_of(form, self.figure, self.dtypes, _name(form))
+        quantity = quantity_named(self.figure, Case(form, dtypes=self.dtypes), _name(form))
         if len(quantity.terms) > 1:
             raise SizeError(self._asking(f"{self.figure.name} is the largest of several formulas"))
         letters = letters_of(form.mixer, form.phase, form.form)
@@ -314,10 +311,10 @@ class Crossover:
         below = Exact.of(Poly.of(1)) if quantity.below is None else quantity.below
         return quantity.terms[0].substitute(known), below.substitute(known)
 
-    def _cases(self, difference: Exact) -> tuple[condition.Case, ...]:
+    def _cases(self, difference: Exact) -> tuple[Holding, ...]:
         """The cases in which a difference is positive; SizeError if they are not derived."""
         try:
-            return condition.positive_in(difference, self.over)
+            return positive_in(difference, self.over)
         except Unsupported as reason:
             raise SizeError(self._asking(str(reason))) from None
 
@@ -496,27 +493,6 @@ INSTEAD: Mapping[str, str] = {
     },
 }
 """Name -> the sentence for a number that is not compared."""
-
-
-def quantity_of(about: Answers, figure: Figure, dtypes: Dtypes | None, name: str) -> Quantity:
-    """A figure of a candidate for all sizes.
-
-    Raises:
-        Unanswered: there is no formula; the message names the candidate and the reason.
-    """
-    try:
-        found = Case(about, dtypes=dtypes).answer(figure)
-    except (Unanswered, Unsupported) as reason:
-        lead = f"no formula of {figure.name}: " if isinstance(reason, Unsupported) else ""
-        raise Unanswered(f"{name}: {lead}{reason}") from None
-    if isinstance(found, Largest):
-        return Quantity(found.terms)
-    if isinstance(found, Quotient):
-        return Quantity((found.above,), found.below)
-    if isinstance(found, (int, Fraction)):
-        found = Exact.of(Poly.of(found))
-    assert isinstance(found, Exact)
-    return Quantity((found,))
 
 
 def _forms(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
-from costmodel.errors import Unanswered
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.program.phases import phase_name
 from costmodel.questions.question import EVERY, Case, Figure, Largest
+from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.ranges.solve import Quantity
 
 
 def phase_of(figures: Sequence[Figure], letter: str | None, phase: str | None) -> str:
@@ -34,15 +38,27 @@ def usual_size(phase: str) -> str:
     return "t" if phase == "inference" else "l"
 
 
-def terms_of(figure: Figure, case: Case) -> tuple[Exact, ...]:
-    """The formulas of which a figure is the maximum at every size; one formula for a figure that is
-    no maximum.
+def quantity_of(figure: Figure, case: Case) -> Quantity:
+    """A figure of a case for all sizes: a formula, the maximum of several, or a quotient.
 
     Raises:
         Unanswered, Unsupported: the figure has no formula in the case.
     """
     found = case.answer(figure)
-    terms = found.terms if isinstance(found, Largest) else (found,)
-    exact = tuple(term for term in terms if isinstance(term, Exact))
-    assert len(exact) == len(terms), f"{figure.name} is no number"
-    return exact
+    if isinstance(found, Largest):
+        return Quantity(found.terms)
+    if isinstance(found, Quotient):
+        return Quantity((found.above,), found.below)
+    if isinstance(found, (int, Fraction)):
+        found = Exact.of(Poly.of(found))
+    assert isinstance(found, Exact), f"{figure.name} is no number"
+    return Quantity((found,))
+
+
+def quantity_named(figure: Figure, case: Case, name: str) -> Quantity:
+    """As `quantity_of`, but every refusal is `Unanswered` and names the candidate."""
+    try:
+        return quantity_of(figure, case)
+    except (Unanswered, Unsupported) as reason:
+        lead = f"no formula of {figure.name}: " if isinstance(reason, Unsupported) else ""
+        raise Unanswered(f"{name}: {lead}{reason}") from None

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
-from costmodel.backwards.crossover import figure_named, quantity_of
-from costmodel.backwards.figures import phase_of
+from costmodel.backwards.crossover import figure_named
+from costmodel.backwards.figures import phase_of, quantity_named
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import one_form, with_form
@@ -80,7 +80,7 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
         line = along(case, letter)
     except Unanswered as reason:
         raise Unanswered(f"{case.mixer.name}: {reason}") from None
-    cost = quantity_of(case.about, figure, case.dtypes, case.mixer.name)
+    cost = quantity_named(figure, Case(case.about, dtypes=case.dtypes), case.mixer.name)
     parts = [*cost.terms, *([cost.below] if cost.below is not None else [])]
     if not any({*line.equal} & part.letters for part in parts):
         value = cost.at(line.sizes(line.values[0]))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lcm
 
-from costmodel.backwards.condition import Case as Holding
 from costmodel.backwards.crossover import Crossover, Stretch
 from costmodel.backwards.figures import usual_size
 from costmodel.errors import SizeError, Unanswered, Unsupported
@@ -47,6 +46,7 @@ from costmodel.report.document import (
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.pretty import ORDERED
 from costmodel.symbolic.printing import Names, identifier
+from costmodel.symbolic.thresholds import Case as Holding
 
 PHASE_TITLES = {
     "training": "Forward pass (the papers' training phase)",

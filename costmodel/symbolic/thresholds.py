@@ -1,10 +1,10 @@
-"""The sizes at which one quantity exceeds or equals another, exactly.
+"""The sizes at which one quantity exceeds or equals another, exactly, as conditions with letters.
 
 The difference of two counts is a polynomial p; the question is where p > 0. Nothing is sampled.
 
-"Always" and "never" are proven by writing every size as 1 + a nonnegative number. Otherwise p, or
-its factor of unproven sign, must be affine in the length (or another size), p = a*x + b, and is
-solved for x. With numbers for all sizes but one, `symbolic/ranges` solves all p.
+`positive_cases` solves p > 0 for one size x, in which p has a degree of at most two:
+a*x**2 + b*x + c. Where the signs of a, b and c are not proven, they stand as further conditions.
+With numbers for all sizes but one, `symbolic/ranges` solves all p.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import count, product
-from math import gcd, lcm
+from itertools import count
+from math import ceil, floor, gcd, lcm
 from typing import TYPE_CHECKING
 
-from costmodel.symbolic.constraints import nonnegative
-from costmodel.symbolic.polynomial import Monomial, Poly
+from costmodel.errors import Unsupported
+from costmodel.symbolic.cases import conditions
+from costmodel.symbolic.constraints import Constraints, implied, narrowed, nonnegative
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import TEXT, Fn, Monomial, Poly, Style
+from costmodel.symbolic.pretty import Pretty
+from costmodel.symbolic.printing import Latex
+from costmodel.symbolic.ranges.one_size import coefficients, sign_changes
+from costmodel.symbolic.sizes import LARGEST
 from costmodel.symbolic.sympy_form import to_sympy
 
 if TYPE_CHECKING:
@@ -28,21 +35,17 @@ if TYPE_CHECKING:
 SOLVED_FOR = ("l", "t", "d", "n")
 """The letters for which a condition is solved, in order of preference."""
 
-
-BEYOND = 64
-"""The largest width d that is tried as the one above which a slope is proven positive."""
+WIDTHS = frozenset("dn")
+"""The letters on whose values the sign of a slope may depend."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """The sizes at which a relation holds: `text` is exact; `always` and `never` are proven.
-    `solved` is True if `text` bounds one size, such as `l > d`; else `text` is the unsolved
-    inequality, such as `d*l**2 - w > 0`."""
+    """The sizes at which a relation holds: `text` is exact, `always` and `never` are proven."""
 
     text: str
     always: bool = False
     never: bool = False
-    solved: bool = True
 
 
 ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size", never=True)
@@ -85,26 +88,30 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def where_positive(p: Poly) -> Condition:
-    """The sizes (n a divisor of d, t at most l) at which the polynomial is positive.
+    """The sizes (n a divisor of d, t at most l) at which the polynomial is positive: solved for the
+    first letter of `SOLVED_FOR` that `_is_solved_for` accepts, else the inequality itself.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> where_positive(d * d * (l - 2)).text
     'l > 2'
     >>> where_positive(l * (d - 2) - d * 3).text
-    'l > 3*d/(d - 2), for d > 2'
+    'l > 3*d/(d - 2) and d >= 3'
     >>> where_positive(l**2 - d**2).text
     'l > d'
     """
     p = without_known_signs(primitive(p))
-    if nonnegative(p - 1):
-        return ALWAYS
-    if nonnegative(-p):
+    letter = next((x for x in SOLVED_FOR if _is_solved_for(p, x)), None)
+    if letter is not None:
+        cases = [*positive_cases(p, letter)]
+    elif implied(frozenset(), p - 1):
+        cases = [Case((), frozenset())]
+    elif implied(frozenset(), -p):
+        cases = []
+    else:
+        return Condition(f"{p} > 0")
+    if not cases:
         return NEVER
-    for letter in SOLVED_FOR:
-        condition = _solved_for(p, letter)
-        if condition is not None:
-            return condition
-    return Condition(f"{p} > 0", solved=False)
+    return Condition("; ".join(texts)) if all(texts := [c.written(TEXT) for c in cases]) else ALWAYS
 
 
 def where_zero(p: Poly) -> Condition:
@@ -120,10 +127,12 @@ def where_zero(p: Poly) -> Condition:
     if nonnegative(p - 1) or nonnegative(-p - 1):
         return NEVER
     for letter in SOLVED_FOR:
-        slope, rest = _slope_and_rest(p, letter)
-        if slope is not None and [abs(number) for number in slope.terms.values()] == [1]:
-            return Condition(f"{letter} = {_quotient_text(-rest, slope)}")
-    return Condition(f"{p} = 0", solved=False)
+        if (found := _affine(p, letter)) is not None:
+            slope, rest = found
+            for sign in (1, -1):
+                if [*(slope * sign).terms.values()] == [1]:
+                    return Condition(Bound(letter, "=", -rest * sign, slope * sign).written(TEXT))
+    return Condition(f"{p} = 0")
 
 
 def primitive(p: Poly) -> Poly:
@@ -177,88 +186,284 @@ def _from_sympy(factor: sympy.Expr) -> Poly:
     return Poly(terms)
 
 
-def _slope_and_rest(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
-    """(slope, rest) of p = slope*letter + rest; (None, p) if p is not affine in the letter, lacks
-    the letter, or contains functions of sizes."""
-    if letter not in p.atoms or p.letters != p.atoms:
-        return None, p
-    try:
-        slope = p.coefficient(letter)
-    except ValueError:
-        return None, p
-    return slope, p - slope * Poly.atom(letter)
+@dataclass(frozen=True)
+class Bound:
+    """A bound of a size: letter < or > (above + sign*sqrt(root))/below, where below is positive."""
+
+    letter: str
+    relation: str
+    above: Poly
+    below: Poly
+    root: Poly = Poly()
+    sign: int = 1
+
+    def written(self, style: Style) -> str:
+        """The bound in a style, such as `t > 3/2 + 5/(b*d)`. A bound that is a number is rounded,
+        since sizes are integers: l > 3/2 is printed as l >= 2."""
+        relation = self.relation
+        value = self.above / self.below if self.is_sum else None
+        number = None if value is None else value.constant()
+        if isinstance(number, Fraction) and relation in ("<", ">"):
+            value = Poly.of(ceil(number) if relation == ">" else floor(number))
+            relation += "="
+        left = style.poly(Poly.atom(self.letter))
+        right = self._ratio(style) if value is None else self.value(style, value)
+        return f"{left} {style.relations.get(relation, relation)} {right}"
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the value is a polynomial."""
+        return not self.root.terms and len(self.below.terms) == 1
+
+    def value(self, style: Style, poly: Poly) -> str:
+        """A polynomial in a style. For readers (LaTeX and terminals) a polynomial with fractions
+        whose coefficients all are at least `LARGE` is followed by its rounded form."""
+        exact = style.poly(poly)
+        rounded = {m: round(Fraction(number)) for m, number in poly.terms.items()}
+        large = all(abs(number) >= LARGE for number in rounded.values())
+        whole = all(isinstance(number, int) for number in poly.terms.values())
+        if whole or not large or not isinstance(style, (Latex, Pretty)):
+            return exact
+        about = style.poly(Poly(rounded))
+        return rf"{exact} \approx {about}" if isinstance(style, Latex) else f"{exact} (≈ {about})"
+
+    def _ratio(self, style: Style) -> str:
+        """The value as a quotient: `(d + sqrt(d**2 + 24))/2`."""
+        latex = isinstance(style, Latex)
+        above, below = style.poly(self.above), style.poly(self.below)
+        if self.root.terms:
+            root = style.poly(self.root)
+            root = rf"\sqrt{{{root}}}" if latex else f"sqrt({root})"
+            lead = f"{above} " if self.above.terms else ""
+            sign = ("+ " if lead else "") if self.sign > 0 else "- "
+            above = f"{lead}{sign}{root}"
+        if latex:
+            return rf"\frac{{{above}}}{{{below}}}"
+        plain = len(self.above.terms) == 1 and not self.root.terms
+        return f"{above if plain else f'({above})'}/{below if below.isalnum() else f'({below})'}"
 
 
-def _solved_for(p: Poly, letter: str) -> Condition | None:
-    """p > 0 solved for one letter; None if p is not affine in the letter, or its slope is neither
-    proven to be negative nor proven to be positive from some width d on."""
-    slope, rest = _slope_and_rest(p, letter)
-    if slope is None:
-        return None
-    if nonnegative(-slope - 1):
-        return Condition(f"{letter} < {_quotient_text(rest, -slope)}")
-    bound = f"{letter} > {_quotient_text(-rest, slope)}"
-    if nonnegative(slope - 1):
-        return Condition(bound)
-    beyond = _positive_beyond(slope)
-    if beyond is None:
-        return None
-    bound = "always" if nonnegative(rest) else bound
-    elsewhere = _at_small_widths(slope, rest, letter, beyond)
-    where = where_positive(slope).text
-    return Condition("; ".join([f"{bound}, for {where}", *elsewhere]))
+LARGE = 100
+"""Fractions are rounded to whole numbers from this number on."""
+
+LEGIBLE = 12
+"""A square root of more terms is not printed."""
 
 
-def _positive_beyond(slope: Poly) -> int | None:
-    """The smallest D such that slope > 0 is proven for all d >= D and n <= d; None if there is
-    none."""
-    if not slope.atoms <= {"d", "n"}:
-        return None
-    degree = max(map(_degree, slope.terms))
-    for least_d in range(1, BEYOND):
-        width = Poly.atom("extra") + least_d
-        shifted = slope.substitute({"d": width, "n": width - Poly.atom("fewer")})
-        if any(c < 0 for m, c in shifted.terms.items() if _degree(m) == degree):
-            return None  # the terms of the highest degree are the same for every D
-        constant = shifted.terms.get((), 0)
-        if constant > 0 and all(c >= 0 for c in shifted.terms.values()):
-            return least_d
-    return None
+@dataclass(frozen=True)
+class Case:
+    """All bounds hold together, where the constraints do; without bounds every size is right."""
+
+    bounds: tuple[Bound, ...]
+    where: Constraints
+
+    def written(self, style: Style) -> str:
+        """The bounds and the conditions on other sizes, joined by "and", in a style; "" if there
+        are none, so that the case holds at all sizes."""
+        joint = r" \text{ and } " if isinstance(style, Latex) else " and "
+        parts = [bound.written(style) for bound in self.bounds]
+        if self.where:
+            parts.append(conditions(self.where, style))
+        return joint.join(parts)
 
 
-def _degree(monomial: Monomial) -> int:
-    """The sum of the powers of a monomial."""
-    return sum(power for _, power in monomial)
+def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
+    """The cases in which a difference is positive, as conditions on one size; none for never.
+
+    Raises:
+        Unsupported: a floor stands in the difference, or another function of the size, or its
+            degree in the size is above two.
+    """
+    for guards, poly in difference.pieces:
+        for part in (poly, *guards):
+            if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):
+                raise Unsupported("a floor stands in the difference")
+    found: list[tuple[Constraints, Poly]] = [*difference.chambers()]
+    for _, general in found:
+        if all(general == poly or _alike(poly, general, letter, where) for where, poly in found):
+            found = [(frozenset(), general)]
+            break
+    return tuple(case for where, poly in found for case in positive_cases(poly, letter, where))
 
 
-def _at_small_widths(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
-    """The conditions, as text, under which p = slope*letter + rest > 0 at the widths d < `beyond`
-    (and the divisors n of d) at which the slope is not positive; widths without solutions left
-    out."""
-    found = []
-    for d, n in product(range(1, beyond), repeat=2):
-        sizes = {"d": d, "n": n}
-        a, b = Fraction(slope.rational(sizes)), Fraction(rest.rational(sizes))
-        if d % n or a > 0 or ("n" not in (slope.atoms | rest.atoms) and n > 1):
+FEW = 64
+"""A case that holds at no more values of the size is compared at each of them."""
+
+
+def _alike(poly: Poly, general: Poly, letter: str, where: Constraints) -> bool:
+    """Whether a polynomial is proven to be positive exactly where `general` is positive, at each
+    value of the size that satisfies `where`; each value is tried. False if that is not proven, and
+    if `where` names other sizes or holds at more than `FEW` values."""
+    if any(guard.letters != {letter} for guard in where):
+        return False
+    sizes = [x for x in range(1, FEW + 2) if all(g.rational({letter: x}) >= 0 for g in where)]
+    if FEW + 1 in sizes or any(_ends_later(guard, letter) for guard in where):
+        return False
+    return all(
+        any(
+            all(implied(frozenset(), one.substitute({letter: Poly.of(x)}) * way - least)
+                for one in (primitive(poly), primitive(general)))
+            for way, least in ((1, 1), (-1, 0))
+        )
+        for x in sizes
+    )  # fmt: skip
+
+
+def _ends_later(guard: Poly, letter: str) -> bool:
+    """Whether a guard, a polynomial >= 0 in the size, holds again at a size beyond `FEW` + 1."""
+    changes = sign_changes(coefficients(guard, letter), FEW + 1, LARGEST)
+    return any(guard.rational({letter: x}) >= 0 for x in changes)
+
+
+def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) -> Iterator[Case]:
+    """The cases in which a polynomial is positive, as conditions on one size; none for never.
+
+    Args:
+        where: what is known of the sizes.
+
+    Raises:
+        Unsupported: the degree in the size is above two, or a function of the size stands in the
+            polynomial.
+
+    >>> from costmodel.symbolic.pretty import ORDERED
+    >>> b, d, t = map(Poly.atom, "bdt")
+    >>> [case.written(ORDERED) for case in positive_cases(2 * b * d * t - 3 * b * d - 10, "t")]
+    ['t > 3/2 + 5/(b*d)']
+    >>> [case.written(ORDERED) for case in positive_cases(t**2 - d * t - 6, "t")]
+    ['t > (d + sqrt(d**2 + 24))/2']
+    """
+    poly = without_known_signs(primitive(poly))
+    if implied(where, -poly):
+        return
+    if implied(where, poly - 1):
+        yield Case((), where)
+        return
+    a, b, c = _coefficients(poly, letter)
+    for sign, there in _signs(a, where):
+        if sign:
+            yield from _quadratic(letter, a * sign, b * sign, c * sign, sign, there)
             continue
-        given = ", ".join(f"{k} = {v}" for k, v in sizes.items() if k in slope.atoms | rest.atoms)
-        if a == 0 and b > 0:
-            found.append(f"always for {given}")
-        elif a < 0 and b + a > 0:  # positive at letter = 1, the smallest size
-            found.append(f"{letter} < {b / -a} for {given}")
-    return found
+        for slope, inside in _signs(b, there):
+            if slope:
+                yield from _affine_cases(letter, b * slope, c * slope, slope, inside)
+                continue
+            known = _root(primitive(b))
+            rest = primitive(c.substitute(known))
+            kept = narrowed(inside, rest - 1)
+            if kept is not None and _occurs(rest, known.get("d")):
+                yield Case((), kept)
 
 
-def _quotient_text(above: Poly, below: Poly) -> str:
-    """A quotient of polynomials in the notation of CSV and JSON, with common factors cancelled."""
-    if len(below.terms) == 1:
-        return str(above / below)
-    shared = Poly.of(1)
-    for atom in sorted(above.atoms & below.atoms):
-        powers = [dict(m).get(atom, 0) for poly in (above, below) for m in poly.terms]
-        shared = shared * Poly.atom(atom) ** min(powers)
-    numbers = [Fraction(c) for poly in (above, below) for c in poly.terms.values()]
-    content = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
-    above, below = above / shared / Poly.of(content), below / shared / Poly.of(content)
-    top = f"({above})" if len(above.terms) > 1 else str(above)
-    return f"{top}/({below})"
+def _occurs(poly: Poly, width: Poly | None) -> bool:
+    """False if a polynomial in n is positive at no divisor n of a width d that is a number."""
+    d = None if width is None else width.constant()
+    if not isinstance(d, int) or poly.letters != {"n"}:
+        return True
+    return any(poly.rational({"n": n}) > 0 for n in range(1, d + 1) if d % n == 0)
+
+
+def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
+    """The coefficients (a, b, c) of a polynomial a*x**2 + b*x + c in the size x = `letter`.
+
+    Raises:
+        Unsupported: a function of the size, or another power.
+    """
+    terms: tuple[Poly, ...] = (Poly(), Poly(), Poly())
+    found = [*terms]
+    for monomial, number in poly.terms.items():
+        powers = dict(monomial)
+        power = powers.pop(letter, 0)
+        if any(isinstance(atom, Fn) and letter in Poly.atom(atom).letters for atom in powers):
+            raise Unsupported(f"a function of {letter} stands in the difference")
+        if not 0 <= power <= 2:
+            raise Unsupported(f"the difference has a degree of {power} in {letter}")
+        found[2 - power] = found[2 - power] + Poly({tuple(powers.items()): number})
+    return found[0], found[1], found[2]
+
+
+def _is_solved_for(poly: Poly, letter: str) -> bool:
+    """Whether a polynomial is affine in a size, with a slope of one sign or in widths alone."""
+    slope, _ = _affine(poly, letter) or (Poly(), Poly())
+    known = any(implied(frozenset(), slope * sign - 1) for sign in (1, -1))
+    return known or (slope.terms != {} and slope.letters <= WIDTHS)
+
+
+def _affine(poly: Poly, letter: str) -> tuple[Poly, Poly] | None:
+    """(b, c) of a polynomial b*x + c in the size x = `letter`; None for another polynomial."""
+    try:
+        a, b, c = _coefficients(poly, letter)
+    except Unsupported:
+        return None
+    return None if a.terms or not b.terms else (b, c)
+
+
+def _root(poly: Poly) -> dict[str, Poly]:
+    """{size: value} that makes a polynomial 0, such as d = 2 for d - 2; {} if none is found."""
+    for letter in sorted(poly.letters):
+        slope, rest = _affine(poly, letter) or (Poly(), Poly())
+        if slope.constant() in (1, -1):
+            return {letter: -rest * slope}
+    return {}
+
+
+def _affine_cases(letter: str, b: Poly, c: Poly, sign: int, where: Constraints) -> Iterator[Case]:
+    """The cases of sign*(b*x + c) > 0 with a positive b, for x >= 1: without a bound if x = 1
+    satisfies the condition already, and none if x has an upper bound of at most 1."""
+    if sign > 0:
+        bounds = (Bound(letter, ">", -c, b),)
+        yield Case(() if implied(where, b + c - 1) else bounds, where)
+    elif not implied(where, b + c):
+        yield Case((Bound(letter, "<", -c, b),), where)
+
+
+def _signs(poly: Poly, where: Constraints) -> Iterator[tuple[int, Constraints]]:
+    """The signs 1, -1 and 0 that a polynomial may have where `where` holds, each with the
+    constraints under which the polynomial has this sign, `where` included. If one sign is proven,
+    it is the only one."""
+    if not poly.terms:
+        yield 0, where
+        return
+    poly = primitive(poly)
+    for sign in (1, -1):
+        if (kept := narrowed(where, poly * sign - 1)) is not None:
+            yield sign, kept
+            if kept is where:
+                return
+    if implied(where, poly - 1) or implied(where, -poly - 1):
+        return
+    zero = narrowed(where, poly)
+    zero = None if zero is None else narrowed(zero, -poly)
+    if zero is not None:
+        yield 0, zero
+
+
+def _quadratic(
+    letter: str, a: Poly, b: Poly, c: Poly, sign: int, where: Constraints
+) -> Iterator[Case]:
+    """The cases of sign*(a*x**2 + b*x + c) > 0 with a positive a, for x >= 1.
+
+    With sign 1: beyond the larger root, below the smaller one, or everywhere without real roots.
+    With sign -1: between both roots. If c <= 0, the smaller root is not positive and left out.
+
+    Raises:
+        Unsupported: the discriminant has more than `LEGIBLE` terms.
+    """
+    root, twice = b * b - 4 * a * c, 2 * a
+    if len(root.terms) > LEGIBLE:
+        raise Unsupported(f"the condition has a square root of {len(root.terms)} terms")
+    below, above = Bound(letter, "<", -b, twice, root, -1), Bound(letter, ">", -b, twice, root)
+    one_root = implied(where, -c)
+    if sign > 0:
+        if one_root:
+            yield Case((above,), where)
+            return
+        if (real := narrowed(where, root)) is not None:
+            yield from (Case((one,), real) for one in (below, above))
+        if (none := narrowed(where, -root - 1)) is not None:
+            yield Case((), none)
+        return
+    inner = (Bound(letter, ">", -b, twice, root, -1), Bound(letter, "<", -b, twice, root))
+    if one_root:
+        yield Case(inner[1:], where)
+    elif (real := narrowed(where, root - 1)) is not None:
+        yield Case(inner, real)
