@@ -59,6 +59,10 @@ def memory(
         str | None, typer.Option("--cache-dtype", help="Type of rows of tokens; q8_0 too.")
     ] = None,
     state_dtype: StateDtype = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="Show what transformers, vllm or llama.cpp reserves."),
+    ] = None,
     ignore: Ignored = None,
     format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
@@ -66,16 +70,20 @@ def memory(
     label: Annotated[str, labelled("the table gets LABEL")] = "",
     caption: Caption = "",
 ) -> None:
-    """Bytes of a model's weights, KV cache and recurrent state, and what fits into a memory."""
+    """Bytes of a model's weights, KV cache and recurrent state, what fits into a memory, and what
+    transformers, vLLM and llama.cpp reserve."""
     from costmodel import networks
     from costmodel.backwards.amounts import amount
     from costmodel.backwards.fit import largest_batch, largest_context
+    from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import QUANTISED, Holding
     from costmodel.report.mixer_document import checked_label
     from costmodel.report.networks.held import Fitting, Report
 
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, label=label, caption=caption)
+    if engine is not None:
+        chosen(engine, "--engine", [*ENGINES])
     if context is None and fit is None:
         raise UsageError("memory needs a context, --context 128k, or a memory to fill, --fit 80GB")
     at = None if context is None else _number("--context", context)
@@ -84,10 +92,10 @@ def memory(
     path = Path(model) if is_file else None
     described = networks.described(None if is_file else model, path, {}, ignore or ())
     usual = dtype or described.dtype or "bf16"
-    state = state_dtype or "fp32"
     blocks = cache_dtype in QUANTISED
-    types = element_types(usual, state, weight_dtype, None if blocks else cache_dtype)
-    types = replace(types, cache=cache_dtype) if blocks else types
+    typed = element_types(usual, state_dtype, weight_dtype, None if blocks else cache_dtype)
+    typed = replace(typed, cache=cache_dtype) if blocks else typed
+    types = replace(typed, state=state_dtype or described.state_dtype or None)
     held = Holding(networks.network(described), types, at)
     if at is not None:
         held.refuse_beyond(at)
@@ -97,7 +105,7 @@ def memory(
         number = None if at is None else largest_batch(held, most, at)
         fitting = Fitting(fit, most, largest_context(held, most, sequences), number)
     checked_label(label)
-    document = Report(held, at, sequences, fitting).document
+    document = Report(held, typed, at, sequences, fitting, engine).document
     show(document, format_, output, force, context_, label=label, caption=caption)
 
 

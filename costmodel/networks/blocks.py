@@ -196,6 +196,8 @@ class Description:
         formulas: letter -> polynomial in other letters, for sizes that follow from others.
         assumed: what -> where its value is taken from, if the source does not print it.
         dtype: the element type of the weights, if the configuration says; "" else.
+        state_dtype: the element type of recurrent states; "" is that of the weights.
+        model_type: the type that the configuration names; "" if none was read.
         choices: the choices that the network was made of; None if a configuration was read.
     """
 
@@ -212,6 +214,8 @@ class Description:
     formulas: Mapping[str, Poly] = field(default_factory=dict)
     assumed: Mapping[str, str] = field(default_factory=dict)
     dtype: str = ""
+    state_dtype: str = "fp32"
+    model_type: str = ""
     choices: Choices | None = None
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 
 from costmodel.errors import SizeError, Unanswered
 from costmodel.networks.assembly import beyond_table
@@ -20,8 +21,42 @@ from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 
+CONVOLVED = "k"
+"""The letter of the width of a kernel: the rows that a convolution holds number one less."""
+
+LATE = 2**62
+"""A context beyond every window and kernel."""
+
 QUANTISED: Mapping[str, Fraction] = {"q8_0": Fraction(34, 32)}
 """Element type of a cache in blocks -> bytes of an entry: 32 entries take 34 bytes in llama.cpp."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of which one layer holds entries of one sequence.
+
+    Args:
+        name: its name in the part's equations.
+        axes: its extents without the axis of tokens.
+        rows: how many tokens' entries are held after t tokens; 1 for a recurrent state.
+        convolved: whether a short convolution reads the rows.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    rows: Exact
+    convolved: bool
+
+    @property
+    def width(self) -> int:
+        """The entries of one row."""
+        return prod(self.axes)
+
+    @property
+    def most(self) -> int | None:
+        """The rows that are held after a long context; None where their number grows."""
+        found = self.rows.at({"t": LATE})
+        return None if found == LATE else found
 
 
 @dataclass(frozen=True)
@@ -31,6 +66,7 @@ class Held:
     Args:
         elements: in t, all other sizes being numbers.
         bytes_each: bytes of an element, a fraction where entries are kept in blocks.
+        arrays: the arrays of one layer, in the order in which equations read them.
     """
 
     use: Use
@@ -38,6 +74,7 @@ class Held:
     layers: int
     elements: Exact
     bytes_each: int | Fraction
+    arrays: tuple[Array, ...]
 
     def at(self, context: int) -> int:
         """The bytes of one sequence after `context` tokens; SizeError if the entries of a quantised
@@ -98,13 +135,26 @@ class Holding:
             raise Unanswered(f"{use.name}: {found.reason}")
         sizes = {x: Poly.of(value) for x, value in self.sizes.items()}
         for role in ROLES:
-            arrays = (n for name, n in found.arrays.items() if found.roles[name] == role)
-            number = sum(arrays, Exact()).substitute(use.sizes) * use.runs
+            of_role = {name: n for name, n in found.arrays.items() if found.roles[name] == role}
+            number = sum(of_role.values(), Exact()).substitute(use.sizes) * use.runs
             if not number.is_zero:
+                arrays = tuple(self._array(use, name, n) for name, n in of_role.items())
                 layers = use.runs.at(self.sizes)
                 name = self.dtypes.name_of(role)
                 each = QUANTISED[name] if name in QUANTISED else self.dtypes.bytes_of(role)
-                yield Held(use, role, layers, number.substitute(sizes), each)
+                yield Held(use, role, layers, number.substitute(sizes), each, arrays)
+
+    def _array(self, use: Use, name: str, number: Exact) -> Array:
+        """An array of one layer of a part, of which `number` entries are held, in the part's own
+        sizes and t."""
+        form = use.mixer.forms[use.token_form or use.form_under(())]
+        array = {**use.mixer.arrays, **form.arrays}[name]
+        tokens = use.sizes.get("l", Poly.atom("l"))
+        extents = [extent.substitute(use.sizes) for extent in array.shape]
+        axes = tuple(extent.at(self.sizes) for extent in extents if extent != tokens)
+        known = {x: Poly.of(value) for x, value in self.sizes.items()}
+        rows = number.substitute(use.sizes).substitute(known) * Poly.of(Fraction(1, prod(axes)))
+        return Array(name, axes, rows, CONVOLVED in number.letters)
 
     @cached_property
     def parameters(self) -> int:

@@ -3,14 +3,15 @@
 The command needs transformers and torch, and writes `configurations.json`, the oracle of
 test_architectures.py; the tests need neither. Each type has its default configuration, one with
 every field drawn, and drawn ones: their parameters, counted on the meta device, and of drawn ones
-what the cache holds after `TOKENS` tokens of one sequence, run on the CPU.
+each tensor of the cache after `TOKENS` tokens of one sequence, run in bfloat16 on the CPU.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +216,9 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     return found if len(config) == 1 else {**found, **held(made)}
 
 
-def held(made: Any) -> dict[str, int]:
-    """The entries of the tensors that a configuration's model keeps after `TOKENS` tokens: `cache`,
-    rows of tokens, and `state`, carried by recurrences.
-
-    Of the k columns that are kept of a convolution of k taps, the oldest one is left out: no later
-    token reads it.
-    """
+def held(made: Any) -> dict[str, Any]:
+    """The tensors that a configuration's model keeps after `TOKENS` tokens, as [name, shape,
+    element type, number of layers]; nothing where the class does not run."""
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -229,23 +226,26 @@ def held(made: Any) -> dict[str, int]:
     if mixed and {*getattr(made, "layer_types", "?")} <= {"linear_attention", "conv"}:
         return {}  # the class does not run without a layer of attention
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
-    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval()
+    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval().to(torch.bfloat16)
     with torch.no_grad():
         out = model(torch.arange(TOKENS)[None] % made.vocab_size, use_cache=True)
     kept = getattr(out, "past_key_values", None) or out.cache_params
-    found = {"cache": 0, "state": 0}
-    for layer in kept.layers:
-        for name, value in vars(layer).items():
-            for tensor in value.values() if isinstance(value, dict) else [value]:
-                if not torch.is_tensor(tensor) or tensor.numel() == 0:
-                    continue
-                if name == "conv_states":
-                    found["cache"] += tensor.numel() // tensor.shape[-1] * (tensor.shape[-1] - 1)
-                elif name in ("keys", "values"):
-                    found["cache"] += tensor.numel()
-                elif name == "recurrent_states":
-                    found["state"] += tensor.numel()
-    return found
+    tensors = [found for layer in kept.layers for found in named(vars(layer))]
+    alike = Counter(
+        (name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in tensors
+    )
+    return {"tensors": [[name, list(shape), dtype, n] for (name, shape, dtype), n in alike.items()]}
+
+
+def named(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each tensor with entries among the attributes of a cache's layer, with its name: without
+    numbers of the layer's own, such as the size of a window, whose names begin with _."""
+    import torch
+
+    for name, value in attributes.items():
+        for tensor in value.values() if isinstance(value, dict) else [value]:
+            if torch.is_tensor(tensor) and tensor.numel() and not name.startswith("_"):
+                yield name, tensor
 
 
 def main() -> None:

@@ -119,6 +119,7 @@ def decoder(
     scaled: bool = False,
     cap: bool = False,
     divided: bool = False,
+    state: str = "",
 ) -> Description:
     """A decoder: an embedding, the layers `blocks`, a norm, and, for the class
     `class_prefix`ForCausalLM, a head over the vocabulary with its loss.
@@ -129,6 +130,7 @@ def decoder(
         ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
         cap, divided: scores are bounded, or divided by a constant.
+        state: the element type in which the class keeps recurrent states; "": as the weights.
 
     Raises:
         ModelError: the configuration names another class.
@@ -162,6 +164,8 @@ def decoder(
         remark=remark,
         sizes=own,
         dtype=c.dtype,
+        state_dtype=state,
+        model_type=c.fields["model_type"],
     )
 
 

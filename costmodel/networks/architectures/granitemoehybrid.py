@@ -94,4 +94,6 @@ def read(c: Configuration) -> Description:
         block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, scaled=True)
         for kind in kinds
     ]
-    return decoder(c, "GraniteMoeHybrid", layers, norm, sizes, scaled=True, divided=True)
+    return decoder(
+        c, "GraniteMoeHybrid", layers, norm, sizes, scaled=True, divided=True, state="fp32"
+    )

@@ -81,4 +81,4 @@ def _common(c: Configuration) -> tuple[int, int]:
 def _decoder(c: Configuration, name: str, of: str, **sizes: int) -> Description:
     norm = parts.rms_norm()
     layer = block(of, mixer(of, (), **sizes), norm=norm)
-    return decoder(c, name, [layer] * c.size("num_hidden_layers"), norm)
+    return decoder(c, name, [layer] * c.size("num_hidden_layers"), norm, state="fp32")

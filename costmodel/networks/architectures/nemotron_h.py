@@ -97,7 +97,7 @@ def read(c: Configuration) -> Description:
     if "moe" in made and c.size("topk_group") < c.size("n_group"):
         remark = "experts are chosen among all, where the class compares within groups"
     c.taken.update(("n_group", "topk_group"))
-    return decoder(c, "NemotronH", layers, norm, ties=False, remark=remark)
+    return decoder(c, "NemotronH", layers, norm, ties=False, remark=remark, state="fp32")
 
 
 FIELDS: Mapping[str, tuple[str, ...]] = {

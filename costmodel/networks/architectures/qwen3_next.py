@@ -150,4 +150,4 @@ def _decoder(
         block(kind.removesuffix("_attention"), made[kind], after, norm=norm)
         for kind, after in zip(kinds, ffn, strict=True)
     ]
-    return decoder(c, name, layers, norm, sizes, bare=bare, remark=UNIT_GAINS)
+    return decoder(c, name, layers, norm, sizes, bare=bare, remark=UNIT_GAINS, state="fp32")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from costmodel.networks.engines import ENGINES
+from costmodel.networks.engines.reserved import Reserved
 from costmodel.networks.held import Held, Holding
+from costmodel.questions.question import Dtypes, Missing
 from costmodel.questions.state import ROLES
 from costmodel.report.document import Cell, Column, Document, Line, Note, Rows, Strong, Table
 from costmodel.report.networks.captions import described, source_lines
@@ -27,12 +31,16 @@ class Fitting:
 
 @dataclass(frozen=True)
 class Report:
-    """What a network holds: `batch` sequences of `context` tokens, None where none is given."""
+    """What a network holds: `batch` sequences of `context` tokens, None where none is given, with
+    the element types of `held`, of which the user names those of `typed`."""
 
     held: Holding
+    typed: Dtypes
     context: int | None
     batch: int
     fitting: Fitting | None = None
+    engine: str | None = None
+    """The engine whose tensors are listed; None: no engine's."""
 
     @property
     def shown(self) -> int:
@@ -43,14 +51,70 @@ class Report:
 
     @property
     def document(self) -> Document:
-        """The document, with one table."""
+        """The document: what the mathematics needs, what each engine reserves, and the tensors of
+        the engine that is named."""
         net = self.held.network
         lead: list[Line] = [(Strong(heading_of(net)),), (described(net.described),)]
         held = self.held
         some = f", {held.active:,} active for a token" if held.active < held.parameters else ""
         lead.append((f"parameters: {held.parameters:,}{some}; {held.dtypes.caption}",))
         lead += [(line,) for line in source_lines(net.described)]
-        return Document(lambda: [self._table()], tuple(lead), self._data, self._rows)
+        return Document(lambda: [*self._tables()], tuple(lead), self._data, self._rows)
+
+    @cached_property
+    def reserved(self) -> Mapping[str, Reserved | Missing]:
+        """Engine -> what the engine reserves, or the reason why its rule says nothing."""
+        ask = (self.held, self.typed, self.shown, self.batch)
+        return {name: engine.reserved(*ask) for name, engine in ENGINES.items()}
+
+    def _tables(self) -> Iterator[Table]:
+        yield self._table()
+        yield self._engines()
+        if self.engine is not None and isinstance(found := self.reserved[self.engine], Reserved):
+            yield self._tensors(self.engine, found)
+
+    def _engines(self) -> Table:
+        """A row for each engine: a further token, the bytes of the batch, and these over what the
+        mathematics needs."""
+        columns = (
+            Column("engine", "engine", numeric=False, names=True),
+            Column("version", "version", numeric=False),
+            Column("token", "a further token (B)"),
+            Column("bytes", f"batch of {self.batch:,} (B)"),
+            Column("ratio", "over the need"),
+        )
+        need = self.batch * self.held.at(self.shown)
+        rows: list[tuple[Cell, ...]] = []
+        notes: list[str] = []
+        for name, found in self.reserved.items():
+            version = ENGINES[name].version
+            if isinstance(found, Missing):
+                rows.append((name, version, "", "", ""))
+                notes.append(f"{name}: {found.reason}")
+                continue
+            over = f"{found.bytes / need:.3f}" if need else ""
+            rows.append((name, version, found.token, found.bytes, over))
+            notes.append(f"{name}: {'; '.join(found.says)}")
+        title = "What software reserves, by the rule of one version"
+        return Table(title, columns, tuple(rows), tuple(map(_note, notes)), "engines")
+
+    def _tensors(self, name: str, found: Reserved) -> Table:
+        """A row for each tensor of an engine."""
+        columns = (
+            Column("part", "held", numeric=False, names=True),
+            Column("tensor", "tensor", numeric=False),
+            Column("layers", "layers"),
+            Column("shape", "shape of one", numeric=False),
+            Column("type", "type", numeric=False),
+            Column("bytes", "all layers (B)"),
+        )
+        rows = tuple(
+            (t.part, t.name, t.layers, " x ".join(map(str, t.shape)), t.dtype, t.bytes)
+            for t in found.tensors
+        )
+        engine = ENGINES[name]
+        title = f"Tensors of {name} {engine.version}"
+        return Table(title, columns, rows, (_note(f"source: {engine.source}"),), "tensors")
 
     def _table(self) -> Table:
         """A row for the weights, for each part that holds something, for the sums by role, and for
@@ -117,6 +181,7 @@ class Report:
             "bytes_per_further_token": held.further(context),
             "total_bytes": held.weights + self.batch * held.at(context),
             "parts": [self._part(part) for part in held.parts],
+            "engines": [self._engine(name) for name in self.reserved],
         }
         if self.fitting is not None:
             found["fit"] = {
@@ -125,6 +190,26 @@ class Report:
                 "largest_batch": self.fitting.batch,
             }
         return {"models": [found]}
+
+    def _engine(self, name: str) -> dict[str, Any]:
+        """What one engine reserves for the batch, or the reason why its rule says nothing."""
+        found, engine = self.reserved[name], ENGINES[name]
+        lead = {"engine": name, "version": engine.version, "source": engine.source}
+        if isinstance(found, Missing):
+            return {**lead, "bytes": None, "reason": found.reason}
+        tensors = [
+            {
+                "part": t.part,
+                "tensor": t.name,
+                "layers": t.layers,
+                "shape": list(t.shape),
+                "dtype": t.dtype,
+                "bytes": t.bytes,
+            }
+            for t in found.tensors
+        ]
+        token = {"bytes_per_further_token": found.token, "bytes": found.bytes}
+        return {**lead, **token, "says": list(found.says), "tensors": tensors}
 
     def _part(self, part: Held) -> dict[str, Any]:
         """What one part holds for one sequence."""

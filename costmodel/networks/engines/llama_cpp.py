@@ -1,0 +1,77 @@
+"""What does llama.cpp 0.5.0 reserve: a slot for each sequence, as long as the context?
+
+Keys and values have a cell for each token of the context, rounded up to 256 (`llama_context`); a
+window has cells for itself and for a step, rounded up to 256 (`llama_kv_cache_iswa`), in the
+architectures whose loader sets it, else as many as the context. Heads that share a latent row have
+no values (`is_mla`). Rows of a convolution and recurrent states are f32 (`llama_memory_recurrent`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.networks.engines.reserved import Reserved, Tensor
+from costmodel.networks.held import Array, Held, Holding
+from costmodel.questions.question import Dtypes
+
+PADDED = 256
+"""Cells are a multiple of this number."""
+
+STEP = 512
+"""Tokens of a step, `n_ubatch`."""
+
+WINDOWED = frozenset(
+    ("afmoe", "cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "olmo3")
+)  # fmt: skip
+"""Types of models whose windows llama.cpp reads; the attention of others is held without end."""
+
+
+def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
+    """The tensors of `batch` slots of `context` tokens; keys and values are f16 unless the user
+    names a type."""
+    rows = typed.cache or "fp16"
+    tensors = [t for part in held.parts for t in _tensors(held, part, rows, context, batch)]
+    grown = [t for part in held.parts for t in _tensors(held, part, rows, context + PADDED, batch)]
+    token = sum(t.bytes for t in grown) - sum(t.bytes for t in tensors)
+    says = [f"keys and values are {rows}, in cells for a multiple of {PADDED} tokens"]
+    windows = {w for part in held.parts for a in part.arrays if (w := _window(part, a))}
+    if windows:
+        read = held.network.described.model_type in WINDOWED
+        sizes = " and ".join(str(window) for window in sorted(windows))
+        way = f"has cells for {STEP} tokens more" if read else "is not read for this type"
+        says.append(f"a window of {sizes} {way}")
+    if any(t.name in ("cache_r", "cache_s") for t in tensors):
+        says.append("rows of convolutions and recurrent states are fp32")
+    return Reserved(tuple(tensors), token // (PADDED * batch), tuple(says))
+
+
+def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
+    """The tensors of one layer of a part, in one role."""
+    name, layers = part.use.name, part.layers
+    if part.role == "state":
+        yield Tensor(name, "cache_s", layers, (sum(a.width for a in part.arrays), batch), "fp32")
+        return
+    joined = sum(a.width * (a.most or 0) for a in part.arrays if a.convolved)
+    if joined:
+        yield Tensor(name, "cache_r", layers, (joined, batch), "fp32")
+    rows = [array for array in part.arrays if not array.convolved]
+    latent = all(len(array.axes) == 1 for array in rows)
+    widths = [sum(a.width for a in rows)] if latent else [a.width for a in rows]
+    cells = _padded(context)
+    window = _window(part, rows[0]) if rows else None
+    if window and held.network.described.model_type in WINDOWED:
+        cells = _padded(min(cells, window + STEP))
+    for called, width in zip(("cache_k", "cache_v"), widths, strict=False):
+        if width:
+            yield Tensor(name, called, layers, (width, cells, batch), dtype)
+
+
+def _padded(cells: int) -> int:
+    return -(-cells // PADDED) * PADDED
+
+
+def _window(part: Held, array: Array) -> int | None:
+    """The tokens that a window reads, the new one included; None for an array without one."""
+    if part.role == "state" or array.convolved or array.most is None:
+        return None
+    return array.most + 1

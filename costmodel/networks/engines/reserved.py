@@ -1,0 +1,62 @@
+"""What is a tensor that software reserves, and what do all of them take?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+from costmodel.errors import SizeError
+from costmodel.networks.held import QUANTISED
+from costmodel.questions.question import element_bytes
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Equal tensors of several layers, one a layer.
+
+    Args:
+        part: the name of the network's part; "" for what belongs to none.
+        name: the tensor's name in the engine.
+        shape: the shape of one layer's tensor.
+        dtype: the element type, or "byte".
+    """
+
+    part: str
+    name: str
+    layers: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all layers' tensors; SizeError if entries of a quantised type do not fill
+        their blocks."""
+        each = QUANTISED[self.dtype] if self.dtype in QUANTISED else Fraction(size_of(self.dtype))
+        found = each * prod(self.shape) * self.layers
+        if found.denominator != 1:
+            raise SizeError(f"{self.part}: {prod(self.shape)} entries do not fill blocks of 32")
+        return found.numerator
+
+
+def size_of(dtype: str) -> int:
+    """The bytes of an element of a type, or of a byte."""
+    return 1 if dtype == "byte" else element_bytes(dtype)
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """The tensors that an engine reserves, and sentences for a reader.
+
+    Args:
+        token: bytes that one more token of a sequence takes in a long context.
+    """
+
+    tensors: tuple[Tensor, ...]
+    token: int
+    says: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all tensors."""
+        return sum(tensor.bytes for tensor in self.tensors)

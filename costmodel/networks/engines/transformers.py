@@ -1,0 +1,63 @@
+"""Which tensors does the cache object of transformers 5.23.0 hold?
+
+`DynamicCache` has a layer for each layer of the model. Attention holds keys and values; a layer
+with a window drops rows that no later token reads. A convolution of k taps holds k columns, of all
+rows that it reads joined; the mathematics needs k-1 of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from costmodel.errors import Unanswered
+from costmodel.networks.engines.reserved import Reserved, Tensor
+from costmodel.networks.held import QUANTISED, Held, Holding
+from costmodel.questions.question import Dtypes
+
+ROWS = ("keys", "values")
+"""The names of a layer's arrays of rows, in the order in which the equations read them."""
+
+
+def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
+    """The tensors of `DynamicCache` after `context` tokens of `batch` sequences.
+
+    Raises:
+        Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type.
+    """
+    if held.dtypes.name_of("cache") in QUANTISED:
+        raise Unanswered("transformers holds no blocks of a quantised type")
+    tensors = [t for part in held.parts for t in _tensors(held, part, context, batch)]
+    return Reserved(
+        tuple(tensors),
+        held.further(context),
+        ("a convolution of k taps holds k columns, of which later tokens read k-1",)
+        if any(t.name == "conv_states" for t in tensors)
+        else (),
+    )
+
+
+def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Tensor]:
+    """The tensors of one layer of a part, in one role."""
+    name, layers = part.use.name, part.layers
+    dtype = held.dtypes.name_of(part.role)
+    if part.role == "state":
+        for array in part.arrays:
+            outer, matrix = array.axes[:-2], array.axes[-2:]
+            joined = (batch, prod(outer), *matrix) if outer else (batch, *matrix)
+            yield Tensor(name, "recurrent_states", layers, joined, dtype)
+        return
+    convolved = [array for array in part.arrays if array.convolved]
+    if convolved:
+        channels = sum(array.width for array in convolved)
+        taps = (convolved[0].most or 0) + 1
+        yield Tensor(name, "conv_states", layers, (batch, channels, taps), dtype)
+    rows = [array for array in part.arrays if not array.convolved]
+    if len(rows) not in (0, len(ROWS)):
+        raise Unanswered(
+            f"{name}: {', '.join(a.name for a in rows)} are not the keys and values of a cache"
+        )
+    for array, called in zip(rows, ROWS, strict=False):
+        heads, width = array.axes if len(array.axes) == 2 else (1, array.width)
+        shape = (batch, heads, array.rows.at({"t": context}), width)
+        yield Tensor(name, called, layers, shape, dtype)

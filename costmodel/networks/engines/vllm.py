@@ -1,0 +1,111 @@
+"""What does vLLM 0.11.0 reserve: pages of one size for all layers, and windows held without end?
+
+A page holds a block of tokens of one layer: 16, or, beside recurrent layers, as many as make a page
+of attention at least as large as a layer's state (`HybridAttentionMambaModelConfig`), which is
+padded to a page. Layers of a kind are split into groups as large as the smallest kind
+(`_get_kv_cache_groups_uniform_page_size`); a sequence takes whole pages for each layer of a group.
+Beside full attention, windows are held like full attention (`unify_hybrid_kv_cache_specs`), as in
+the printed capacity and wherever the hybrid manager is off.
+"""
+
+from __future__ import annotations
+
+from costmodel.errors import Unanswered
+from costmodel.networks.blocks import Use
+from costmodel.networks.engines.reserved import Reserved, Tensor
+from costmodel.networks.held import QUANTISED, Holding
+from costmodel.questions.question import Dtypes
+
+BLOCK = 16
+"""Tokens of a page; beside recurrent layers their number is a multiple."""
+
+STEP = 2048
+"""Tokens of a step, `max_num_batched_tokens`: a window holds its rows and those of a step."""
+
+
+def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
+    """The pages of `batch` sequences of `context` tokens; recurrent states have the model's type
+    unless the user names another one.
+
+    Raises:
+        Unanswered: rows of several sizes in groups of layers, or a quantised type.
+    """
+    if typed.name_of("cache") in QUANTISED:
+        raise Unanswered("vLLM 0.11.0 holds no blocks of a quantised type")
+    windows = _windows(held)
+    if len(windows) == len(_rows(held, typed)):
+        return _planned(held, typed, context, batch, windows)
+    found = _planned(held, typed, context, batch, {})
+    if not windows:
+        return found
+    apart = _planned(held, typed, context, batch, windows).bytes
+    says = f"windows are held like full attention; the hybrid manager would take {apart:,} B"
+    return Reserved(found.tensors, found.token, (*found.says, says))
+
+
+def _planned(
+    held: Holding, typed: Dtypes, context: int, batch: int, windows: dict[Use, int]
+) -> Reserved:
+    """The pages of all layers; parts outside of `windows` hold rows of all tokens."""
+    layers = {part.use: part.layers for part in held.parts}
+    rows, states = _rows(held, typed), _states(held, typed)
+    kinds: dict[object, list[Use]] = {}
+    for use in rows:
+        kinds.setdefault(windows.get(use, "full attention"), []).append(use)
+    for use, size in states.items():
+        kinds.setdefault(("state", size), []).append(use)
+    if len(kinds) > 1 and len({*rows.values()}) > 1:
+        raise Unanswered("vLLM 0.11.0 needs rows of one size in layers that stand in groups")
+    row = max(rows.values(), default=1)
+    block = BLOCK * max(1, -(-max(states.values(), default=0) // (BLOCK * row)))
+    group = min(sum(layers[use] for use in uses) for uses in kinds.values())
+    tensors: list[Tensor] = []
+    for kind, uses in kinds.items():
+        pages = batch * (1 if uses[0] in states else -(-context // block))
+        if isinstance(kind, int):
+            pages = batch * (-(-min(kind + STEP, context) // block) + 1)
+        for use in uses:
+            page = block * rows.get(use, row) if rows else states[use]
+            tensors.append(Tensor(use.name, "pages", layers[use], (pages, page), "byte"))
+        if len(kinds) > 1 and (padding := -sum(layers[use] for use in uses) % group):
+            tensors.append(Tensor("", "padding of a group", padding, (pages, page), "byte"))
+    token = sum(layers[use] * row for use, row in rows.items() if use not in windows)
+    says = [f"a page holds {block:,} tokens of a layer of attention"] if rows else []
+    if len(kinds) > 1:
+        says.append(f"layers stand in groups of {group}, with pages of one size")
+    if states:
+        says.append(f"recurrent states are {typed.name_of('state')}")
+    return Reserved(tuple(tensors), token, tuple(says))
+
+
+def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
+    """Part with attention -> the bytes of a token's row in one layer."""
+    found: dict[Use, int] = {}
+    for part in held.parts:
+        for array in part.arrays:
+            if part.role == "cache" and not array.convolved:
+                row = array.width * typed.bytes_of("cache")
+                found[part.use] = found.get(part.use, 0) + row
+    return found
+
+
+def _states(held: Holding, typed: Dtypes) -> dict[Use, int]:
+    """Recurrent part -> the bytes of one layer: the rows of convolutions, and states."""
+    found: dict[Use, int] = {}
+    for part in held.parts:
+        each = typed.bytes_of("state" if part.role == "state" else "activations")
+        for array in part.arrays:
+            if part.role == "state" or array.convolved:
+                entries = array.width * (array.most or 0)
+                found[part.use] = found.get(part.use, 0) + entries * each
+    return found
+
+
+def _windows(held: Holding) -> dict[Use, int]:
+    """Part with a window -> the rows of earlier tokens that one layer holds."""
+    return {
+        part.use: most
+        for part in held.parts
+        for array in part.arrays
+        if part.role == "cache" and not array.convolved and (most := array.most) is not None
+    }

@@ -1,0 +1,132 @@
+"""Does software reserve for the states of a model what the rules of its engines say?
+
+The tensors of transformers' caches are recorded from the classes (`python -m tests.models.drawn`),
+in bfloat16, so that a state kept in float32 shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import app
+from costmodel.networks.configuration import DTYPES
+from costmodel.networks.engines import ENGINES
+from costmodel.networks.engines.reserved import Reserved
+from costmodel.networks.held import Holding
+from costmodel.questions.question import Dtypes
+from tests.models.drawn import TOKENS
+from tests.models.test_architectures import (
+    KINDS,
+    LLAMA,
+    PUBLISHED,
+    RECORDED,
+    printed,
+    read,
+    written,
+)
+
+LONG = 131_072
+
+
+def reserved(folder: Path, config: Any, engine: str, context: int = TOKENS) -> Reserved:
+    net = read(folder, config)
+    types = Dtypes("bf16", net.described.state_dtype or None)
+    found = ENGINES[engine].reserved(Holding(net, types, context), Dtypes("bf16"), context, 1)
+    assert isinstance(found, Reserved), found
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_caches_hold_the_tensors_of_the_class(tmp_path: Path, kind: str) -> None:
+    """Names, shapes and element types; and the state that follows from the equations is all of
+    them but the oldest column of a convolution's rows, which no later token reads."""
+    some = [one for one in RECORDED if one["config"]["model_type"] == kind and "tensors" in one]
+    assert len(some) > 3
+    for one in some:
+        theirs = Counter({(name, *map(tuple, (shape,)), dtype): n
+                          for name, shape, dtype, n in one["tensors"]})  # fmt: skip
+        found = reserved(tmp_path, one["config"], "transformers")
+        ours = Counter[Any]()
+        for t in found.tensors:
+            dtype = next(torch for torch, name in DTYPES.items() if name == t.dtype)
+            ours[t.name, t.shape, dtype] += t.layers
+        assert ours == theirs, one["config"]
+        net = read(tmp_path, one["config"])
+        types = Dtypes("bf16", net.described.state_dtype or None)
+        oldest = sum(t.bytes // t.shape[-1] for t in found.tensors if t.name == "conv_states")
+        assert found.bytes - oldest == Holding(net, types, TOKENS).at(TOKENS)
+
+
+OF_VLLM = {
+    "Mistral-7B-v0.1": (807_403_520, "16 tokens"),
+    "gpt-oss-120b": (9_663_676_416, "the hybrid manager would take 4,912,644,096 B"),
+    "gemma-3-27b, its text": (66_571_993_088, "the hybrid manager would take 13,765,181,440 B"),
+    "Qwen3-Next-80B-A3B": (3_262_119_936, "544 tokens"),
+    "Qwen3.6-27B": (8_676_966_400, "groups of 16"),
+    "Granite-4.0-H-Small": (2_231_894_016, "528 tokens"),
+    "LFM2-1.2B": (1_611_005_952, "groups of 6"),
+    "DeepSeek-V3": (9_210_691_584, "16 tokens"),
+}
+"""Model -> the bytes of a sequence of `LONG` tokens by `get_kv_cache_groups` and
+`get_max_concurrency_for_kv_cache_config` of vLLM 0.11.0, run on the specifications that its layers
+give in bfloat16, and words of a sentence about them."""
+
+
+@pytest.mark.parametrize("name", OF_VLLM)
+def test_pages_equal_those_that_vllm_plans(tmp_path: Path, name: str) -> None:
+    found = reserved(tmp_path, PUBLISHED[name][0], "vllm", LONG)
+    assert (found.bytes, OF_VLLM[name][1] in "; ".join(found.says)) == (OF_VLLM[name][0], True)
+
+
+def test_every_layer_of_a_hybrid_is_charged_pages(tmp_path: Path) -> None:
+    found = reserved(tmp_path, {"model_type": "gpt_oss"}, "vllm", LONG)
+    assert (found.token, found.bytes) == (73_728, 73_728 * LONG)
+    assert reserved(tmp_path, {"model_type": "mamba2"}, "vllm", LONG).bytes == 138_149_888
+    padded = [
+        t for t in reserved(tmp_path, PUBLISHED["LFM2-1.2B"][0], "vllm").tensors if not t.part
+    ]
+    assert [t.layers for t in padded] == [2], "10 convolutions in groups of 6"
+
+
+def test_slots_of_llama_cpp(tmp_path: Path) -> None:
+    """149.625 MiB of states in Qwen3.6-27B, as llama.cpp prints; windows have 512 cells more."""
+    found = reserved(tmp_path, PUBLISHED["Qwen3.6-27B"][0], "llama.cpp", LONG)
+    held = sum(t.bytes for t in found.tensors if t.name in ("cache_r", "cache_s"))
+    assert held == 149.625 * 2**20
+    windows = reserved(tmp_path, {"model_type": "gpt_oss"}, "llama.cpp", LONG).tensors
+    assert {t.shape for t in windows} == {(512, 768, 1), (512, LONG, 1)}
+    unread = reserved(tmp_path, {"model_type": "mistral"}, "llama.cpp", 1000)
+    assert {t.shape for t in unread.tensors} == {(1024, 1024, 1)}
+    assert "a window of 4096 is not read for this type" in unread.says
+    (latent,) = reserved(tmp_path, {"model_type": "deepseek_v3"}, "llama.cpp", 256).tensors
+    assert latent.shape == (512 + 64, 256, 1)
+
+
+def test_engines_stand_beside_the_need(tmp_path: Path) -> None:
+    path = written(tmp_path, LLAMA)
+    found = printed("memory", path, "--context", "1k", "--batch", "2", "--cache-dtype", "q8_0")
+    one = {engine["engine"]: engine for engine in found["engines"]}
+    assert one["llama.cpp"]["bytes"] == 2 * found["sequence_bytes"]
+    assert one["vllm"]["bytes"] is None and "blocks of a quantised" in one["vllm"]["reason"]
+    words = ["memory", path, "--context", "1000", "--engine", "transformers"]
+    result = CliRunner().invoke(app, words)
+    assert "1 x 8 x 1000 x 128" in result.output and "batch of 1 (B)" in result.output
+    refused = CliRunner().invoke(app, [*words[:-1], "sglang"])
+    assert "expected one of transformers, vllm, llama.cpp" in str(refused.exception)
+
+
+def test_states_have_the_type_that_a_user_names(tmp_path: Path) -> None:
+    """Else that of the engine: the model's in vLLM, float32 in the classes of transformers."""
+    path = written(tmp_path, {"model_type": "mamba2"})
+    usual = printed("memory", path, "--context", "1k")
+    wide, narrow = (printed("memory", path, "--context", "1k", "--state-dtype", name)
+                    for name in ("fp32", "bf16"))  # fmt: skip
+    assert usual["state_bytes"] == wide["state_bytes"] == 2 * narrow["state_bytes"]
+    of = [{e["engine"]: e["bytes"] for e in one["engines"]} for one in (usual, wide, narrow)]
+    assert of[0]["vllm"] == of[2]["vllm"] < of[1]["vllm"]
+    assert of[0]["llama.cpp"] == of[1]["llama.cpp"] == of[2]["llama.cpp"]
