@@ -402,7 +402,8 @@ def model(
         typer.Option("--optimiser", help="Training step: none, sgd, momentum or adamw."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="Training step: element type, to show bytes.")
+        str | None,
+        typer.Option("--dtype", help="Element type of columns in bytes, and of a training step."),
     ] = None,
     recompute: Annotated[
         str | None, typer.Option("--recompute", help="Training step: recompute none or layers.")
@@ -446,6 +447,10 @@ def model(
             "--convention", metavar="A,B", help=("As for mixers; also dropout=free or dropout=mul.")
         ),
     ] = "strict",
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="A,B", help="Columns, as of a table of mixers."),
+    ] = None,
     format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -471,14 +476,20 @@ def model(
     }  # fmt: skip
     given, kept = network_table.asked(sizes)
     wanted = network_table.phases(phase)
+    described = networks.described(name, hf, changes, ignore or ())
+    shown, in_bytes = network_table.columns(columns, wanted)
+    step = None if in_bytes and "training-step" not in wanted else dtype
+    memory = networks.memory_options(wanted, optimiser=optimiser, dtype=step, recompute=recompute)
     request = network_table.Request(
-        networks.described(name, hf, changes, ignore or ()),
+        described,
         given,
         kept,
         wanted,
         part_costs.counting(convention),
         symbolic,
-        networks.memory_options(wanted, optimiser=optimiser, dtype=dtype, recompute=recompute),
+        memory,
+        shown,
+        element_types(dtype or described.dtype or "fp32", None, None, None),
     )
     made = network_table.sheets(request)
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])

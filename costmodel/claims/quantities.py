@@ -20,7 +20,6 @@ from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.phases import phase_name
-from costmodel.questions.count import operations
 from costmodel.questions.critical_path import critical_path
 from costmodel.questions.question import (
     BATCH,
@@ -43,7 +42,6 @@ from costmodel.symbolic.sizes import in_order
 
 if TYPE_CHECKING:
     from costmodel.networks.network import Network
-    from costmodel.networks.part_costs import NetworkCounts
 
 L = Poly.atom("l")
 
@@ -284,27 +282,8 @@ def _step(step: str | Mapping[str, Any]) -> str:
     return f"({step['times']})*({' '.join(step['steps'])})"
 
 
-def _parameters(network: Network, interpretation: Interpretation) -> Exact:
-    return Exact.of(network.parameters().poly)
-
-
 def _without_tables(network: Network, interpretation: Interpretation) -> Exact:
     return Exact.of(network.parameters().without_tables.poly)
-
-
-def _state(network: Network, interpretation: Interpretation) -> Exact:
-    return network.state().each * BATCH
-
-
-def _activations(network: Network, interpretation: Interpretation) -> Exact:
-    """The elements kept for the backward pass; Unanswered if they are not derived."""
-    from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
-    from costmodel.networks.part_costs import counting
-
-    found = MemoryBudget(network, counting(interpretation.convention), MemoryOptions(), None).kept
-    if isinstance(found, Missing):
-        raise Unanswered(found.reason)
-    return found
 
 
 def _memory(network: Network, interpretation: Interpretation) -> Exact:
@@ -313,24 +292,21 @@ def _memory(network: Network, interpretation: Interpretation) -> Exact:
     from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
     from costmodel.networks.part_costs import counting
 
-    held = MemoryBudget(
-        network, counting(interpretation.convention), MemoryOptions("adamw", "fp32"), None
-    )
-    apart, size = held.without_activations, held.memory_options.bytes_each
-    if isinstance(apart, Missing):
-        raise Unanswered(apart.reason)
-    assert size is not None
-    return (apart + _activations(network, interpretation)) * size
+    options = MemoryOptions("adamw", "fp32")
+    held = MemoryBudget(network, counting(interpretation.convention), options, None)
+    apart, kept, size = held.without_activations, held.kept, options.bytes_each
+    for found in (apart, kept):
+        if isinstance(found, Missing):
+            raise Unanswered(found.reason)
+    assert isinstance(apart, Exact) and isinstance(kept, Exact) and size is not None
+    return (apart + kept) * size
 
 
 OF_NETWORKS: Mapping[str, Callable[[Network, Interpretation], Exact]] = {
-    "parameters": _parameters,
     "parameters_without_tables": _without_tables,
-    "state": _state,
-    "activations": _activations,
     "memory": _memory,
 }
-"""Quantity of a network, other than operations -> its rule; tables are those of embeddings."""
+"""Quantity that networks alone have -> its rule; tables are those of embeddings."""
 
 
 Changed = tuple[str, str, frozenset[tuple[str, int]]]
@@ -347,22 +323,16 @@ def _network(changed: Changed) -> Network:
     return network_of(model, sizes=dict(given), **({"mixers": (mixer,)} if mixer else {}))
 
 
-@cache
-@limited(None)
-def _counts(changed: Changed, phase: str, names: tuple[str, ...]) -> NetworkCounts:
-    """The operations of a network, cached for all ways to add them up."""
-    return _network(changed).count(phase, ",".join(names))
-
-
 def _of_network(changed: Changed, name: str, interpretation: Interpretation) -> Answer:
-    """A quantity of a network, (name, mixer, sizes), as a formula in its sizes: a number of
-    operations, or a quantity with a rule in `OF_NETWORKS`, such as parameters."""
-    asked = CLAIMED.get(name)
-    if asked is None or asked.unit != "operations":
-        return Answer(OF_NETWORKS[name](_network(changed), interpretation))
-    phase = phase_name(interpretation.phase or "training")
-    counts = _counts(changed, phase, interpretation.convention)
-    return _read(asked, Answer(operations(counts, name, _adding(interpretation))), interpretation)
+    """A quantity of a network, (name, mixer, sizes), as a formula in its sizes."""
+    network = _network(changed)
+    if name in OF_NETWORKS:
+        return Answer(OF_NETWORKS[name](network, interpretation))
+    asked = quantity(name)
+    phase = _phase(asked, interpretation.phase) or "training"
+    about = network.answers(phase, ",".join(interpretation.convention))
+    found = Case(about, adding=_adding(interpretation)).answer(asked)
+    return _read(asked, _exact(found), interpretation)
 
 
 @cache
@@ -386,11 +356,9 @@ def derive_network(
         ValueError: an unknown network, mixer, quantity or size.
         Unanswered: the network has no such phase.
     """
-    known = [name for name, one in CLAIMED.items() if one.unit == "operations"] + [*OF_NETWORKS]
-    if quantity not in known:
-        raise ValueError(
-            f"unknown quantity '{quantity}' of a network: expected one of {', '.join(known)}"
-        )
+    if quantity not in {**CLAIMED, **OF_NETWORKS}:
+        known = ", ".join((*CLAIMED, *OF_NETWORKS))
+        raise ValueError(f"unknown quantity '{quantity}' of a network: expected one of {known}")
     changed = model, mixer, given
     network = _network(changed)
     of_parts = (use.mixer.letters for use in network.uses)

@@ -18,14 +18,15 @@ from costmodel.networks import huggingface
 from costmodel.networks.blocks import Description as Description, Use as Use
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.from_choices import description as description
-from costmodel.networks.generation import Generation as Generation, generation as generation
 from costmodel.networks.memory_budget import MemoryOptions as MemoryOptions
-from costmodel.networks.network import Network as Network, network as built, network as network
-from costmodel.networks.part_costs import (
-    Counting as Counting,
-    PartCost as PartCost,
-    counting as counting,
+from costmodel.networks.network import (
+    Generation as Generation,
+    Network as Network,
+    generation as generation,
+    network as built,
+    network as network,
 )
+from costmodel.networks.part_costs import Counting as Counting, counting as counting
 from costmodel.networks.presets import names as names, preset as preset, presets as presets
 
 
@@ -140,7 +141,6 @@ __all__ = [
     "MemoryOptions",
     "ModelError",
     "Network",
-    "PartCost",
     "Use",
     "changed",
     "counting",

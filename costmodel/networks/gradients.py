@@ -16,7 +16,7 @@ from costmodel.adjoint.gather_adjoint import Replaced, place_of, replaced
 from costmodel.adjoint.reverse import adjoint
 from costmodel.language.equations import TRAINED, Equation, Form, Mixer, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Gather, Ref, derived
+from costmodel.language.nodes import Array, Gather, Ref, derived, refs
 from costmodel.program.recurrences import references
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
@@ -71,7 +71,7 @@ def gradients(
     system = system_of(mixer, form, rewrites, "training")
     reader = _LookUps(system)
     found = adjoint(reader.without_numbers())
-    found = _without_unwanted(found, unwanted)
+    found = without_unwanted(found, unwanted)
     scattered: dict[str, Exact] = {}
     handed: set[Array] = set()
     for rows, table in reader.rows.items():
@@ -91,7 +91,7 @@ def _number_of_points(equations: list[Equation]) -> Exact:
     return result
 
 
-def _without_unwanted(system: System, unwanted: Collection[str]) -> System:
+def without_unwanted(system: System, unwanted: Collection[str]) -> System:
     """The system without the equations that only the unwanted gradients need."""
     of = ((e.array, e.array.gradient_of) for e in system.backward)
     needed = {g for g, a in of if a and a.role in TRAINED and a.name not in unwanted}
@@ -143,6 +143,16 @@ class _LookUps:
             self.chosen.add(array)
         self.mixer.arrays[array.name] = array
         return Ref(array, place.positions), []
+
+
+def reads_rows(mixer: Mixer, name: str) -> bool:
+    """Whether a part reads a parameter by the numbers of its rows."""
+    equations = mixer.forms[mixer.default_form].equations
+    return any(
+        ref.array.name == name and _is_row(ref, [])
+        for equation in equations
+        for ref, _ in refs(equation.value)
+    )
 
 
 def _is_row(ref: Ref, around: list[Index]) -> bool:

@@ -1,93 +1,85 @@
-"""What does a whole network cost, as the sum over its parts by the rules for mixers?"""
+"""What does a whole network cost? It answers the questions about mixers, from its parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from costmodel.errors import ModelError, Unanswered
-from costmodel.networks import training
+from costmodel.networks.answers import NetworkAnswers, PartAnswers, answers_of
 from costmodel.networks.assembly import LAST, Assembly, beyond_table
 from costmodel.networks.blocks import Description, Use
 from costmodel.networks.choices import Choices
 from costmodel.networks.from_choices import description
-from costmodel.networks.part_costs import (
-    Counting,
-    NetworkCounts,
-    NetworkParameters,
-    NetworkState,
-    PartCost,
-    cost,
-    counting,
-    has_row,
-    own_parameters,
-    part_answers,
-    part_sizes,
-    summed,
-)
+from costmodel.networks.part_costs import Counting, counting, part_answers, part_sizes
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.questions.question import Missing
+from costmodel.questions.count import counted
+from costmodel.questions.counting.counts import Counts
+from costmodel.questions.parameters import Parameters, parameters_of
+from costmodel.questions.state import State, state_of
 from costmodel.symbolic.at_sizes import head_width, held_to
-from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import checked
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, eq=False)
 class Network(Assembly):
-    """A network with its parameters, costs and state."""
+    """A network with its parameters, costs and state; an answer's `at` completes the given sizes by
+    the network's own."""
 
-    def parameters(self) -> NetworkParameters:
+    def answers(
+        self, stage: str, convention: str | Counting = "strict", recompute: str = "none"
+    ) -> NetworkAnswers:
+        """The answers about the network in a stage: a phase, or prefill or decode of generation.
+
+        Args:
+            convention: as for mixers, and `dropout=free` or `dropout=mul`.
+            recompute: "layers" to run the forward pass of layers again before their gradients.
+        """
+        return answers_of(self, stage, counting(convention), recompute)
+
+    def parameters(self) -> Parameters:
         """The number of parameters of every part and in total.
 
         >>> from costmodel.networks import model
         >>> model("gpt-2").parameters().at()
         124439808
         """
-        found: dict[str, Poly] = {}
-        for use in self.uses:
-            found[use.name] = found.get(use.name, Poly()) + own_parameters(use)
-        tables = frozenset(use.name for use in self.uses if use.table)
-        return held_to(NetworkParameters(found, tables, self.own), self._fit_with_own)
+        return self.held(self.answers("training").of(parameters_of))
 
     def costs(
         self, phase: str = "training", convention: str | Counting = "strict"
-    ) -> list[PartCost]:
+    ) -> tuple[PartAnswers, ...]:
         """What each part costs in a phase, in the order of a forward pass.
 
         Args:
             phase: `training` (a forward pass over l tokens, with the loss), `inference` (one new
                 token at t), `backward` (the gradients of a forward pass, and the additions that
                 join gradients of different parts), or `training-step` (forward and backward).
-            convention: as for mixers, and `dropout=free` or `dropout=mul`.
         """
-        counted, phase = counting(convention), phase_name(phase)
-        if phase in TRAINING_STEP:
-            return training.costs(self, phase, counted)
-        stage = "inference" if phase == "inference" else "training"
-        return [cost(use, phase, counted) for use in self.uses if has_row(use, stage, counted)]
+        return self.answers(phase_name(phase), convention).parts
 
-    def count(
-        self, phase: str = "training", convention: str | Counting = "strict"
-    ) -> NetworkCounts:
+    def count(self, phase: str = "training", convention: str | Counting = "strict") -> Counts:
         """The operations of a phase in total, over all parts; phase and convention as for the
         costs of the parts: `training` is a forward pass.
 
         Raises:
-            Unanswered: a part does not have the phase; the reason is the part's own.
+            Unanswered, Unsupported: a part does not have the phase; the reason is the part's own.
         """
-        return held_to(summed(self.costs(phase, convention), self.own), self._fit_with_own)
+        return self.held(self.answers(phase_name(phase), convention).of(counted))
 
-    def state(self) -> NetworkState:
+    def state(self) -> State:
         """The elements held after t tokens, in all layers; Unanswered if a mixer has no one-token
         inference."""
-        result = Exact()
-        for part in self.costs("inference"):
-            if isinstance(part.state, Missing):
-                raise Unanswered(f"{part.use.name}: {part.state.reason}")
-            result = result + part.state
-        return held_to(NetworkState(result, self.own), self._fit_with_own)
+        return self.held(self.answers("inference").of(state_of))
+
+    def held(self, answer: A) -> A:
+        """The same answer, which from now on completes the given sizes by the network's own, and
+        refuses sizes that do not fit the parts."""
+        return held_to(answer, self._fit_with_own)
 
     def fit(self, sizes: Mapping[str, int]) -> None:
         """Raise SizeError for sizes at which an extent of a part is no whole number; the message
@@ -96,11 +88,12 @@ class Network(Assembly):
             fit(use.mixer, part_sizes(use, sizes))
 
     def _fit_with_own(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The given sizes, after checking that they and the network's own values of the others fit
-        every part, as far as they are known; SizeError if they do not."""
+        """The given sizes and the network's own values of the others; SizeError if they do not fit
+        every part, as far as they are known."""
         head_width(found := checked(sizes))
+        found = self.own.with_given(found)
         for use in self.uses:
-            fit(use.mixer, part_sizes(use, self.own.with_given(found), partly=True))
+            fit(use.mixer, part_sizes(use, found, partly=True))
         return found
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> dict[Use, str]:
@@ -117,6 +110,56 @@ class Network(Assembly):
             if reason:
                 found[use] = reason
         return found
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What each part costs in the prompt's pass (`prefill`) and in all later steps (`decode`)."""
+
+    network: Network
+    counting: Counting
+
+    def answers(self, stage: str) -> NetworkAnswers:
+        """The answers in one of the two stages."""
+        return self.network.answers(stage, self.counting)
+
+    @property
+    def prefill(self) -> tuple[PartAnswers, ...]:
+        """The parts in the prompt's pass."""
+        return self.answers("prefill").parts
+
+    @property
+    def decode(self) -> tuple[PartAnswers, ...]:
+        """The parts in all steps; counts are Missing where there is no closed form."""
+        return self.answers("decode").parts
+
+    def decode_at(self, sizes: Mapping[str, int]) -> tuple[PartAnswers, ...]:
+        """The parts in all steps at integer sizes, p and q among them, also where the sum has no
+        closed form."""
+        return self.answers("decode").at_numbers(sizes).parts
+
+    @property
+    def prompt(self) -> Counts:
+        """The operations of the prompt's pass; Unanswered where a part has none."""
+        return self.network.held(self.answers("prefill").of(counted))
+
+    @property
+    def new(self) -> Counts:
+        """The operations of all steps; Unanswered where a part has none."""
+        return self.network.held(self.answers("decode").of(counted))
+
+
+def generation(network: Network, convention: str | Counting = "strict") -> Generation:
+    """What generating q tokens after a prompt of p costs, part by part, in the sizes p and q.
+
+    Dropout and loss are left out; an encoder reads its e tokens with the prompt.
+
+    Raises:
+        Unanswered: the network has no head over the vocabulary.
+    """
+    if network.described.head != "vocabulary":
+        raise Unanswered(f"{network.name} has no head over the vocabulary: it generates no tokens")
+    return Generation(network, counting(convention))
 
 
 def network(given: Choices | Description, **sizes: int) -> Network:

@@ -1,27 +1,16 @@
-"""What does one part of a network cost, and what do the parts cost together?"""
+"""Under which convention, and at which sizes, is a part of a network asked?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from costmodel.errors import ConventionError, SizeError, Unanswered
-from costmodel.networks.assembly import OwnSizes
+from costmodel.errors import ConventionError, SizeError
 from costmodel.networks.blocks import Use
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
-from costmodel.questions.count import counted
-from costmodel.questions.counting.counts import Counts, CountsAt
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import Answers, Missing, answers
-from costmodel.questions.state import state_of
-from costmodel.symbolic.at_sizes import Amount, at_sizes
-from costmodel.symbolic.piecewise import Exact
+from costmodel.questions.question import Answers, answers
 from costmodel.symbolic.polynomial import Poly, sum_of
-
-if TYPE_CHECKING:
-    pass
-
 
 DROPOUTS: Mapping[str, str] = {
     "dropout=free": "dropout costs nothing",
@@ -75,95 +64,6 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
     return Counting(found, *chosen)
 
 
-@dataclass(frozen=True)
-class PartCost:
-    """What all runs of one part of a network cost in a phase, for one sequence.
-
-    Where the part has no such phase, counts and state are Missing, with the reason.
-    """
-
-    use: Use
-    runs: Poly
-    """How often the part runs in the phase."""
-    parameters: Poly
-    counts: Counts | Missing
-    state: Exact | Missing = Exact()
-    """Elements held after t tokens, in phase `inference`; 0 in the other phases."""
-
-    @property
-    def total(self) -> Exact | Missing:
-        """Every operation, each counted 1, the work on parameters alone included."""
-        return self.counts if isinstance(self.counts, Missing) else self.counts.exact_total
-
-
-@dataclass(frozen=True)
-class NetworkParameters(Amount):
-    """The exact number of parameters of each part, by name; `tables` names the embeddings."""
-
-    parts: Mapping[str, Poly]
-    tables: frozenset[str] = frozenset()
-    own: OwnSizes = OwnSizes()
-
-    @property
-    def poly(self) -> Poly:
-        """The total as a polynomial in sizes."""
-        return sum_of(self.parts.values())
-
-    @property
-    def alone(self) -> Exact:
-        """The total as an exact sum."""
-        return Exact.of(self.poly)
-
-    @property
-    def without_tables(self) -> NetworkParameters:
-        """The parameters without the embeddings of tokens, positions and segments."""
-        kept = {name: poly for name, poly in self.parts.items() if name not in self.tables}
-        return replace(self, parts=kept)
-
-    @at_sizes
-    def at(self, **sizes: int) -> int:
-        """The total at integer sizes."""
-        return super().at(**self.own.with_given(sizes))
-
-
-@dataclass(frozen=True)
-class NetworkState(Amount):
-    """Elements held after t tokens, in all layers; `at` completes the given sizes by the network's
-    own sizes."""
-
-    elements: Exact
-    own: OwnSizes = OwnSizes()
-
-    @property
-    def each(self) -> Exact:
-        """The elements per sequence."""
-        return self.elements
-
-    @at_sizes
-    def at(self, *, b: int = 1, **sizes: int) -> int:
-        """The elements at integer sizes, for `b` sequences."""
-        return super().at(b=b, **self.own.with_given(sizes))
-
-
-@dataclass(frozen=True)
-class NetworkCounts(Counts):
-    """Operations of a network; `at` completes the given sizes by the network's own sizes."""
-
-    own: OwnSizes = OwnSizes()
-
-    @at_sizes
-    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # no single int
-        """The operations at given sizes, for `b` sequences; `once` is not multiplied by b."""
-        return super().at(b=b, **self.own.with_given(sizes))
-
-
-def has_row(use: Use, stage: str, convention: Counting) -> bool:
-    """Whether a part has a row in the table of a stage: it runs there, or has parameters."""
-    if use.regularises:
-        return stage in use.when and convention.dropout == "dropout=mul"
-    return stage in use.when or bool(own_parameters(use).terms)
-
-
 def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> dict[str, int]:
     """The values of a part's own letters at sizes of the network; if `partly`, only those that
     the given sizes determine.
@@ -201,52 +101,3 @@ def part_answers(use: Use, phase: str, convention: Counting) -> Answers:
     if phase == "inference" and use.token_form is not None:
         form = use.token_form
     return answers(use.mixer, form, phase, chosen)
-
-
-def cost(use: Use, phase: str, convention: Counting, runs: Poly | None = None) -> PartCost:
-    """What all runs of a part cost in a phase of mixers; `runs` replaces their own number. A part
-    that does not run then has no counts, one without an answer Missing counts with the reason."""
-    own = own_parameters(use)
-    stage = "inference" if phase == "inference" else "training"
-    if stage not in use.when:
-        return PartCost(use, Poly(), own, Counts({}, Counts({}), convention.convention.peer))
-    runs = use.runs if runs is None else runs
-    found = part_answers(use, phase, convention)
-    if found.unanswered:
-        missing = Missing(found.unanswered)
-        return PartCost(use, runs, own, missing, missing)
-    counts = found.attempt(counted)
-    if not isinstance(counts, Missing):
-        counts = scaled(counts, use.sizes, runs)
-    state: Exact | Missing = Exact()
-    if phase == "inference":
-        held = found.attempt(state_of)
-        state = held if isinstance(held, Missing) else held.exact.substitute(use.sizes) * runs
-    return PartCost(use, runs, own, counts, state)
-
-
-def scaled(counts: Counts, sizes: Mapping[str, Poly], runs: Poly) -> Counts:
-    """The counts of a part in its own letters, with its `sizes` in their place, times `runs`;
-    classes without operations are left out."""
-    classes = {name: value.substitute(sizes) * runs for name, value in counts.classes.items()}
-    once = None if counts.once is None else scaled(counts.once, sizes, runs)
-    kept = {c: v for c, v in classes.items() if not v.is_zero}
-    return Counts(kept, once, counts.peer, counts.joined.substitute(sizes) * runs)
-
-
-def summed(costs: Iterable[PartCost], own: OwnSizes) -> NetworkCounts:
-    """The sum of the counts of parts, with the network's `own` sizes; Unanswered, with the part and
-    its reason, for a part without counts."""
-    classes: dict[str, Exact] = {}
-    once: dict[str, Exact] = {}
-    peer, joined = None, Exact()
-    for part in costs:
-        if isinstance(part.counts, Missing):
-            raise Unanswered(f"{part.use.name}: {part.counts.reason}")
-        peer = part.counts.peer
-        for name, value in part.counts.classes.items():
-            classes[name] = classes.get(name, Exact()) + value
-        for name, value in part.counts.once.classes.items() if part.counts.once else ():
-            once[name] = once.get(name, Exact()) + value
-        joined = joined + part.counts.joined
-    return NetworkCounts(classes, Counts(once, peer=peer), peer, joined, own)

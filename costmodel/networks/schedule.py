@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 
-from costmodel.errors import Unanswered
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.nodes import Array
 from costmodel.networks.assembly import Assembly
 from costmodel.networks.blocks import Stack, Use, of_first_row
-from costmodel.symbolic.polynomial import Poly
+from costmodel.program.phases import TRAINING_STEP
+from costmodel.symbolic.polynomial import Poly, call
 
 Layer = tuple[str, int, int]
 """A layer by its stack, its tower, and its number in the stack."""
@@ -135,7 +138,7 @@ def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
     return tuple(writer.runs)
 
 
-def readers(runs: tuple[PartRun, ...]) -> dict[Wire, list[tuple[int, str]]]:
+def readers(runs: Sequence[PartRun]) -> dict[Wire, list[tuple[int, str]]]:
     """Array between parts (a wire) -> its readers: (number of the run, name of the array of the
     part as which it reads the wire); [] if no run reads it."""
     found: dict[Wire, list[tuple[int, str]]] = {}
@@ -190,3 +193,109 @@ def repetition(network: Assembly, layers: int) -> Repetition | None:
         return None
     between = range(ENDS * period, (ENDS + 1) * period)
     return Repetition(few, few + period, (layers - few) // period, between)
+
+
+PASS: Mapping[str, str] = {"inference": "inference", "decode": "inference", "prefill": "prefill"}
+"""Stage -> the pass in which a part must run (`Use.when`); `training` for all other stages."""
+
+
+Path = Mapping[tuple[Use | None, str], Poly]
+"""A path through a network: (part, phase) -> how often the path passes the part in this phase; None
+for the last addition of a sum of gradients of several parts."""
+
+
+@cache
+def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path, ...]:
+    """The paths through a network of which one is the longest: the parts of a path run one after
+    another, and parts beside each other are on different paths.
+
+    Raises:
+        Unanswered: the order of the parts is not known.
+        Unsupported: the paths change with the number of layers.
+    """
+    layers = network.layers
+    again = None if layers is None else repetition(network, layers)
+    if layers is not None and again is None:
+        found = _paths(schedule(network, layers), stage, recompute)
+        return tuple({key: Poly.of(n) for key, n in path.items()} for path in found)
+    few, more = (2, 3) if again is None else (again.few, again.more)
+    beside = Poly.atom("L") - 2 if again is None else Poly.of(again.times)
+    one, two = (_paths(schedule(network, n), stage, recompute) for n in (few, more))
+    first = _paths(schedule(network, 1), stage, recompute) if again is None else one
+    if not len(first) == len(one) == len(two):
+        raise Unsupported("the paths through the network change with its number of layers")
+    single = call("Max", 0, Poly.of(2) - Poly.atom("L"))
+    every: list[Path] = []
+    for least, a, b in zip(first, one, two, strict=True):
+        times = {key: Poly.of(a[key]) + beside * (b[key] - a[key]) for key in a}
+        if again is None:  # the number for one layer need not be in line with those for more
+            times = {
+                key: n + single * (least[key] - (2 * a[key] - b[key])) for key, n in times.items()
+            }
+        every.append(times)
+    return tuple(every)
+
+
+Passed = Counter[tuple[Use | None, str]]
+
+
+def _paths(runs: Sequence[PartRun], stage: str, recompute: str) -> list[Passed]:
+    """The paths through these runs, in a phase with both passes each path of the one with each of
+    the other; a path that passes no part more often than another path is left out."""
+    found = [Passed()]
+    if stage != "backward":
+        found = _forward(runs, stage)
+    if stage in TRAINING_STEP:
+        found = [a + b for a, b in product(found, _backward(runs, recompute))]
+    return found
+
+
+def _forward(runs: Sequence[PartRun], stage: str) -> list[Passed]:
+    wanted = PASS.get(stage, "training")
+    phase = "inference" if wanted == "inference" else "training"
+    at: dict[Wire, list[Passed]] = {}
+    ends: list[Passed] = []
+    for run in runs:
+        before = [path for ws in run.reads.values() for w in ws for path in _ways(at, w)]
+        here = wanted in run.use.when
+        own = Passed({(run.use, phase): 1}) if here else Passed()
+        at[run.writes] = _longest([path + own for path in before] or [own]) if here else [Passed()]
+        ends = _longest([*ends, *at[run.writes]])
+    return ends
+
+
+def _ways(at: Mapping[Wire, list[Passed]], wire: Wire) -> list[Passed]:
+    """The paths to an array between parts; one without parts to an input."""
+    return [path for one in wire.first or (wire,) for path in at.get(one, [Passed()])]
+
+
+def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
+    """The paths through the gradients of these runs. Gradients of an array that several parts read
+    are added as they come, so that one addition follows the last of them."""
+    through: dict[Wire, list[int]] = {}
+    for wire, reading in readers(runs).items():
+        for one in wire.first or (wire,):
+            through.setdefault(one, []).extend(k for k, _ in reading)
+    after: dict[int, list[Passed]] = {}
+    ends: list[Passed] = []
+    for k in reversed(range(len(runs))):
+        run, later = runs[k], through.get(runs[k].writes, [])
+        before = [path for reader in later for path in after[reader]] or [Passed()]
+        own = Passed({(run.use, "backward"): 1})
+        if recompute == "layers" and run.layer is not None:
+            own[run.use, "training"] += 1
+        if len(later) > 1:
+            own[None, "backward"] += 1
+        after[k] = _longest([path + own for path in before])
+        ends = _longest([*ends, *after[k]])
+    return ends
+
+
+def _longest(found: Sequence[Passed]) -> list[Passed]:
+    """The paths without those that pass no part more often than another path does."""
+    kept_paths: list[Passed] = []
+    for path in found:
+        if any(path <= other for other in kept_paths):
+            continue
+        kept_paths = [other for other in kept_paths if not other <= path] + [path]
+    return kept_paths

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeVar
 
 from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import System
 from costmodel.networks import parts
 from costmodel.networks.assembly import Assembly
 from costmodel.networks.blocks import FORWARD, Use
-from costmodel.networks.gradients import PartGradients, gradients
-from costmodel.networks.part_costs import Counting, PartCost, cost, own_parameters, scaled
+from costmodel.networks.gradients import PartGradients, gradients, without_unwanted
+from costmodel.networks.part_costs import Counting, own_parameters
 from costmodel.networks.schedule import (
     PartRun,
     Wire,
@@ -30,7 +32,7 @@ from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.activations import Activations, kept_entries
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.counting.peers import added, of_system, together
+from costmodel.questions.counting.peers import of_system, together
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Missing
 from costmodel.questions.subject import system_of
@@ -38,6 +40,7 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, sum_of
 
+K = TypeVar("K")
 ONE, L = Poly.of(1), Poly.atom("L")
 
 SCATTER = (
@@ -116,48 +119,22 @@ def graph_of(network: Assembly, counted: Counting) -> Graph:
     return Graph(network, counted)
 
 
-def backward(graph: Graph) -> list[PartCost]:
-    """What the gradients of each part cost, then the sums of gradients between parts, which other
-    tools' counters lack. Free dropout is left out; gradients that are not derived are Missing."""
-    found = []
-    for use in graph.network.uses:
-        own = own_parameters(use)
-        if use.regularises and graph.counting.dropout == "dropout=free":
-            continue
-        try:
-            counts = _all_runs(graph, use)
-        except (Unanswered, Unsupported) as reason:
-            found.append(PartCost(use, use.runs, own, Missing(str(reason))))
-            continue
-        found.append(PartCost(use, use.runs, own, counts))
-    return found if graph.counting.convention.peer else [*found, *_join_costs(graph)]
-
-
-def _all_runs(graph: Graph, use: Use) -> Counts:
-    """The operations of a part's gradients in all of its runs; work on weights alone is done once
-    for each set of weights, however many runs share the set."""
-    one = graph.counts(use)
-    every = scaled(one, use.sizes, use.runs)
-    once = scaled(one.once, use.sizes, use.copies) if one.once else None
-    return replace(every, once=once)
-
-
-def _join_costs(graph: Graph) -> Iterator[PartCost]:
+def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
     """The additions of gradients that different parts give for one array, or runs for shared
-    weights, as costs of parts "sum of gradients: ..."; one part with the reason if not derived."""
+    weights, as operations of parts "sum of gradients: ..."; one part with the reason if they are
+    not derived."""
     try:
         found = list(_joins_by_name(graph))
     except (Unanswered, Unsupported) as reason:
-        use = Use("sums of gradients", parts.residual(), when=FORWARD)
-        yield PartCost(use, Poly(), Poly(), Missing(str(reason)))
+        yield Use("sums of gradients", parts.residual(), when=FORWARD), Missing(str(reason))
         return
     for name, times, number, once in found:
         if number.is_zero:
             continue
-        use = Use(f"sum of gradients: {name}", parts.residual(), times, when=FORWARD)
+        use = Use(f"sum of gradients: {name}", parts.residual(), times, Poly(), when=FORWARD)
         added = Counts({"add": number})
         each, apart = (Counts({}), added) if once else (added, Counts({}))
-        yield PartCost(use, times, Poly(), replace(each, once=apart))
+        yield use, replace(each, once=apart)
 
 
 def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
@@ -169,7 +146,7 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
         by_name.setdefault(name, []).append((times, number))
     for name, all_of in by_name.items():
         yield name, sum_of(t for t, _ in all_of), _total(n for _, n in all_of), False
-    for name, members in _tables(graph.network).items():
+    for name, members in tables(graph.network).items():
         dense = [(use, n) for use in members if (n := graph.gradients(use).summed.get(name))]
         if len(dense) > 1:
             added = _total(number.substitute(use.sizes) for use, number in dense[1:])
@@ -218,9 +195,9 @@ def _entries_per_wire(entries: Exact, wires: int) -> Exact:
 
 
 def linear_in_layers(
-    network: Assembly, tally: Callable[[tuple[PartRun, ...]], Mapping[tuple[str, Exact], int]]
-) -> dict[tuple[str, Exact], tuple[Poly, Exact]]:
-    """A tally at the network's number of layers, L if it is open: key (name, number) -> (how often
+    network: Assembly, tally: Callable[[tuple[PartRun, ...]], Mapping[tuple[K, Exact], int]]
+) -> dict[tuple[K, Exact], tuple[Poly, Exact]]:
+    """A tally at the network's number of layers, L if it is open: key (what, number) -> (how often
     the key occurs, in L; number times that).
 
     `tally` counts the keys in the runs at a small number of layers; every period of layers adds the
@@ -241,7 +218,7 @@ def linear_in_layers(
     return {key: (number, key[1] * number) for key, number in times.items() if number.terms}
 
 
-def _tables(network: Assembly) -> dict[str, list[Use]]:
+def tables(network: Assembly) -> dict[str, list[Use]]:
     """Name of each parameter that several parts share -> these parts."""
     names = {name for use in network.uses for name in use.shared}
     return {
@@ -252,23 +229,6 @@ def _tables(network: Assembly) -> dict[str, list[Use]]:
         ]
         for name in sorted(names)
     }
-
-
-def costs(
-    network: Assembly, phase: str, counted: Counting, recompute: str = "none"
-) -> list[PartCost]:
-    """What each part costs in a backward pass or a training step, and the sums of gradients between
-    parts.
-
-    Args:
-        recompute: "none", or "layers" to add a second forward pass of the parts in layers.
-    """
-    graph = graph_of(network, counted)
-    found = backward(graph)
-    if recompute == "layers":
-        again = in_layers(network)
-        found = [_with_forward(graph, part) if part.use in again else part for part in found]
-    return [_with_forward(graph, part) for part in found] if phase == "training-step" else found
 
 
 def in_layers(network: Assembly) -> frozenset[Use]:
@@ -285,37 +245,12 @@ def in_layers(network: Assembly) -> frozenset[Use]:
     return frozenset(inside)
 
 
-def _with_forward(graph: Graph, part: PartCost) -> PartCost:
-    """A part's cost plus a forward pass; a sum of gradients, which is no part, stays as it is."""
-    if part.use not in graph.network.uses or isinstance(part.counts, Missing):
-        return part
-    forward = cost(part.use, "training", graph.counting).counts
-    counts = forward if isinstance(forward, Missing) else added(forward, part.counts)
-    return replace(part, counts=counts)
-
-
-@dataclass(frozen=True)
-class KeptActivations:
-    """Elements kept from the forward pass for the backward pass, by part."""
-
-    parts: Mapping[str, Exact] = field(default_factory=dict)
-    """Part -> elements kept for each sequence."""
-    once: Mapping[str, Exact] = field(default_factory=dict)
-    """Part -> elements kept that depend on weights alone, once for a batch."""
-
-    @property
-    def each(self) -> Exact:
-        """The total for each sequence."""
-        return _total(self.parts.values())
-
-    @property
-    def alone(self) -> Exact:
-        """The total of what depends on weights alone."""
-        return _total(self.once.values())
-
-    def of(self, name: str) -> tuple[Exact, Exact]:
-        """The elements that a part keeps for each sequence, and of weights alone."""
-        return self.parts.get(name, Exact()), self.once.get(name, Exact())
+def step_of(graph: Graph, use: Use) -> System:
+    """The equations of a training step of a part, without gradients of the network's own inputs;
+    Unsupported for an equation whose gradient is not derived."""
+    form = use.form_under(graph.rewrites)
+    unwanted = frozenset() if use.regularises else given_arrays(graph.network)[use]
+    return without_unwanted(system_of(use.mixer, form, graph.rewrites, "training-step"), unwanted)
 
 
 def activations_of(graph: Graph, use: Use) -> Activations:
@@ -330,33 +265,32 @@ def activations_of(graph: Graph, use: Use) -> Activations:
 
 
 @cache
-def kept_activations(graph: Graph, recompute: str = "none") -> KeptActivations:
-    """The activations kept of a forward pass, by part. An array between parts is kept once, and is
-    counted at a part whose gradients read it.
+def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Activations]:
+    """Part -> the elements that all its runs keep of a forward pass for the gradients, in sizes of
+    the network. An array between parts is kept once, by a part whose gradients read it.
 
     Raises:
         Unsupported: a part whose gradients are not derived, or two parts of which each keeps other
             entries of one array.
     """
-    found: dict[str, Exact] = {}
+    each: dict[Use, Exact] = {}
     tally = linear_in_layers(graph.network, lambda runs: _kept_entries(graph, runs, recompute))
-    for (name, _), (_, number) in tally.items():
-        found[name] = found.get(name, Exact()) + number
-    once = {
-        use.name: number
-        for use in graph.network.uses
-        if not use.regularises
-        and (number := activations_of(graph, use).alone.substitute(use.sizes) * use.copies).pieces
-    }
-    return KeptActivations(found, once)
+    for (use, _), (_, number) in tally.items():
+        each[use] = each.get(use, Exact()) + number
+    found = {}
+    for use in graph.network.uses:
+        alone = Exact() if use.regularises else activations_of(graph, use).alone
+        once = alone.substitute(use.sizes) * use.copies
+        found[use] = Activations({"kept": each.get(use, Exact())}, {"kept": once})
+    return found
 
 
 def _kept_entries(
     graph: Graph, runs: tuple[PartRun, ...], recompute: str
-) -> dict[tuple[str, Exact], int]:
-    """(name of a part, entries that it keeps) -> how many runs keep so many: the arrays inside of
+) -> dict[tuple[Use, Exact], int]:
+    """(part, entries that it keeps) -> how many runs keep so many: the arrays inside of
     each run, without runs that are recomputed, and the arrays between parts."""
-    found: Counter[tuple[str, Exact]] = Counter()
+    found: Counter[tuple[Use, Exact]] = Counter()
     for run in runs:
         if recompute == "layers" and run.layer is not None:
             continue
@@ -364,7 +298,7 @@ def _kept_entries(
         arrays = activations_of(graph, run.use).arrays
         own = _total(number for name, number in arrays.items() if name not in between)
         if not own.is_zero:
-            found[run.use.name, own.substitute(run.use.sizes)] += 1
+            found[run.use, own.substitute(run.use.sizes)] += 1
     for wire in between_parts(runs):
         holder = keeper(graph, runs, wire, recompute)
         if holder is not None:
@@ -380,8 +314,8 @@ def between_parts(runs: tuple[PartRun, ...]) -> list[Wire]:
 
 def keeper(
     graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
-) -> tuple[str, Exact] | None:
-    """The name of the part at which an array between parts (`wire`) is kept for gradients, and how
+) -> tuple[Use, Exact] | None:
+    """The part at which an array between parts (`wire`) is kept for gradients, and how
     many of its entries; None if none, or if it is the first row of arrays that are kept whole.
 
     Raises:
@@ -391,11 +325,11 @@ def keeper(
         return None
     number = Exact.of(wire.entries)
     found = list(_keepers(graph, runs, wire, recompute))
-    for name, entries in found:
+    for use, entries in found:
         if (entries - number).is_zero:
-            return name, number
+            return use, number
     if len(found) > 1:
-        names = " and ".join(name for name, _ in found)
+        names = " and ".join(use.name for use, _ in found)
         raise Unsupported(f"{wire.name}: {names} keep different entries of it")
     return found[0] if found else None
 
@@ -407,7 +341,7 @@ def _keeps_whole_wire(graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recom
 
 def _keepers(
     graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
-) -> Iterator[tuple[str, Exact]]:
+) -> Iterator[tuple[Use, Exact]]:
     """(part, entries) for each run whose gradients read a wire that it writes or reads; for a layer
     that is recomputed, each of its runs that reads a wire from outside keeps the whole wire."""
     written = next((run for run in runs if run.writes is wire), None)
@@ -419,11 +353,11 @@ def _keepers(
         if again:
             outside = written is None or written.layer != run.layer
             if outside and run is not written:
-                yield run.use.name, Exact.of(wire.entries)
+                yield run.use, Exact.of(wire.entries)
             continue
         entries = activations_of(graph, run.use).arrays.get(name, Exact())
         if not entries.is_zero:
-            yield run.use.name, _entries_per_wire(entries.substitute(run.use.sizes), wires)
+            yield run.use, _entries_per_wire(entries.substitute(run.use.sizes), wires)
 
 
 def gradient_elements(graph: Graph) -> Poly:

@@ -297,7 +297,7 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
     Raises:
         SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8.
     """
-    asked = (extent for extent in _extents(mixer, form) if extent.letters <= sizes.keys())
+    asked = (extent for extent in extents(mixer, form) if extent.letters <= sizes.keys())
     values = {extent: extent.rational(sizes) for extent in asked}
     broken = [extent for extent, value in values.items() if not isinstance(value, int)]
     if broken:  # where g divides n and n divides d, the message names n/g rather than d/g
@@ -348,7 +348,7 @@ def fitting(
     known = {x: Poly.of(size) for x, size in others.items()}
     known |= dict.fromkeys(tied, Poly.atom(letter))
     step, chosen = 1, None
-    for extent in _extents(mixer, None):
+    for extent in extents(mixer, None):
         product = extent.substitute(known)
         if product.letters != {letter} or _is_whole(product):
             continue
@@ -411,7 +411,7 @@ def _divisors_of(number: int) -> list[int]:
 
 
 @cache
-def _extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
+def extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
     """The quantities of a mixer, or of one form, that must be whole: extents of arrays, and bounds
     of indices in sizes alone."""
     forms = mixer.forms.values() if form is None else [mixer.forms[form]]
@@ -444,7 +444,7 @@ def multiples(mixer: Mixer) -> Mapping[str, int]:
 @cache
 def is_extent(mixer: Mixer, form: str, quotient: Poly) -> bool:
     """Whether a quotient of sizes is an extent or a bound of a form, and hence whole."""
-    return quotient in _extents(mixer, form)
+    return quotient in extents(mixer, form)
 
 
 @cache
@@ -453,7 +453,7 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
     one form: d/n gives d -> n. Of several divisors, the last in the alphabet. If n itself has a
     divisor, key n comes before key d."""
     known = {"l", *mixer.letters}
-    pairs = {pair for extent in _extents(mixer, form) for pair in quotients(extent)}
+    pairs = {pair for extent in extents(mixer, form) for pair in quotients(extent)}
     found = dict(pair for pair in sorted(pairs) if known.issuperset(pair))
 
     def depth(size: str) -> int:
@@ -473,7 +473,7 @@ def has_other_quotients(mixer: Mixer) -> bool:
             Fraction(number).denominator > 1 or any(power < 0 for _, power in monomial)
             for monomial, number in extent.terms.items()
         )
-        for extent in _extents(mixer, None)
+        for extent in extents(mixer, None)
     )
 
 
@@ -483,7 +483,7 @@ def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
     or several sizes in the denominator, such as h/2 -> h and d/(n*r) -> d. Such an extent can be a
     fraction even at sizes that satisfy `divisors`. Extents with numerator l are left out."""
     found = {}
-    for extent in _extents(mixer, form):
+    for extent in extents(mixer, form):
         (monomial, number), *others = extent.terms.items() if extent.terms else [((), 1)]
         below = sum(power < 0 for _, power in monomial)
         if not others and (below > 1 or Fraction(number).denominator > 1):

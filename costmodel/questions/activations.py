@@ -7,7 +7,7 @@ measures these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Unpack
@@ -25,9 +25,11 @@ from costmodel.questions.question import (
     Figure,
     Question,
     Sentence,
+    Share,
     Tally,
     always,
     listed,
+    over_parts,
 )
 from costmodel.questions.state import entries, numbers, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
@@ -107,25 +109,43 @@ def activations(
     return kept_entries(system_of(mixer, form, rewrites, "backward"))
 
 
-def _kept(about: Answers) -> Activations:
+def _of_parts(shares: Sequence[Share[Activations]]) -> Activations:
+    """What a network keeps, by part: what runs keep for each sequence, and of weights alone for
+    each set of weights. An array between two parts is in the share of one of the two."""
+    each: dict[str, Exact] = {}
+    once: dict[str, Exact] = {}
+    for share in shares:
+        for found, number, times in (
+            (each, share.answer.each, share.runs),
+            (once, share.answer.alone, share.copies),
+        ):
+            if not number.is_zero:
+                elements = number.substitute(share.sizes) * times
+                found[share.name] = found.get(share.name, Exact()) + elements
+    return Activations(each, once)
+
+
+@over_parts(_of_parts)
+def kept(about: Answers) -> Activations:
+    """The activations of a form under a convention."""
     return activations(about.mixer, about.form, about.convention)
 
 
 def _of_a_batch(case: Case) -> Exact:
-    kept = case.about.of(_kept)
-    return kept.each * BATCH + kept.alone
+    found = case.about.of(kept)
+    return found.each * BATCH + found.alone
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
     """One sentence with the elements of each array, or that nothing is kept."""
-    kept = case.about.of(_kept)
-    if not (kept.arrays or kept.once):
+    found = case.about.of(kept)
+    if not (found.arrays or found.once):
         yield Sentence(("Nothing is kept from the forward pass.",))
         return
-    arrays = listed({**kept.arrays, **kept.once})
-    number = f" = {kept.at(**case.sizes):,} at these sizes."
+    arrays = listed({**found.arrays, **found.once})
+    number = f" = {found.at(**case.sizes):,} at these sizes."
     lead = "Kept from the forward pass, in elements: "
-    yield Sentence((lead, *arrays, "; in all ", kept.exact, number))
+    yield Sentence((lead, *arrays, "; in all ", found.exact, number))
 
 
 ACTIVATIONS = Question(
@@ -146,6 +166,6 @@ ACTIVATIONS = Question(
         ),
     ),
     activations,
-    (Tally("activations", lambda about, sizes: about.of(_kept).at(**sizes)),),
+    (Tally("activations", lambda about, sizes: about.of(kept).at(**sizes)),),
     explained=_explained,
 )

@@ -17,7 +17,7 @@ from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
 from costmodel.questions.counting.empty_sums import empty_sums
-from costmodel.questions.counting.peers import together
+from costmodel.questions.counting.peers import added, together
 from costmodel.questions.question import (
     BATCH,
     PLAIN,
@@ -26,9 +26,11 @@ from costmodel.questions.question import (
     Case,
     Figure,
     Question,
+    Share,
     Tally,
     always,
     never,
+    over_parts,
 )
 from costmodel.questions.shares import explained, peer_equations
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
@@ -77,6 +79,17 @@ def count(
     return result
 
 
+def _of_parts(shares: Sequence[Share[Counts]]) -> Counts:
+    """The operations of all runs of a network's parts; work on weights alone is done once for each
+    set of weights."""
+    peer = shares[0].answer.peer if shares else None
+    found = Counts({}, Counts({}, peer=peer), peer)
+    for share in shares:
+        found = added(found, share.answer.scaled(share.sizes, share.runs, share.copies))
+    return found
+
+
+@over_parts(_of_parts)
 def counted(about: Answers) -> Counts:
     """The `Counts` of one form, phase and convention."""
     return count(about.mixer, about.phase, about.form, about.convention)
@@ -206,8 +219,7 @@ def _of_no_term(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
         if case.phase not in TRAINING_STEP or case.symbolic or case.blocked:
             continue
         try:
-            system = system_of(case.mixer, case.form, case.about.convention.rewrites, case.phase)
-            names = ", ".join(array.name for array in empty_sums(system, case.sizes))
+            names = ", ".join(a.name for a in empty_sums(case.about.system, case.sizes))
         except (Unanswered, Unsupported):
             continue  # the row's cells show the reason
         if names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.language.equations import Mixer
@@ -12,14 +12,17 @@ from costmodel.questions.question import (
     Figure,
     Question,
     Sentence,
+    Share,
     Tally,
     always,
     listed,
+    over_parts,
 )
 from costmodel.questions.subject import about_mixer
-from costmodel.symbolic.at_sizes import Amount
+from costmodel.symbolic.at_sizes import FITS, Amount, held_to
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
+from costmodel.symbolic.sizes import checked
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,9 @@ class Parameters(Amount):
     """The number of elements of each parameter array; exact."""
 
     arrays: Mapping[str, Poly]
+    """Array -> its elements; of a network, part -> the elements of its arrays."""
+    tables: frozenset[str] = frozenset()
+    """The names of a network's parts that are tables of embeddings."""
 
     @property
     def poly(self) -> Poly:
@@ -37,6 +43,12 @@ class Parameters(Amount):
     def alone(self) -> Exact:
         """The total as an exact sum."""
         return Exact.of(self.poly)
+
+    @property
+    def without_tables(self) -> Parameters:
+        """The parameters without the embeddings of tokens, positions and segments."""
+        kept = {name: poly for name, poly in self.arrays.items() if name not in self.tables}
+        return held_to(Parameters(kept), getattr(self, FITS, checked))
 
 
 @about_mixer
@@ -56,14 +68,26 @@ def parameters(mixer: Mixer) -> Parameters:
     return Parameters(found)
 
 
-def _all(about: Answers) -> Exact:
-    return Exact.of(parameters(about.mixer).poly)
+def _of_parts(shares: Sequence[Share[Parameters]]) -> Parameters:
+    """The parameters of a network by part, without those that are counted at another part."""
+    found: dict[str, Poly] = {}
+    for share in shares:
+        own = sum_of(n for name, n in share.answer.arrays.items() if name not in share.elsewhere)
+        elements = own.substitute(share.sizes) * share.copies
+        found[share.name] = found.get(share.name, Poly()) + elements
+    return Parameters(found)
+
+
+@over_parts(_of_parts)
+def parameters_of(about: Answers) -> Parameters:
+    """The parameters of a mixer."""
+    return parameters(about.mixer)
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
     """One sentence with the elements of each parameter and of all, or that there are none."""
-    found = parameters(case.mixer)
-    if not found.arrays:
+    found = case.about.of(parameters_of)
+    if not found.poly.terms:
         yield Sentence(("Parameters: none.",))
         return
     number = f" = {found.poly.at(case.sizes):,} numbers."
@@ -77,7 +101,7 @@ PARAMETERS = Question(
         Figure(
             "parameters",
             "trainable numbers",
-            lambda case: case.about.of(_all),
+            lambda case: case.about.of(parameters_of).exact,
             varies=frozenset(),
             always=True,
             usual=always,
@@ -85,7 +109,7 @@ PARAMETERS = Question(
         ),
     ),
     parameters,
-    (Tally("parameters", lambda about, sizes: about.of(_all).at(sizes)),),
+    (Tally("parameters", lambda about, sizes: about.of(parameters_of).poly.at(sizes)),),
     explained=_explained,
     place="introduction",
 )

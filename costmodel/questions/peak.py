@@ -21,7 +21,7 @@ from costmodel.program.phases import TRAINING_STEP, iteration_domains, phase_nam
 from costmodel.program.recurrences import blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, defined, whole
-from costmodel.questions.parameters import parameters
+from costmodel.questions.parameters import parameters, parameters_of
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -32,8 +32,10 @@ from costmodel.questions.question import (
     Question,
     Said,
     Sentence,
+    Share,
     Tally,
     in_bytes,
+    over_parts,
 )
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
@@ -281,12 +283,27 @@ def peak(
     return Peak(_moments(system, phase), parameters(mixer).poly, gradients)
 
 
-def _peak(about: Answers) -> Peak:
+def _of_parts(shares: Sequence[Share[Peak]]) -> Peak:
+    """The largest live set inside of any run of a network's parts, each run by itself."""
+    moments, weights, gradients = [], Poly(), Poly()
+    for share in shares:
+        at = share.sizes
+        for one in share.answer.moments:
+            moments.append(Live(f"{share.name}: {one.equation}",
+                                one.each.substitute(at), one.once.substitute(at)))  # fmt: skip
+        weights = weights + share.answer.parameters.substitute(at) * share.copies
+        gradients = gradients + share.answer.gradients.substitute(at) * share.copies
+    return Peak(tuple(moments), weights, gradients)
+
+
+@over_parts(_of_parts)
+def peak_of(about: Answers) -> Peak:
+    """The largest live set of a form in a phase."""
     return peak(about.mixer, about.phase, about.form, about.convention)
 
 
 def _of_a_batch(case: Case) -> Largest:
-    moments = case.about.of(_peak).moments
+    moments = case.about.of(peak_of).moments
     return Largest(tuple(moment.each * BATCH + moment.once for moment in moments))
 
 
@@ -295,8 +312,9 @@ def _optimiser(case: Case) -> Exact:
     element types; Unanswered without an optimiser."""
     if case.optimiser is None:
         raise Unanswered("no optimiser is given: add --optimiser sgd, momentum or adamw")
-    held = Exact.of(parameters(case.mixer).poly) * OPTIMISERS[case.optimiser]
-    return in_bytes(case, "weights", held)
+    return in_bytes(
+        case, "weights", case.about.of(parameters_of).exact * OPTIMISERS[case.optimiser]
+    )
 
 
 def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
@@ -306,7 +324,7 @@ def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 def _explained(case: Case) -> Iterator[Sentence]:
     """A sentence with the largest live set, the parameters, gradients and optimiser's state."""
-    found = case.about.of(_peak)
+    found = case.about.of(peak_of)
     words: list[Said] = [
         f"Largest live set: {found.at(**case.sizes):,} elements at these sizes, held while ",
         Name(found.when(**case.sizes)),
@@ -351,6 +369,6 @@ PEAK = Question(
         ),
     ),
     peak,
-    (Tally("peak", lambda about, sizes: about.of(_peak).at(**sizes)),),
+    (Tally("peak", lambda about, sizes: about.of(peak_of).at(**sizes)),),
     explained=_explained,
 )

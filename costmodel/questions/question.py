@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from costmodel.errors import TOO_LITTLE, Unanswered, Unsupported
-from costmodel.language.equations import Mixer
+from costmodel.language.equations import Mixer, System
 from costmodel.language.notation import Notation
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.conventions import Convention
@@ -116,8 +116,8 @@ class Dtypes:
         return {"cache": self.cache, "state": self.state, "weights": self.weights}
 
     def name_of(self, kind: str) -> str:
-        """The element type of "activations", "cache", "state" or "weights"."""
-        return self._own.get(kind) or self.activations
+        """The element type of "activations", "cache", "state", "weights" or "rows" of weights."""
+        return self._own.get("weights" if kind == "rows" else kind) or self.activations
 
     def bytes_of(self, kind: str) -> int:
         """Bytes per element of a kind, as for `name_of`; ValueError for an unknown type."""
@@ -191,6 +191,21 @@ class Answers:
         """The answers about the same form and convention in another phase."""
         return answers(self.mixer, self.form, phase, self.convention)
 
+    @property
+    def system(self) -> System:
+        """The equations of the form in the phase, after the rewrites of the convention.
+
+        Raises:
+            Unanswered: the output depends on none of the arrays whose gradients are asked for, or
+                the answers are about a network, which has no equations beside those of its parts.
+        """
+        return system_of(self.mixer, self.form, self.convention.rewrites, self.phase)
+
+    def searched(self, figure: Figure, case: Case) -> int | None:
+        """A figure without a formula, found at the sizes of a case about these answers; None if the
+        figure has no search. Unsupported if the search takes too long."""
+        return None if figure.search is None else figure.search(case)
+
     @cached_property
     def unanswered(self) -> str | None:
         """In phase `inference`, the reason why the form has no one-token inference; None if it has
@@ -218,15 +233,76 @@ def _unanswered(about: Answers) -> str | None:
 def _overruns(about: Answers) -> tuple[Overrun, ...]:
     """The reads of one new token beyond the weights; () if its points are not derived."""
     try:
-        return overruns(system_of(about.mixer, about.form, about.convention.rewrites, about.phase))
+        return overruns(about.system)
     except Unsupported:  # questions that need the iteration domains report this reason
         return ()
+
+
+class Whole(Mixer):
+    """A mixer whose answers follow from those of its parts: a network where a mixer may stand."""
+
+    def answers(self, phase: str, convention: Convention) -> Answers:
+        """The answers about all parts together, in a phase and under a convention."""
+        raise NotImplementedError
 
 
 @cache
 def answers(mixer: Mixer, form: str, phase: str, convention: Convention) -> Answers:
     """The `Answers` about one form of a mixer, one object per process."""
+    if isinstance(mixer, Whole):
+        return mixer.answers(phase, convention)
     return Answers(mixer, form, phase, convention)
+
+
+@dataclass(frozen=True)
+class Share(Generic[T]):
+    """The answer of one part of a network, in the part's own sizes.
+
+    Args:
+        name: the part's name.
+        sizes: the part's letter -> its value in sizes of the network.
+        runs: how often the part runs for one sequence; of a chain, how often on the chain.
+        copies: how many sets of parameters the part has.
+        elsewhere: the names of parameters that are counted at another part.
+    """
+
+    name: str
+    answer: T
+    sizes: Mapping[str, Poly] = field(default_factory=dict)
+    runs: Poly = Poly.of(1)
+    copies: Poly = Poly.of(1)
+    elsewhere: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Join(Generic[T]):
+    """How the answers of a network's parts become the network's answer.
+
+    Args:
+        rule: the answer from the shares of all parts; of a chain, from those on one path through
+            the network, in which each part begins when the part before it has ended.
+        larger: of a chain, the maximum of the answers for several paths; None: no chain.
+    """
+
+    rule: Callable[[Sequence[Share[T]]], T]
+    larger: Callable[[Sequence[T]], T] | None = None
+
+
+JOINS: dict[Callable[[Answers], Any], Join[Any]] = {}
+"""Question about a form -> how the answers of a network's parts are joined."""
+
+
+def over_parts(
+    rule: Callable[[Sequence[Share[T]]], T],
+    larger: Callable[[Sequence[T]], T] | None = None,
+) -> Callable[[Callable[[Answers], T]], Callable[[Answers], T]]:
+    """Decorate a question with the `Join` of a network's parts, made of these arguments."""
+
+    def decorate(question: Callable[[Answers], T]) -> Callable[[Answers], T]:
+        JOINS[question] = Join(rule, larger)
+        return question
+
+    return decorate
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,10 +398,11 @@ class Case:
         """A figure found by its search at the case's sizes. `Missing` if the figure has no search,
         the case is symbolic, or the search takes too long; `reason` says why there is no
         formula."""
-        if figure.search is None or self.symbolic:
+        if self.symbolic:
             return Missing(reason)
         try:
-            return Searched(figure.search(self), reason)
+            found = self.about.searched(figure, self)
+            return Missing(reason) if found is None else Searched(found, reason)
         except Unsupported as further:
             return Missing(f"{reason}; {further}")
         except MemoryError:

@@ -17,9 +17,9 @@ from costmodel.language.rule_table import Rules
 from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain
-from costmodel.questions.question import Answers, Case, Figure, Question, Tally
-from costmodel.questions.span import RULES, Longest, longest, reduced
-from costmodel.questions.subject import Training, about_mixer, system_of
+from costmodel.questions.question import Answers, Case, Figure, Question, Tally, over_parts
+from costmodel.questions.span import RULES, Longest, along, longest, longest_of, reduced
+from costmodel.questions.subject import Training, about_mixer
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise_max import Depth
 from costmodel.symbolic.polynomial import Poly
@@ -68,6 +68,7 @@ def sequential(
     return longest(steps_of, mixer, phase, form, convention, training)
 
 
+@over_parts(along, longest_of)
 def _steps(about: Answers) -> Longest:
     return sequential(about.mixer, about.phase, about.form, about.convention)
 
@@ -78,9 +79,7 @@ def _searched(case: Case) -> int:
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.unrolled import deepest
 
-    about = case.about
-    system = system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
-    return deepest(system, about.phase, case.sizes, steps=True)
+    return deepest(case.about.system, case.phase, case.sizes, steps=True)
 
 
 SEQUENTIAL = Question(

@@ -42,13 +42,23 @@ from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, p
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.program.wellformed import every_choice, whole
-from costmodel.questions.question import Answers, Case, Figure, Largest, Question, Tally, always
+from costmodel.questions.question import (
+    Answers,
+    Case,
+    Figure,
+    Largest,
+    Question,
+    Share,
+    Tally,
+    always,
+    over_parts,
+)
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import Constraints, infeasible, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import READY, Depth, Level, maxima, proven, pruned
-from costmodel.symbolic.polynomial import Poly, axis_atom, call
+from costmodel.symbolic.polynomial import Poly, axis_atom, call, sum_of
 
 
 @dataclass(frozen=True)
@@ -329,6 +339,18 @@ def longest(
     return Longest(depths(system, phase).latest)
 
 
+def along(shares: Sequence[Share[Longest]]) -> Longest:
+    """The length of a chain of a network's parts: the sum over their runs."""
+    return Longest((sum_of(call("Max", *x.answer.terms).substitute(x.sizes) * x.runs
+                           for x in shares),))  # fmt: skip
+
+
+def longest_of(paths: Sequence[Longest]) -> Longest:
+    """The longest of several chains of parts."""
+    return Longest(tuple(dict.fromkeys(term for path in paths for term in path.terms)))
+
+
+@over_parts(along, longest_of)
 def levels_of_span(about: Answers) -> Longest:
     """The span of one form in one phase."""
     return span(about.mixer, about.phase, about.form, about.convention)
@@ -340,9 +362,7 @@ def _searched(case: Case) -> int:
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.unrolled import deepest
 
-    about = case.about
-    system = system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
-    return deepest(system, about.phase, case.sizes)
+    return deepest(case.about.system, case.phase, case.sizes)
 
 
 SPAN = Question(

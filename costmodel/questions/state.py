@@ -30,9 +30,11 @@ from costmodel.questions.question import (
     Question,
     Said,
     Sentence,
+    Share,
     Tally,
     always,
     in_bytes,
+    over_parts,
 )
 from costmodel.questions.subject import about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import Amount
@@ -170,6 +172,21 @@ def state(
     return State(held_numbers, readers, {a.name: role(system, a) for a in regions})
 
 
+def _of_parts(shares: Sequence[Share[State]]) -> State:
+    """The state of a network: the arrays of each part in all its runs."""
+    arrays: dict[str, Exact] = {}
+    readers: dict[str, tuple[str, ...]] = {}
+    roles: dict[str, str] = {}
+    for share in shares:
+        for array, number in share.answer.arrays.items():
+            name = f"{share.name}: {array}"
+            elements = number.substitute(share.sizes) * share.runs
+            arrays[name] = arrays.get(name, Exact()) + elements
+            readers[name], roles[name] = share.answer.readers[array], share.answer.roles[array]
+    return State(arrays, readers, roles)
+
+
+@over_parts(_of_parts)
 def state_of(about: Answers) -> State:
     """The state of one form under a convention."""
     return state(about.mixer, about.form, about.convention)

@@ -36,8 +36,10 @@ from costmodel.questions.question import (
     Dtypes,
     Figure,
     Question,
+    Share,
     Tally,
     in_bytes,
+    over_parts,
 )
 from costmodel.questions.state import ROLES, entries, gathered, held, role, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
@@ -52,9 +54,14 @@ if TYPE_CHECKING:
     import sympy
 
 ONE = Poly.of(1)
-KINDS = ("activations", "weights", *ROLES)
+KINDS = ("activations", "weights", "rows", *ROLES)
 """Kinds of entries: weights depend on no input, the state (in its roles `cache` and `state`) was
-computed by earlier tokens or from a context, activations are the rest."""
+computed by earlier tokens or from a context, activations are the rest. In networks, rows are
+weights that data choose, as rows of an embedding and experts: at most one for each position value
+of the b sequences, and at most all."""
+
+ONCE = ("weights", "rows")
+"""The kinds whose numbers are for all sequences together."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class Elements(Symbolic):
     def at(self, *, b: int = 1, **sizes: int) -> dict[str, int]:  # type: ignore[override]  # by kind
         """Kind -> entries: activations and state for `b` sequences, weights once."""
         return {
-            kind: number.at(sizes) * (1 if kind == "weights" else b)
+            kind: number.at({**sizes, "b": b}) * (1 if kind in ONCE else b)
             for kind, number in self.kinds.items()
         }
 
@@ -215,13 +222,22 @@ def _by_kind(
 
 
 def _read(
-    system: System, phase: str, part: IterationDomain, but: frozenset[Array] = frozenset()
+    system: System,
+    phase: str,
+    part: IterationDomain,
+    but: frozenset[Array] = frozenset(),
+    *,
+    rows: bool = False,
 ) -> Iterator[Touched]:
     """The entries that an equation reads at the points of `part`, without those of arrays in `but`.
 
+    Args:
+        rows: weights that a gather chooses are of kind "rows", one entry for each position value.
+
     Raises:
-        Unsupported: a gather in one-token inference, or a gather of weights, which all sequences
-            share: the number of distinct entries depends on values.
+        Unsupported: the number of distinct entries depends on values: of a gather in one-token
+            inference, unless `rows` and the token's own entries are chosen; or, unless `rows`, of
+            weights, which all sequences share.
     """
     for read in reads(part.equation):
         if read.ref.array in but:
@@ -233,15 +249,20 @@ def _read(
         if (gather := gathered(read.ref)) is None:
             yield from (Touched(kind, *region) for kind, region in touched)
             continue
-        if phase == "inference" or any(kind == "weights" for kind, _ in touched):
+        kinds = {kind for kind, _ in touched}
+        chosen = rows and kinds <= {"weights"}
+        own = phase != "inference" or (rows and kinds <= {"activations"})
+        if not chosen and (not own or "weights" in kinds):
             raise Unsupported(
                 f"which entries of {read.ref.array.name} are read depends on the values of "
                 f"{gather.at.array.name}"
             )
         name, variables = _naming(read.ref), variables_in(part.equation, read.over)
-        names = entries(name, part.constraints | read.constraints, variables, ends=True)
+        ends = phase != "inference"
+        names = entries(name, part.constraints | read.constraints, variables, ends=ends)
         if names is not None:
-            yield from (Touched(kind, *region, (name.array, names)) for kind, region in touched)
+            for kind, region in touched:
+                yield Touched("rows" if chosen else kind, *region, (name.array, names))
 
 
 def _naming(ref: Ref) -> Ref:
@@ -294,13 +315,14 @@ def _distinct(touched: Iterable[Touched]) -> Elements:
         named = Exact()
         for name, numbers in names.items():
             named = named + union_size(axes_of(name), numbers, ONE)
+        named = named * BATCH if kind == "rows" else named
         number = union_size(axes, placed, ONE) + union_size(axes, others, ONE).least(named)
         result = result + Elements({kind: number})
     return result
 
 
 @cache
-def _unfused(system: System, phase: str) -> Elements:
+def _unfused(system: System, phase: str, *, rows: bool = False) -> Elements:
     """The entries moved without fusion: per equation of the author (with the steps of its
     composites), the distinct entries read, and each entry written; for one token also the input's
     rows that later tokens read, which are written to the state."""
@@ -308,7 +330,8 @@ def _unfused(system: System, phase: str) -> Elements:
     domains = by_equation(iteration_domains(system, phase))
     for written in system.written:
         parts = [p for e in dict.fromkeys(written) for p in domains.get(e, ())]
-        result = result + _distinct(t for part in parts for t in _read(system, phase, part))
+        touched = (t for part in parts for t in _read(system, phase, part, rows=rows))
+        result = result + _distinct(touched)
         for part in parts:
             kind = "weights" if part.once or part.joined else "activations"
             result = result + Elements({kind: _written(part)})
@@ -317,7 +340,7 @@ def _unfused(system: System, phase: str) -> Elements:
 
 
 @cache
-def _compulsory(system: System, phase: str) -> Elements:
+def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
     """The entries moved at least: the distinct entries read that the phase does not compute, the
     phase's results, and new state. In one-token inference an array may be computed in part: its
     entries of earlier tokens are read as state, its entries of weights alone as weights."""
@@ -327,10 +350,11 @@ def _compulsory(system: System, phase: str) -> Elements:
     touched = [
         one
         for part in parts
-        for one in _read(system, phase, part, written)
+        for one in _read(system, phase, part, written, rows=rows)
         if one.kind in ROLES
         or one.array.role == "input"
         or one.array not in computed
+        or one.kind == "rows"
         or (one.kind == "weights" and phase == "inference")
     ]
     result = _distinct(touched)
@@ -420,20 +444,56 @@ def traffic(
     return Traffic(_compulsory(system, phase), _unfused(system, phase))
 
 
-def _traffic(about: Answers) -> Traffic:
+def of_part(system: System, phase: str) -> Traffic:
+    """The traffic of a part of a network, whose weights data may choose."""
+    return Traffic(_compulsory(system, phase, rows=True), _unfused(system, phase, rows=True))
+
+
+def weights_of_part(system: System, phase: str) -> Exact:
+    """The weights that a part of a network reads: those that data choose as `KINDS` says."""
+    parts = iteration_domains(system, phase)
+    computed = frozenset(part.equation.array for part in parts)
+    read = (one for part in parts for one in _read(system, phase, part, computed, rows=True))
+    found = _distinct(one for one in read if one.kind in ONCE)
+    return sum(found.kinds.values(), Exact())
+
+
+def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
+    """The traffic of a network: at least each set of weights once, and what runs move else; without
+    fusion every run moves its own weights."""
+    compulsory, unfused = Elements(), Elements()
+    for share in shares:
+        for kind, number in share.answer.compulsory.kinds.items():
+            times = share.copies if kind in ONCE else share.runs
+            compulsory = compulsory + Elements({kind: number.substitute(share.sizes) * times})
+        for kind, number in share.answer.unfused.kinds.items():
+            unfused = unfused + Elements({kind: number.substitute(share.sizes) * share.runs})
+    return Traffic(compulsory, unfused)
+
+
+@over_parts(_of_parts)
+def traffic_of(about: Answers) -> Traffic:
+    """The traffic of a form in a phase under a convention."""
     return traffic(about.mixer, about.phase, about.form, about.convention)
 
 
-def _weights_read(about: Answers) -> Exact:
+def _of_weights(shares: Sequence[Share[Exact]]) -> Exact:
+    """The weights that a network reads: each set once."""
+    return sum((x.answer.substitute(x.sizes) * x.copies for x in shares), Exact())
+
+
+@over_parts(_of_weights)
+def weights_of(about: Answers) -> Exact:
+    """The weights that a form reads in a phase under a convention."""
     return weights_read(about.mixer, about.phase, about.form, about.convention)
 
 
 def moved(case: Case, kind: str) -> Exact:
     """Bytes of a kind of traffic of b sequences; elements where the case has no types."""
-    elements: Elements = getattr(case.about.of(_traffic), kind)
+    elements: Elements = getattr(case.about.of(traffic_of), kind)
     result = Exact()
     for kind, number in elements.kinds.items():
-        each = number if kind == "weights" else number * BATCH
+        each = number if kind in ONCE else number * BATCH
         result = result + in_bytes(case, kind, each)
     return result
 
@@ -445,7 +505,7 @@ def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
         """The elements moved at given sizes, by kind or in all."""
-        elements: Elements = getattr(about.of(_traffic), kind)
+        elements: Elements = getattr(about.of(traffic_of), kind)
         found: dict[str, int] = {}
         for name, number in elements.at(**sizes).items():
             of = "state" if name in ROLES else name
@@ -478,7 +538,7 @@ TRAFFIC = Question(
         Figure(
             "weights",
             "each distinct weight once for all sequences",
-            lambda case: case.about.of(_weights_read),
+            lambda case: case.about.of(weights_of),
             header="weights read\n(elements)",
             key="weights_elements",
             unit="elements",
@@ -487,7 +547,7 @@ TRAFFIC = Question(
         Figure(
             "weights_bytes",
             "the weights that are read, in bytes",
-            lambda case: in_bytes(case, "weights", case.about.of(_weights_read)),
+            lambda case: in_bytes(case, "weights", case.about.of(weights_of)),
             header="weights\nread (B)",
             heading="weights read (bytes)",
             unit="bytes",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import letters_of
-from costmodel.questions.question import FOUND, Missing, Searched, Value
+from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value
 from costmodel.questions.registry import FIGURES
 from costmodel.report.document import Rows
 from costmodel.report.mixer_table import LABELS, Block, Row, Table
@@ -83,9 +83,19 @@ def json_row(row: Row) -> dict[str, Any]:
         "convention": list(row.about.convention.names),
         "sizes": _json_sizes(row),
     }
+    result |= figures_of(row, FIGURES.values())
+    if row.per_token:
+        result["per_token"] = True
+    return {**result, "reasons": result.pop("reasons")}
+
+
+def figures_of(row: Row, figures: Iterable[Figure]) -> dict[str, Any]:
+    """The values of a row by the keys of figures, with `reasons` for missing values and `searched`,
+    the reasons why figures found by search have no formula, if there are any."""
+    result: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     searched: dict[str, str] = {}
-    for figure in FIGURES.values():
+    for figure in figures:
         # a figure within another (compare in `other`) stands in the object of that figure
         if figure.within and FIGURES[figure.within].parts:
             continue
@@ -96,8 +106,6 @@ def json_row(row: Row) -> dict[str, Any]:
             reasons[key if group in ("", "counts") else group] = found.reason
         elif isinstance(found, Searched):
             searched[key] = found.reason
-    if row.per_token:
-        result["per_token"] = True
     if searched:
         result["searched"] = searched
     return {**result, "reasons": reasons}

@@ -18,9 +18,10 @@ from cli import app
 from costmodel import networks
 from costmodel.errors import ModelError
 from costmodel.networks import huggingface
+from costmodel.networks.answers import together
 from costmodel.networks.blocks import Description
 from costmodel.networks.network import Network, network
-from costmodel.networks.part_costs import summed
+from costmodel.questions.count import counted
 from tests.models.drawn import FILE
 
 RECORDED = json.loads(FILE.read_text(encoding="utf-8"))
@@ -150,16 +151,17 @@ def test_operations_equal_those_dispatched_by_the_class(tmp_path: Path, kind: st
     base; and norms of queries and keys with gains 1 + w add 1."""
     further, theirs = DISPATCHED[kind]
     net = read(tmp_path, {"model_type": kind, **TINY, **further})
-    costs = [p for p in net.costs("training", "dense,norm=rsqrt") if p.use.label != "loss"]
-    ours = summed(costs, net.own).at(l=7)
+    about = net.answers("training", "dense,norm=rsqrt")
+    parts = tuple(part for part in about.parts if part.use.label != "loss")
+    ours = net.held(together(about.graph, about.stage, parts).of(counted)).at(l=7)
     assert ours.once is not None
-    counted = Counter(ours.by_class()) + Counter(ours.once.by_class())
+    done = Counter(ours.by_class()) + Counter(ours.once.by_class())
     scores, tables = 2 * 6 * 7 * 7, 2 if kind == "gemma3_text" else 1
-    counted["compare"] += scores - 2 * 6 * 7
-    counted["add"] += 2 * scores + (2 * 2 * 4 if kind == "gemma3_text" else 0)
-    counted["mul"] += scores + tables * (7 * 2 + 2 * 7 * 4)
-    counted["div"] -= scores
-    assert {name: counted[name] for name in theirs} == theirs
+    done["compare"] += scores - 2 * 6 * 7
+    done["add"] += 2 * scores + (2 * 2 * 4 if kind == "gemma3_text" else 0)
+    done["mul"] += scores + tables * (7 * 2 + 2 * 7 * 4)
+    done["div"] -= scores
+    assert {name: done[name] for name in theirs} == theirs
 
 
 def test_letters_are_shared_by_no_two_blocks(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from costmodel import Unanswered, networks
 from costmodel.errors import Unsupported
 from costmodel.mixers import names as mixer_names
 from costmodel.networks import generation
-from costmodel.networks.generation import over_steps, over_steps_at
+from costmodel.networks.steps import over_steps, over_steps_at
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import Missing, answers
+from costmodel.questions.state import state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call
 from costmodel.symbolic.sizes import LETTERS
@@ -81,7 +82,7 @@ def test_one_new_token_is_the_prompt_s_own(name: str) -> None:
 
 def test_state_is_that_after_the_last_step() -> None:
     made = generation(small("transformer-base"))
-    held = sum((part.state for part in made.decode if isinstance(part.state, Exact)), Exact())
+    held = sum((part.of(state_of).exact for part in made.decode), Exact())
     assert held.at({**SIZES, "p": 3, "q": 4}) == 3 * 2 * 8 * ((3 + 4 - 1) + 5)
 
 

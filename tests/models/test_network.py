@@ -256,7 +256,7 @@ def test_parts_add_up_to_the_total() -> None:
             total = sum(t.at(at) for t in parts if not isinstance(t, Missing))
             assert total == net.count(phase).at(**at).total
         parameters = net.parameters()
-        assert sum(p.at(at) for p in parameters.parts.values()) == parameters.at(l=8, e=4, u=11)
+        assert sum(p.at(at) for p in parameters.arrays.values()) == parameters.at(l=8, e=4, u=11)
 
 
 def test_batch_multiplies_the_work_and_not_what_is_done_once() -> None:

@@ -183,7 +183,7 @@ def configured(folder: Path, config: Any) -> Choices | Description:
 def same_parts(one: Choices | Description, name: str) -> None:
     """A configuration comes to the network that is known by a name."""
     ours, theirs = networks.network(one), networks.model(name)
-    assert ours.parameters().parts == theirs.parameters().parts
+    assert ours.parameters().arrays == theirs.parameters().arrays
     for phase in ("training", "prefill"):
         assert ours.count(phase).classes == theirs.count(phase).classes
     assert ours.parameters().at() == theirs.parameters().at()

@@ -15,19 +15,17 @@ import cli
 from costmodel import Unanswered, networks
 from costmodel.errors import ModelError
 from costmodel.networks import network, part_costs
+from costmodel.networks.answers import PartAnswers, answers_of
 from costmodel.networks.assembly import Assembly
 from costmodel.networks.choices import Choices
-from costmodel.networks.memory_budget import (
-    MemoryBudget,
-    MemoryOptions,
-    _Simulation,
-    largest_live_set,
-)
+from costmodel.networks.live_set import _Simulation, largest_live_set
+from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
 from costmodel.networks.network import Network
-from costmodel.networks.part_costs import PartCost, part_sizes
+from costmodel.networks.part_costs import part_sizes
 from costmodel.networks.schedule import Wire, repetition, schedule
-from costmodel.networks.training import Graph, _kept_entries, costs, graph_of, kept_activations
+from costmodel.networks.training import Graph, _kept_entries, graph_of
 from costmodel.oracle.execute import Execution, random_arrays, run
+from costmodel.questions.activations import Activations, kept
 from costmodel.questions.question import Missing
 from tests.models.test_network import NETWORKS
 
@@ -54,7 +52,12 @@ def kinds() -> dict[str, Network]:
 KINDS = kinds()
 
 
-def total(part: PartCost, at: dict[str, int]) -> int:
+def kept_of(graph: Graph, recompute: str = "none") -> Activations:
+    """What a network keeps for its gradients."""
+    return answers_of(graph.network, "backward", graph.counting, recompute).of(kept)
+
+
+def total(part: PartAnswers, at: dict[str, int]) -> int:
     """All operations of a part."""
     assert not isinstance(part.total, Missing)
     return part.total.at(at)
@@ -97,7 +100,7 @@ def by_hand(net: Network, at: dict[str, int]) -> int:
     if c.towers > 1:
         # What both towers' runs share: all but what is looked up, and but the head's part.
         shared = {use.name for use in net.uses if use.runs != use.copies and not use.regularises}
-        parameters = net.parameters().parts
+        parameters = net.parameters().arrays
         dense = sum(
             n.at(at) for name, n in parameters.items()
             if name in shared and name not in ("embedding" if looked_up else "", "segments")
@@ -146,7 +149,7 @@ def test_what_is_kept_is_what_the_execution_reads(net: Network) -> None:
                 entries.add((id(wires[0]), where))
             elif array.role != "context":  # the gradient of the output
                 entries.add((number, array.name, where))
-    found = kept_activations(graph)
+    found = kept_of(graph)
     assert (found.each + found.alone).at(at) == len(entries)
 
 
@@ -243,7 +246,7 @@ def test_memory_of_gpt_2_by_hand() -> None:
     ffn = l * d + 7 * l * f
     layer = 2 * norm + attention + ffn
     activations = L * layer + norm + l * d + l * u + l
-    assert kept_activations(graph).each.at(net.sizes) == activations
+    assert kept_of(graph).each.at(net.sizes) == activations
     parameters = 124_439_808
     budget = MemoryBudget(
         net, graph.counting, MemoryOptions("adamw", "fp32"), {**net.sizes, "b": 1}
@@ -274,10 +277,10 @@ def test_recomputed_layers_by_hand() -> None:
     graph = graph_of(net, part_costs.counting("strict"))
     norm = 2 * l * d + l
     activations = L * l * d + norm + l * d + l * u + l
-    assert kept_activations(graph, "layers").each.at(net.sizes) == activations
+    assert kept_of(graph, "layers").each.at(net.sizes) == activations
     at = {**net.sizes, "b": 1}
     assert largest_live_set(graph, at, "layers").elements == activations - l + 3 * l * u + l + 1
-    again = costs(net, "training-step", graph.counting, "layers")
+    again = net.answers("training-step", graph.counting, "layers").parts
     plain = net.costs("training-step")
     forward = {p.use.name: p for p in net.costs("training")}
     inside = ("norm, before", "self-attention+bias", "FFN", "residual sum")
@@ -286,7 +289,8 @@ def test_recomputed_layers_by_hand() -> None:
     # Of dropout, the product after each sublayer, not that after the embedding.
     dropped = part_costs.counting("dropout=mul")
     more, less = (
-        sum(total(p, at) for p in costs(net, "backward", dropped, r)) for r in ("layers", "none")
+        sum(total(p, at) for p in net.answers("backward", dropped, r).parts)
+        for r in ("layers", "none")
     )
     assert more - less == difference + 2 * L * l * d
 
@@ -328,7 +332,7 @@ def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
         for what, number in simulation.live.items()
         if not (isinstance(what, Wire) and what.source and not what.entries.letters & {"u"})
     )
-    found = kept_activations(graph, recompute)
+    found = kept_of(graph, recompute)
     # Of a classifier, the last rows are there, of which a first row is kept.
     apart = sum(
         3 * (sum(w.entries.at(at) for w in wire.first) - wire.entries.at(at))
@@ -354,15 +358,15 @@ def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -
         )
         assert found == whole
         tally = _kept_entries(graph, schedule(many, layers), recompute)
-        kept = sum(entries.at(at) * times for (_, entries), times in tally.items())
-        assert kept_activations(graph, recompute).each.at(at) == kept
+        held = sum(entries.at(at) * times for (_, entries), times in tally.items())
+        assert kept_of(graph, recompute).each.at(at) == held
 
 
 @pytest.mark.parametrize("mixer", ["self-attention", "self-attention,me,she"])
 def test_a_hundred_thousand_layers_take_as_long_as_ten(
     mixer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from costmodel.networks import memory_budget, training
+    from costmodel.networks import live_set, training
 
     asked: list[int] = []
 
@@ -370,7 +374,7 @@ def test_a_hundred_thousand_layers_take_as_long_as_ten(
         asked.append(layers)
         return schedule(net, layers)
 
-    for module in (memory_budget, training):
+    for module in (live_set, training):
         monkeypatch.setattr(module, "schedule", counted)
     command = f"model gpt-2 --mixer {mixer} --phase training-step --L 100000 --format json"
     assert cli.run(command.split()) == 0
@@ -443,7 +447,7 @@ def test_every_format_has_the_same_totals(capsys: pytest.CaptureFixture[str]) ->
     ]
     net, at = networks.model("decoder"), {"L": 2, "l": 4, "d": 6, "n": 3, "u": 7}
     assert row["total"] == net.count("training-step").at(b=2, **at).total
-    found = kept_activations(graph_of(net, part_costs.counting("strict")))
+    found = kept_of(graph_of(net, part_costs.counting("strict")))
     assert row["activations"] == 2 * found.each.at(at)
     assert row["activations"] == sum(part["activations"] for part in row["parts"])
     held = {line["held"]: line["elements"] for line in row["memory"]["lines"]}

@@ -126,7 +126,7 @@ def test_twins_hold_as_many_parameters_as_is_printed(name: str) -> None:
 def test_parts_hold_what_the_parts_of_the_network_hold(network: Network) -> None:
     """Mixers and FFNs by layer, so that no part makes up for another."""
     net = twin(network, device="meta")
-    parts = network.parameters().parts
+    parts = network.parameters().arrays
     free = {x: v for x, v in net.sizes.items() if x not in network.choices.widths}
     for section, stack in (("encoder", net.encoder), ("decoder", net.stack)):
         if stack is None:

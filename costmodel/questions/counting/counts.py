@@ -16,6 +16,7 @@ from costmodel.language.functions import CLASSES
 from costmodel.program.conventions import PEERS
 from costmodel.symbolic.at_sizes import at_sizes, exact_sum, nonzero
 from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
@@ -173,6 +174,14 @@ class Counts(Symbolic):
             values["add"] = values.get("add", 0) + joins
         once = self.once.at(**sizes) if self.once else None
         return CountsAt(values, once, self.peer)
+
+    def scaled(self, sizes: Mapping[str, Poly], times: Poly, once: Poly) -> Counts:
+        """The counts with `sizes` in place of letters, times a number; work on parameters alone
+        times the number `once`. Classes without operations are left out."""
+        found = {c: v.substitute(sizes) * times for c, v in self.classes.items()}
+        apart = None if self.once is None else self.once.scaled(sizes, once, once)
+        kept = {c: v for c, v in found.items() if not v.is_zero}
+        return Counts(kept, apart, self.peer, self.joined.substitute(sizes) * times)
 
     def __add__(self, other: Counts) -> Counts:
         once = self.once + other.once if self.once and other.once else self.once or other.once

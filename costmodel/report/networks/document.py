@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.question import Missing
+from costmodel.questions.question import FOUND, Missing, Searched
 from costmodel.questions.registry import FIGURES
 from costmodel.report.document import (
     Cell,
@@ -23,7 +24,7 @@ from costmodel.report.document import (
     letter,
     listed,
 )
-from costmodel.report.mixer_document import cell
+from costmodel.report.mixer_document import cell, column as figure_column
 from costmodel.report.networks import records as network_records
 from costmodel.report.networks.captions import (
     convention_line,
@@ -32,9 +33,9 @@ from costmodel.report.networks.captions import (
     source_lines,
     training_notes,
 )
-from costmodel.report.networks.table import Line as SheetLine, Sheet
+from costmodel.report.networks.table import USUAL, Line as SheetLine, Sheet
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, is_letter
 
 P, Q = Poly.atom("p"), Poly.atom("q")
 
@@ -49,22 +50,6 @@ TITLES: Mapping[str, Line] = {
         "positions ", Formula(P + 1), " to ", Formula(P + Q - 1),
     ),
 }  # fmt: skip
-
-HEADERS: Mapping[str, str] = {
-    "part": "part",
-    "runs": "times",
-    "parameters": "parameters",
-    "mul": "mul",
-    "add": "add",
-    "div": "div",
-    "exp": "exp",
-    "other": "other",
-    "once": "once",
-    "total": "total",
-    "state": "state kept (elements)",
-    "kept": "activations (elements)",
-}
-"""Column -> its header, in the order of the columns."""
 
 
 def document(sheets: Sequence[Sheet]) -> Document:
@@ -112,48 +97,41 @@ def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
 
 
 def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
-    """The names of the columns: `other` (further classes of operations) and `once` (work on weights
-    alone) if a line has a value other than 0, `state` in one-token inference and decoding, `kept`
-    (activations) in phases with gradients, all others always."""
-    there = []
-    for name in HEADERS:
-        values = [line.value(name) for line in lines]
-        if name in ("other", "once") and all(v == 0 or isinstance(v, Missing) for v in values):
-            continue
-        if name == "state" and sheets[0].stage not in ("inference", "decode"):
-            continue
-        if name == "kept" and sheets[0].stage not in TRAINING_STEP:
-            continue
-        there.append(name)
-    return there
+    """The names of the columns of figures: those asked for, else those of `USUAL` that exist in the
+    stage, `other` and `once` only where a line has operations of this kind."""
+    request, phase = sheets[0].request, sheets[0].total.phase
+    if request.columns is not None:
+        return [x for x in request.columns if is_letter(x) or phase in FIGURES[x].phases]
+    if sheets[0].stage == "prefill":
+        phase = "prefill"
+    found = [name for name in USUAL if phase == "prefill" or phase in FIGURES[name].phases]
+    if phase == "prefill":
+        found = [name for name in found if "training" in FIGURES[name].phases]
+    return [x for x in found if x not in ("other", "once") or FIGURES[x].usual(lines)]
 
 
 def _parts(sheet: Sheet) -> Table:
     """The table at one combination of sizes: a row per part, then the total."""
     lines = (*sheet.lines, sheet.total)
-    names = _columns([sheet], lines)
-    rows = tuple(tuple(_cell(line, name) for name in names) for line in lines)
+    names = ["part", "runs", *_columns([sheet], lines)]
+    rows = tuple(tuple(_cell(line, name, names) for name in names) for line in lines)
     columns = tuple(_column(name) for name in names)
     return Table(_title(sheet), columns, rows, tuple(_notes(sheet, names)), sheet.stage)
 
 
 def _column(name: str) -> Column:
-    """A column of `HEADERS`; part and other hold words, all others numbers."""
-    return Column(
-        name,
-        HEADERS[name],
-        FIGURES[name].heading if name in FIGURES else "",
-        name not in ("part", "other"),
-    )
+    """The column of a figure or a size, of a part's name, or of how often the part runs."""
+    if name in ("part", "runs"):
+        return Column(name, {"part": "part", "runs": "times"}[name], numeric=name == "runs")
+    return replace(figure_column(name, names=False), wide=False, numeric=name != "other")
 
 
 def _sweep(sheets: Sequence[Sheet]) -> Table:
     """The table over several combinations of sizes: a row per combination, with the totals."""
     letters = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in sheets}) > 1]
-    found = _columns(sheets, [s.total for s in sheets])
-    names = [name for name in found if name not in ("part", "runs")]
+    names = _columns(sheets, [s.total for s in sheets])
     rows = tuple(
-        (*(sheet.sizes[x] for x in letters), *(_cell(sheet.total, name) for name in names))
+        (*(sheet.sizes[x] for x in letters), *(_cell(sheet.total, x, names) for x in names))
         for sheet in sheets
     )
     columns = (*(Column(x, letter(x), names=True) for x in letters), *map(_column, names))
@@ -166,14 +144,15 @@ def _title(sheet: Sheet) -> Line:
     return TITLES.get(sheet.stage, (sheet.stage,))
 
 
-def _cell(line: SheetLine, column: str) -> Text:
-    """The value of a column as a cell; `other` by class, `16 sqrt, 8 compare`, if all its values
-    are integers, else as one sum."""
-    found = line.other if column == "other" else None
-    if isinstance(found, Mapping) and all(isinstance(value, int) for value in found.values()):
-        named = [(cell(value), f" {name}") for name, value in found.items() if value]
-        return listed(named) or 0
-    return cell(line.value(column))
+def _cell(line: SheetLine, column: str, shown: Sequence[str]) -> Text:
+    """The value of a column as a cell; `other` by class, `16 sqrt, 8 compare`, of numbers."""
+    if column == "other" and not line.symbolic:
+        found = line.rest(FIGURES["other"], shown)
+        if isinstance(found, Missing):
+            return found
+        return listed([(cell(value), f" {name}") for name, value in found.items() if value]) or 0
+    of = "O" if column in FIGURES and FIGURES[column].kind == "order" else ""
+    return cell(line.value(column, shown), of=of)
 
 
 def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iterator[Note]:
@@ -195,7 +174,7 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
             f"prefill: the network reads p tokens{source}, without loss and dropout; the head "
             f"scores the last position alone, for the first new token"
         )
-    if sheet.stage == "decode" and not isinstance(sheet.total.total, Missing):
+    if sheet.stage == "decode" and not isinstance(sheet.total.value("total"), Missing):
         yield _note(
             "decode: the prompt gives the first of q new tokens; each of q-1 steps reads one "
             "token and scores the next; the state is that after p+q-1 tokens"
@@ -205,9 +184,31 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
     if "once" in columns:
         yield _note("once: work on weights alone, which mul, add, div and exp leave out; total "
                     "includes it", "once")  # fmt: skip
-    named = sheet.total.other
+    named = sheet.total.parts(FIGURES["other"])
     if "other" in columns and not isinstance(named, Missing):
         yield _note(f"other: {', '.join(sorted(named))}; total includes them", "other")
+    yield from _of_figures(sheet, columns)
+
+
+def _of_figures(sheet: Sheet, columns: Sequence[str]) -> Iterator[Note]:
+    """The notes on figures that a table shows only if they are asked for."""
+    asked = sheet.request.columns or ()
+    if {"span", "sequential"} & {*asked}:
+        yield _note(
+            "span, sequential: along the longest path, on which a part begins when the part before "
+            "it has ended; a part's own row has its runs on this path"
+        )
+    if {"traffic", "intensity"} & {*asked}:
+        yield _note(
+            "traffic: arrays between parts need not move, so that the total is less than the sum "
+            "of parts, of which each reads its input and writes its output"
+        )
+    if any(FIGURES[x].unit in ("bytes", "operations/byte") for x in asked if x in FIGURES):
+        yield _note(f"bytes: {sheet.request.dtypes.caption}")
+    for name in columns:
+        value = sheet.total.value(name, columns)
+        if isinstance(value, Searched):
+            yield _note(f"{name}: {FOUND} (no formula: {value.reason})", name)
 
 
 def _note(text: str, *of: str) -> Note:
@@ -216,7 +217,7 @@ def _note(text: str, *of: str) -> Note:
 
 def together(sheets: Sequence[Sheet]) -> Line | None:
     """The operations of prefill and decoding together; None unless each is one number."""
-    totals = [s.total.total for s in sheets if s.stage in ("prefill", "decode")]
+    totals = [s.total.value("total") for s in sheets if s.stage in ("prefill", "decode")]
     if len(totals) != 2 or any(isinstance(total, Missing) for total in totals):
         return None
     first, second = totals

@@ -1,38 +1,61 @@
 """The tables of a network's costs: lines and values, by phase and combination of sizes.
 
-A line holds the values of one part, a sheet the lines at one combination of sizes in one stage: the
-phase itself, or for `generate` prefill and decode. A sheet is *settled* if all its sizes have
-numbers; else its values are formulas in the remaining letters.
+A line is a row of a table of costs, about one part; a sheet has the lines at one combination of
+sizes in one stage: the phase itself, or for `generate` prefill and decode. A sheet is *settled* if
+all its sizes have numbers; else its values are formulas in the remaining letters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from costmodel.errors import ModelError, SizeError, Unanswered
+from costmodel.errors import ModelError, SizeError, TableError
 from costmodel.language.functions import CLASSES
-from costmodel.networks import training
-from costmodel.networks.blocks import Description, Use
-from costmodel.networks.generation import generation
+from costmodel.networks.answers import PHASES, NetworkAnswers
+from costmodel.networks.blocks import Description
 from costmodel.networks.memory_budget import MemoryBudget, MemoryLine, MemoryOptions
-from costmodel.networks.network import Network, network
-from costmodel.networks.part_costs import Counting, PartCost
+from costmodel.networks.network import Network, generation, network
+from costmodel.networks.part_costs import Counting
 from costmodel.program.chosen_sizes import Given, combinations, given_sizes, listed
-from costmodel.program.phases import PHASES as NAMES, TRAINING_STEP
-from costmodel.questions.counting.counts import Counts, answered
-from costmodel.questions.question import EVERY, Missing, Value
+from costmodel.program.phases import PHASES as NAMES
+from costmodel.questions.question import EVERY, Dtypes, Value
+from costmodel.questions.registry import FIGURES
+from costmodel.report.mixer_table import LABELS, Row, column_names
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.sizes import LETTERS
-
-BATCH = Poly.atom("b")
+from costmodel.symbolic.sizes import LETTERS, is_letter
 
 STAGES: Mapping[str, tuple[str, ...]] = {"generate": ("prefill", "decode")}
 """Phase -> its stages, for phases with several; any other phase is its own only stage."""
 
 BY_LETTER: Mapping[str, tuple[str, ...]] = {"inference": ("t",), "generate": ("p", "q")}
 """Phase -> the sizes that only this phase depends on."""
+
+
+USUAL = ("parameters", *CLASSES, "other", "once", "total", "state", "activations")
+"""The figures that a table shows where they exist, in the order of its columns."""
+
+
+def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | None, bool]:
+    """Read `--columns a,b,c`: the names of figures and sizes, None if none is typed; and whether a
+    figure is in bytes.
+
+    Raises:
+        TableError: an unknown column, one that names a row, or one that exists in none of the
+            phases.
+    """
+    if text is None:
+        return None, False
+    found = column_names(text)
+    if names := [x for x in found if x in LABELS]:
+        raise TableError(f"column '{names[0]}': rows of a network are its parts, named already")
+    there = {PHASES.get(stage, stage) for phase in wanted for stage in STAGES.get(phase, (phase,))}
+    for name in found:
+        if not is_letter(name) and not {*FIGURES[name].phases} & there:
+            raise TableError(f"{FIGURES[name].elsewhere}: choose another --phase")
+    units = {FIGURES[name].unit for name in found if name in FIGURES}
+    return found, bool({"bytes", "operations/byte"} & units)
 
 
 def phases(text: str) -> tuple[str, ...]:
@@ -62,6 +85,8 @@ class Request:
         kept: sizes that stay letters, even if the network has a value for them.
         symbolic: all sizes that are not given stay letters (b is 1 unless given).
         memory_options: the options of a training step that change its memory.
+        columns: figures or sizes in place of the usual ones; None: the usual ones.
+        dtypes: the element types of figures in bytes.
     """
 
     described: Description
@@ -71,6 +96,8 @@ class Request:
     counting: Counting = field(default_factory=Counting)
     symbolic: bool = False
     memory_options: MemoryOptions = field(default_factory=MemoryOptions)
+    columns: tuple[str, ...] | None = None
+    dtypes: Dtypes = Dtypes()
 
 
 def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
@@ -79,58 +106,21 @@ def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
     return given_sizes({x: text for x, text in typed.items() if x not in kept}), kept
 
 
-@dataclass(frozen=True)
-class Line:
-    """The values of one part, or of all parts together."""
+@dataclass(frozen=True, eq=False)
+class Line(Row):
+    """One part, or all parts together, in one stage at one combination of sizes."""
 
-    name: str
-    runs: Value
-    parameters: Value
-    classes: Mapping[str, Value] | Missing
-    """Class -> operations of b sequences; zeros may be left out."""
-    once: Mapping[str, Value] | Missing
-    total: Value
-    state: Value
-    peer: str | None = None
-    kept: Value = None
-    """The activations of b sequences that are kept for the backward pass, in elements."""
+    name: str = "total"
+    runs: Poly | None = None
+    """How often the part runs; None for the total."""
 
-    def value(self, column: str) -> Value:
-        """The value of a column; Missing for counts that the part or a tool (`peer`) lacks."""
-        if column in ("runs", "parameters", "total", "state", "kept"):
-            found: Value = getattr(self, column)
-            return found
-        if column == "part":
+    def value(self, name: str, shown: Sequence[str] = ()) -> Value:
+        """The value of a column; of `part`, the name, of `runs`, how often the part runs."""
+        if name == "part":
             return self.name
-        if column == "once":
-            return self.once if isinstance(self.once, Missing) else _added(self.once.values())
-        if isinstance(self.classes, Missing):
-            return self.classes
-        if column == "other":
-            return _added(v for c, v in self.classes.items() if c not in CLASSES)
-        try:
-            answered(column, self.peer)
-        except Unanswered as reason:
-            return Missing(str(reason))
-        return self.classes.get(column, 0)
-
-    @property
-    def other(self) -> Mapping[str, Value] | Missing:
-        """The operations other than mul, add, div and exp, by class; Missing without counts."""
-        if isinstance(self.classes, Missing):
-            return self.classes
-        return {c: v for c, v in self.classes.items() if c not in CLASSES}
-
-
-def _added(found: Iterable[Value]) -> Value:
-    """The sum of integers and formulas; an integer if there are no formulas."""
-    exact, number = Exact(), 0
-    for value in found:
-        if isinstance(value, Exact):
-            exact = exact + value
-        elif isinstance(value, int):
-            number += value
-    return exact + Exact.of(Poly.of(number)) if exact.pieces else number
+        if name == "runs":
+            return None if self.runs is None else self.settled(Exact.of(self.runs))
+        return super().value(name, shown)
 
 
 @dataclass(frozen=True)
@@ -242,131 +232,45 @@ def _stages(
     request: Request, net: Network, phase: str, sizes: Mapping[str, int], letters: tuple[str, ...]
 ) -> list[Sheet]:
     """The sheets of all stages of a phase at one combination of sizes. Where all sizes have numbers
-    they must fit the network, and a part whose weights end before a position has no counts."""
+    they must fit the network."""
     numbers = {x: v for x, v in sizes.items() if x in letters or x == "L"}
     settled = set(letters) <= set(numbers)
     if settled:
         net.fit(numbers)
-    if phase != "generate":
-        recompute = request.memory_options.recompute
-        costs = {phase: training.costs(net, phase, request.counting, recompute)
-                 if phase in TRAINING_STEP else net.costs(phase, request.counting)}  # fmt: skip
-    else:
-        made = generation(net, request.counting)
-        decode = made.decode_at(numbers) if settled else made.decode
-        costs = {"prefill": made.prefill, "decode": decode}
+    if phase == "generate":
+        generation(net)  # refuses a network that generates no tokens
+    recompute = request.memory_options.recompute
     found = []
-    for stage, parts in costs.items():
-        ends = net.beyond(stage, numbers, request.counting) if settled else {}
-        parts = [_blocked(part, ends[part.use]) if part.use in ends else part for part in parts]
-        found.append(_sheet(request, net, stage, numbers, letters, parts, settled))
+    for stage in STAGES.get(phase, (phase,)):
+        about = net.answers(stage, request.counting, recompute)
+        if settled and (stage == "decode" or about.beyond(numbers)):
+            about = about.at_numbers(numbers)
+        found.append(_sheet(request, net, about, numbers, letters, settled))
     return found
-
-
-def _blocked(part: PartCost, reason: str) -> PartCost:
-    """A part whose weights end before a position (a table of positions): its counts are Missing
-    with the reason, and so is its state unless it is 0."""
-    if isinstance(part.counts, Missing):
-        return part
-    missing = Missing(reason)
-    held = isinstance(part.state, Missing) or not part.state.is_zero
-    return replace(part, counts=missing, state=missing if held else part.state)
 
 
 def _sheet(
     request: Request,
     net: Network,
-    stage: str,
+    about: NetworkAnswers,
     sizes: Mapping[str, int],
     letters: tuple[str, ...],
-    parts: Sequence[PartCost],
     settled: bool,
 ) -> Sheet:
-    """The sheet of one stage: a line per part and their total, in phases with gradients with the
-    activations, and for a training step with its memory."""
-    lines = tuple(_line(part, sizes, settled) for part in parts)
-    own = net.parameters()
-    tables = Exact.of(own.poly - own.without_tables.poly)
-    total = _line(_together(net, parts, own.poly), sizes, settled)
-    total = replace(total, runs=None)
-    tables_there = _settle(tables, sizes, settled)
-    if stage not in TRAINING_STEP:
-        return Sheet(request, net, stage, sizes, letters, lines, total, tables_there)
-    held = MemoryBudget(net, request.counting, request.memory_options, sizes if settled else None)
+    """The sheet of one stage: a line per part and their total, and the memory of a training
+    step."""
+    total = Line(
+        about, sizes, not settled, dtypes=request.dtypes,
+        optimiser=request.memory_options.optimiser,
+    )  # fmt: skip
     lines = tuple(
-        replace(line, kept=_kept(held.kept_by(line.name), sizes, settled)) for line in lines
+        replace(total, about=part, name=part.use.name, runs=part.runs) for part in about.parts
     )
-    total = replace(total, kept=_kept(held.kept, sizes, settled))
-    found = held.lines() if stage == "training-step" else ()
-    memory = tuple(one.at(sizes, settled=settled) for one in found)
-    return Sheet(request, net, stage, sizes, letters, lines, total, tables_there, memory)
-
-
-def _kept(found: Exact | Missing, sizes: Mapping[str, int], settled: bool) -> Value:
-    return found if isinstance(found, Missing) else _settle(found, sizes, settled)
-
-
-def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> PartCost:
-    """The sum of all parts; counts or state are Missing if those of a part are, with its reason."""
-    use: Use = replace(net.uses[0], label="total", section="")
-    state, classes, once = Exact(), dict[str, Exact](), dict[str, Exact]()
-    peer, joined = None, Exact()
-    lacking: dict[str, Missing] = {}
-    for part in parts:
-        for name, found in (("counts", part.counts), ("state", part.state)):
-            if isinstance(found, Missing) and name not in lacking:
-                says = any(found.reason.startswith(f"{other.use.name}: ") for other in parts)
-                named = found.reason if says else f"{part.use.name}: {found.reason}"
-                lacking[name] = Missing(named)
-        # `lacking` replaces the sums at the end: a sum that lacks a part is not shown
-        if isinstance(part.state, Exact):
-            state = state + part.state
-        if isinstance(part.counts, Missing):
-            continue
-        peer, joined = part.counts.peer, joined + part.counts.joined
-        for name, value in part.counts.classes.items():
-            classes[name] = classes.get(name, Exact()) + value
-        for name, value in part.counts.once.classes.items() if part.counts.once else ():
-            once[name] = once.get(name, Exact()) + value
-    counts = Counts(classes, Counts(once, peer=peer), peer, joined)
-    return PartCost(
-        use, Poly(), parameters, lacking.get("counts", counts), lacking.get("state", state)
-    )
-
-
-def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:
-    """The values of one part for b sequences: numbers if `settled`, else formulas. Counts are those
-    of one sequence times b; gradients of weights are besides added up over the batch, b - 1 times
-    for each of the `joined` entries; work done once is not multiplied."""
-    parameters = _settle(Exact.of(part.parameters), sizes, settled)
-    runs = _settle(Exact.of(part.runs), sizes, settled)
-    state: Value = part.state if isinstance(part.state, Missing) else None
-    if isinstance(part.state, Exact):
-        state = _settle(part.state * BATCH, sizes, settled)
-    if isinstance(part.counts, Missing):
-        missing = part.counts
-        return Line(part.use.name, runs, parameters, missing, missing, missing, state)
-    counts = part.counts
-    each = {c: v * BATCH for c, v in counts.classes.items()}
-    if counts.joined.pieces:
-        each["add"] = each.get("add", Exact()) + counts.joined * (BATCH - 1)
-    classes = {c: _settle(v, sizes, settled) for c, v in each.items()}
-    inside = counts.once.classes if counts.once else {}
-    once = {c: _settle(v, sizes, settled) for c, v in inside.items()}
-    return Line(
-        part.use.name,
-        runs,
-        parameters,
-        classes,
-        once,
-        _added([*classes.values(), *once.values()]),
-        state,
-        counts.peer,
-    )
-
-
-def _settle(answer: Exact, sizes: Mapping[str, int], settled: bool) -> Value:
-    """An answer at sizes: a number if `settled` (all sizes have values), else a formula."""
-    if settled:
-        return answer.rational(sizes)
-    return answer.substitute({x: Poly.of(v) for x, v in sizes.items()})
+    own = net.parameters()
+    tables = total.settled(Exact.of(own.poly - own.without_tables.poly))
+    memory: tuple[MemoryLine, ...] = ()
+    if about.stage == "training-step":
+        options = request.memory_options
+        held = MemoryBudget(net, request.counting, options, sizes if settled else None)
+        memory = tuple(one.at(sizes, settled=settled) for one in held.lines())
+    return Sheet(request, net, about.stage, sizes, letters, lines, total, tables, memory)

@@ -1,0 +1,622 @@
+"""What does a network answer to a question, from the answers of its parts?
+
+Each question says how answers of parts are joined: added up over their runs, or along the longest
+chain of parts. What lies between parts is the network's own: an array that two parts share is kept
+once, the gradients that several parts give for it are added up, and the largest live set is found
+by running through a training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, TypeVar
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Form, System
+from costmodel.language.nodes import Array
+from costmodel.networks import training
+from costmodel.networks.assembly import LAST, Assembly, beyond_table
+from costmodel.networks.blocks import Use
+from costmodel.networks.gradients import reads_rows
+from costmodel.networks.live_set import largest_live_set
+from costmodel.networks.part_costs import Counting, own_parameters, part_answers, part_sizes
+from costmodel.networks.schedule import PASS, Path, layers_of, paths, schedule
+from costmodel.networks.steps import PROMPT, STEPS, at_prompt, over_steps, over_steps_at
+from costmodel.networks.training import Graph
+from costmodel.program.chosen_sizes import extents
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import NOW, TRAINING_STEP, Overrun
+from costmodel.questions.activations import kept
+from costmodel.questions.count import counted
+from costmodel.questions.counting.counts import Counts
+from costmodel.questions.counting.peers import added
+from costmodel.questions.parameters import parameters, parameters_of
+from costmodel.questions.peak import peak_of
+from costmodel.questions.question import (
+    JOINS,
+    Answers,
+    Case,
+    Figure,
+    Join,
+    Missing,
+    Share,
+    Whole,
+)
+from costmodel.questions.span import Longest
+from costmodel.questions.state import State
+from costmodel.questions.traffic import (
+    Elements,
+    Traffic,
+    of_part,
+    traffic_of,
+    weights_of,
+    weights_of_part,
+)
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, sum_of
+from costmodel.symbolic.sizes import LETTERS, in_order
+
+T = TypeVar("T")
+ONE = Poly.of(1)
+OF_STEPS = (
+    "only operations and state are derived over several steps: ask for one new token, phase "
+    "inference"
+)
+
+PHASES: Mapping[str, str] = {"prefill": "training", "decode": "inference"}
+"""Stage of generation -> the phase in which its figures exist; other stages are phases."""
+
+
+def join_of(question: Callable[[Answers], T]) -> Join[T]:
+    """How the answers of parts to a question are joined; Unanswered if they are not."""
+    if question not in JOINS:
+        name = question.__name__.strip("_").replace("_", " ")
+        raise Unanswered(f"{name}: a question about one mixer, whose answers are not joined")
+    return JOINS[question]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PartAnswers(Answers):
+    """The answers about all runs of one part of a network in a stage, in sizes of the network.
+
+    A stage is a phase, or `prefill` or `decode` of generation.
+
+    Args:
+        made: the operations, where they are no answer of the part's equations: sums of gradients
+            between parts, or the reason why these are not derived.
+        at: the sizes about which the part is asked; None: all sizes. At sizes, sums over steps of
+            decoding are taken one by one where they have no closed form, and positions beyond the
+            weights of the part have no answer but an empty state.
+    """
+
+    graph: Graph
+    use: Use
+    stage: str
+    recompute: str = "none"
+    made: Counts | Missing | None = None
+    at: Mapping[str, int] | None = None
+
+    @property
+    def network(self) -> Assembly:
+        """The network."""
+        return self.graph.network
+
+    @cached_property
+    def running(self) -> bool:
+        """Whether the part runs in the stage; dropout does not run where it costs nothing."""
+        if self.use.regularises and self.graph.counting.dropout == "dropout=free":
+            return False
+        return PASS.get(self.stage, "training") in self.use.when
+
+    @property
+    def runs(self) -> Poly:
+        """How often the part runs for one sequence."""
+        if not self.running:
+            return Poly()
+        return self.use.runs * STEPS if self.stage == "decode" else self.use.runs
+
+    @cached_property
+    def own(self) -> Answers:
+        """The answers of the part's equations, in its own sizes, from which the stage's follow."""
+        phase = self.phase
+        if self.stage == "prefill" and self.use.last:
+            phase = "inference"
+        return part_answers(self.use, phase, self.graph.counting)
+
+    @property
+    def unanswered(self) -> str | None:
+        """The reason why the part, which runs in the stage, has no one-token inference."""
+        return self.own.unanswered if self.running and self.made is None else None
+
+    def beyond(self, sizes: Mapping[str, int]) -> str | None:
+        """The reason why the part's weights end before the last position that the stage reads at
+        these sizes; None if they do not, or if the part is asked about sizes."""
+        return self._beyond(sizes) if self.at is None else None
+
+    def _beyond(self, sizes: Mapping[str, int]) -> str | None:
+        if self.use.rows is not None:
+            return beyond_table(self.use, self.stage, sizes)
+        token = self.stage not in ("training", *TRAINING_STEP)
+        if not token or "inference" not in self.use.when:
+            return None
+        about = part_answers(self.use, "inference", self.graph.counting)
+        if about.unanswered:
+            return None
+        return about.beyond(part_sizes(self.use, sizes) | {"t": LAST[self.stage].at(sizes)})
+
+    @property
+    def overruns(self) -> tuple[Overrun, ...]:
+        """The positions that lie outside of the part's weights, in sizes of the network."""
+        if self.use.rows is not None:
+            last = NOW if self.phase == "inference" else LAST[self.stage]
+            past = frozenset({last - self.use.rows - 1})
+            return (Overrun(self.use.name, Poly.of(self.use.rows), "past the end", past),)
+        return tuple(
+            replace(
+                one,
+                extent=one.extent.substitute(self.use.sizes),
+                conditions=frozenset(c.substitute(self.use.sizes) for c in one.conditions),
+            )
+            for one in (self.own.overruns if self.running and self.made is None else ())
+        )
+
+    def of(self, question: Callable[[Answers], T]) -> T:
+        """The answer of a question about all runs; of a chain, about those on the longest path.
+
+        Raises:
+            Unanswered, Unsupported: there is no answer; the message is the reason.
+        """
+        join = join_of(question)
+        name = f"{question.__module__}.{question.__qualname__}"
+        if name not in self._known:
+            if join.larger is None:
+                share = self.share(question)
+                self._known[name] = join.rule([] if share is None else [share])
+            else:
+                chains = [[*self.links(question, path)] for path in self.paths]
+                self._known[name] = join.larger([*map(join.rule, chains)])
+        found: T = self._known[name]
+        return found
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The paths through the network in the stage; Unanswered for several steps of decoding."""
+        if self.stage == "decode":
+            raise Unanswered(OF_STEPS)
+        return paths(self.network, self.stage, self.recompute)
+
+    def links(self, question: Callable[[Answers], Any], path: Path) -> Iterator[Share[Any]]:
+        """The part's terms in the length of a path: one for each phase in which the path passes the
+        part."""
+        sizes = at_prompt(self.use.sizes) if self.stage == "prefill" else self.use.sizes
+        for about, times in self._passes(path):
+            yield Share(self.use.name, about.of(question), sizes, times)
+
+    def searched(self, figure: Figure, case: Case) -> int | None:
+        """A length along the longest path, found at sizes; None for a figure without a search."""
+        if figure.search is None:
+            return None
+        return max(self.length_at(figure, case, path) for path in self.paths)
+
+    def length_at(self, figure: Figure, case: Case, path: Path) -> int:
+        """The part's length in a path at the sizes of a case of the network.
+
+        Raises:
+            Unsupported: there is none; the message is the reason.
+        """
+        found = 0
+        if reason := self._beyond(case.sizes):
+            raise Unsupported(reason)
+        for about, times in self._passes(path):
+            sizes = at_prompt(self.use.sizes) if self.stage == "prefill" else self.use.sizes
+            there = replace(self.use, sizes=sizes)
+            own = part_sizes(there, case.sizes)
+            if about.phase == "inference":
+                own["t"] = LAST[self.stage].at(case.sizes)
+            each = Case(about, own, symbolic=False).figure(figure)
+            if isinstance(each, Missing):
+                raise Unsupported(f"{self.use.name}: {each.reason}")
+            assert isinstance(each, int)
+            found += each * times.at(case.sizes)
+        return found
+
+    def _passes(self, path: Path) -> Iterator[tuple[Answers, Poly]]:
+        """The answers about the part in each phase in which a path passes it, and how often."""
+        for (use, phase), times in path.items():
+            if use is self.use:
+                last = phase != "backward" and self.own.phase == "inference"
+                yield self.own if last else part_answers(use, phase, self.graph.counting), times
+
+    def share(self, question: Callable[[Answers], Any]) -> Share[Any] | None:
+        """What the part adds to the network's answer; None if it adds nothing in this stage.
+
+        Raises:
+            Unanswered, Unsupported: there is no answer; the message is the reason.
+        """
+        use = self.use
+        if question is parameters_of:
+            held = parameters(use.mixer)
+            return Share(use.name, held, use.parameter_sizes, ONE, use.copies, use.shared)
+        if not self.running:
+            peer = self.convention.peer
+            nothing = Counts({}, Counts({}, peer=peer), peer)
+            return Share(use.name, nothing) if question is counted else None
+        if self.made is not None:
+            if isinstance(self.made, Missing):
+                raise Unanswered(self.made.reason)
+            return Share(use.name, self.made) if question is counted else None
+        if self.unanswered:
+            raise Unanswered(self.unanswered)
+        if question is kept:
+            return Share(use.name, training.kept_activations(self.graph, self.recompute)[use])
+        found = self._answer(question)
+        empty = isinstance(found, State) and not found.arrays
+        if self.at is not None and not empty and (reason := self._beyond(self.at)):
+            raise Unanswered(reason)
+        if self.stage == "decode":
+            return self._over_steps(found)
+        sizes = at_prompt(use.sizes) if self.stage == "prefill" else use.sizes
+        return Share(use.name, found, sizes, use.runs, use.copies, use.shared)
+
+    def _answer(self, question: Callable[[Answers], Any]) -> Any:
+        """The answer of one run, in the part's own sizes."""
+        if question is traffic_of:
+            return of_part(self._system, self.own.phase)
+        if question is weights_of:
+            return weights_of_part(self._system, self.own.phase)
+        if question is counted and self.phase in TRAINING_STEP:
+            return self._with_gradients()
+        return self.own.of(question)
+
+    def _with_gradients(self) -> Counts:
+        """The operations of one run's gradients, and of its forward passes in the phase."""
+        found = self.graph.counts(self.use)
+        forward = self.phase == "training-step"
+        again = self.recompute == "layers" and self.use in training.in_layers(self.network)
+        for _ in range(forward + again):
+            own = part_answers(self.use, "training", self.graph.counting)
+            found = added(own.of(counted), found)
+        return found
+
+    @property
+    def _system(self) -> System:
+        """The equations of the part in its phase; without gradients of the network's inputs."""
+        if self.phase in TRAINING_STEP:
+            return training.step_of(self.graph, self.use)
+        return self.own.system
+
+    def _over_steps(self, found: Any) -> Share[Any]:
+        """What an answer for one new token gives over all steps of decoding.
+
+        Raises:
+            Unanswered: the answer is neither operations nor a state, or the sum has no closed form.
+        """
+        use = self.use
+        if isinstance(found, Counts):
+            step = found.scaled(use.sizes, use.runs, use.copies)
+            classes = {name: self._sum_over_steps(value) for name, value in step.classes.items()}
+            return Share(use.name, replace(step, classes=classes))
+        if isinstance(found, State):
+            sizes = {x: poly.substitute({"t": LAST["decode"]}) for x, poly in use.sizes.items()}
+            return Share(use.name, found, {"t": LAST["decode"], **sizes}, use.runs, use.copies)
+        raise Unanswered(OF_STEPS)
+
+    def _sum_over_steps(self, step: Exact) -> Exact:
+        """The sum of an answer in t over the steps of decoding."""
+        try:
+            return over_steps(step)
+        except Unsupported as reason:
+            if self.at is not None:
+                return Exact.of(Poly.of(over_steps_at(step, self.at)))
+            raise Unanswered(
+                f"the sum over the steps has no closed form: {reason}; give numbers for all sizes"
+            ) from None
+
+    @property
+    def counts(self) -> Counts | Missing:
+        """The operations of all runs."""
+        return self.attempt(counted)
+
+    @property
+    def total(self) -> Exact | Missing:
+        """Every operation, each counted 1, the work on parameters alone included."""
+        found = self.counts
+        return found if isinstance(found, Missing) else found.exact_total
+
+    @property
+    def parameters(self) -> Poly:
+        """The number of the part's parameters, without those that are counted elsewhere."""
+        return own_parameters(self.use)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NetworkAnswers(Answers):
+    """The answers about a network in a stage, from those of its parts, in sizes of the network."""
+
+    graph: Graph
+    stage: str
+    parts: tuple[PartAnswers, ...]
+    recompute: str = "none"
+
+    @property
+    def network(self) -> Assembly:
+        """The network."""
+        return self.graph.network
+
+    def about(self, phase: str) -> Answers:
+        """The answers about the same network and convention in a phase."""
+        return answers_of(self.network, phase, self.graph.counting)
+
+    def at_numbers(self, sizes: Mapping[str, int]) -> NetworkAnswers:
+        """The answers at integer sizes of the network, also where a sum over steps has no closed
+        form, and without those of parts whose weights end before a position."""
+        parts = (replace(part, at=sizes, _known={}) for part in self.parts)
+        return together(self.graph, self.stage, tuple(parts), self.recompute)
+
+    @property
+    def system(self) -> System:
+        """A network has no equations beside those of its parts.
+
+        Raises:
+            Unanswered: always.
+        """
+        raise Unanswered("a network has no equations beside those of its parts")
+
+    @property
+    def unanswered(self) -> str | None:
+        """In one-token inference, the first part that has none, with its reason."""
+        return _first((part, part.unanswered) for part in self.parts)
+
+    def beyond(self, sizes: Mapping[str, int]) -> str | None:
+        """The first part whose weights end before the last position at these sizes, with the
+        reason; None if the parts are asked about sizes."""
+        return _first((part, part.beyond(sizes)) for part in self.parts if part.made is None)
+
+    @property
+    def overruns(self) -> tuple[Overrun, ...]:
+        """The positions that lie outside of the weights of a part."""
+        return tuple(one for part in self.parts for one in part.overruns)
+
+    def derived(self, name: str, derive: Callable[[], T]) -> T:
+        """A network has no steps of its own.
+
+        Raises:
+            Unanswered: always.
+        """
+        raise Unanswered(
+            "the steps of a network are those of its parts, which span and sequential count"
+        )
+
+    def of(self, question: Callable[[Answers], T]) -> T:
+        """The answer of a question, joined as the question says.
+
+        Raises:
+            Unanswered, Unsupported: a part has no answer; the message names the part.
+        """
+        join = join_of(question)
+        name = f"{question.__module__}.{question.__qualname__}"
+        if name not in self._known:
+            self._known[name] = self._joined(question, join)
+        found: T = self._known[name]
+        return found
+
+    def _joined(self, question: Callable[[Answers], Any], join: Join[Any]) -> Any:
+        if question is peak_of:
+            raise Unsupported("live sets of a network are compared at numbers")
+        if join.larger is not None:
+            chains = [self._chain(question, path) for path in self._paths()]
+            return join.larger([*map(join.rule, chains)])
+        found = []
+        for part in self.parts:
+            try:
+                share = part.share(question)
+            except (Unanswered, Unsupported) as reason:
+                raise Unanswered(_named(part, str(reason))) from None
+            if share is not None:
+                found.append(share)
+        if question is parameters_of:
+            tables = frozenset(part.use.name for part in self.parts if part.use.table)
+            return replace(join.rule(found), tables=tables)
+        if question is traffic_of:
+            return self._moved([*map(self._from_outside, found)], join)
+        if question is weights_of:
+            found = [share for share in found if share.name not in self._looked_up]
+        return join.rule(found)
+
+    def _paths(self) -> Sequence[Path]:
+        return self.parts[0].paths
+
+    def _chain(self, question: Callable[[Answers], Any], path: Path) -> list[Share[Any]]:
+        """The terms of the length of a path."""
+        found: list[Share[Any]] = []
+        for part in self.parts:
+            try:
+                found += part.links(question, path)
+            except (Unanswered, Unsupported) as reason:
+                raise type(reason)(_named(part, str(reason))) from None
+        sums = sum_of(times for (use, _), times in path.items() if use is None)
+        return [*found, Share("sums of gradients", Longest((ONE,)), {}, sums)]
+
+    def searched(self, figure: Figure, case: Case) -> int | None:
+        """A figure without a formula at sizes: the longest path through parts at these sizes, or
+        the largest live set of a training step.
+
+        Raises:
+            Unsupported: a part has no such number.
+        """
+        if figure.name == "peak" and self.stage == "training-step":
+            return largest_live_set(self.graph, case.sizes, self.recompute).elements
+        if figure.search is None:
+            return None
+        return max(self._length_at(figure, case, path) for path in self._paths())
+
+    def _length_at(self, figure: Figure, case: Case, path: Path) -> int:
+        """The length of a path at the sizes of a case, the parts being searched where needed."""
+        sums = sum_of(times for (use, _), times in path.items() if use is None)
+        own = (part.length_at(figure, case, path) for part in self.parts if part.made is None)
+        return sum(own) + sums.at(case.sizes)
+
+    def _from_outside(self, share: Share[Traffic]) -> Share[Traffic]:
+        """The traffic of a part without the arrays between parts, which need not move, and without
+        the rows of a table that another part reads as a whole."""
+        kinds = {
+            kind: number
+            for kind, number in share.answer.compulsory.kinds.items()
+            if kind != "activations" and not (kind == "rows" and share.name in self._looked_up)
+        }
+        return replace(share, answer=replace(share.answer, compulsory=Elements(kinds)))
+
+    @cached_property
+    def _sharing(self) -> Mapping[str, tuple[list[PartAnswers], list[PartAnswers]]]:
+        """Name of a parameter that several parts share -> the parts that run and read it as a
+        whole, and those that read rows of it by number."""
+        found: dict[str, tuple[list[PartAnswers], list[PartAnswers]]] = {}
+        for name, uses in training.tables(self.network).items():
+            here = [part for part in self.parts if part.running and part.use in uses]
+            rows = [part for part in here if reads_rows(part.use.mixer, name)]
+            found[name] = [part for part in here if part not in rows], rows
+        return found
+
+    @property
+    def _looked_up(self) -> frozenset[str]:
+        """The names of the parts that read rows of a table which another part reads as a whole."""
+        return frozenset(
+            p.use.name for whole, rows in self._sharing.values() if whole for p in rows
+        )
+
+    def _again(self) -> Elements:
+        """The shared parameters that parts read, and whose gradients they write, a second time."""
+        found = Exact()
+        for name, (whole, rows) in self._sharing.items():
+            times = max(0, len(whole) - 1)
+            if self.phase in TRAINING_STEP:
+                times += max(0, len(whole) + len(rows) - 1)
+            if times:
+                use = (*whole, *rows)[0].use
+                elements = parameters(use.mixer).arrays[name].substitute(use.parameter_sizes)
+                found = found + Exact.of(elements * times)
+        return Elements({"weights": found * -1})
+
+    def _moved(self, shares: Sequence[Share[Traffic]], join: Join[Traffic]) -> Traffic:
+        """The traffic of all parts, with the network's input and output, and in a backward pass
+        with the activations that it reads."""
+        ends = Elements({"activations": Exact.of(self._ends())})
+        if self.stage == "backward":
+            held = self.of(kept)
+            ends = Elements({"activations": held.each, "weights": held.alone})
+        found = join.rule(shares)
+        return replace(found, compulsory=found.compulsory + ends + self._again())
+
+    def _ends(self) -> Poly:
+        """The entries of the network's inputs and of its output in the stage."""
+        every = schedule(self.network, layers_of(self.network))
+        runs = [run for run in every if PASS.get(self.stage, "training") in run.use.when]
+        read = [wire for run in runs for wires in run.reads.values() for wire in wires]
+        given = dict.fromkeys(wire for wire in read if wire.source)
+        found = sum_of([runs[-1].writes.entries, *(wire.entries for wire in given)])
+        if self.phase == "inference":
+            return found.substitute({"l": ONE})
+        return found.substitute({"l": PROMPT}) if self.stage == "prefill" else found
+
+
+def _named(part: PartAnswers, reason: str) -> str:
+    """A reason with the name of its part, if the reason does not begin with it."""
+    own = f"{part.use.name}: "
+    return reason if reason.startswith(own) else own + reason
+
+
+def _first(reasons: Iterator[tuple[PartAnswers, str | None]]) -> str | None:
+    return next((_named(part, reason) for part, reason in reasons if reason), None)
+
+
+def parts_of(
+    graph: Graph, stage: str, recompute: str = "none", at: Mapping[str, int] | None = None
+) -> tuple[PartAnswers, ...]:
+    """The parts of a network that have answers in a stage, in the order of a forward pass: those
+    that run there or have parameters, and in a phase with gradients the sums of gradients between
+    parts, which other tools' counters lack."""
+    found = [_part(graph, use, stage, recompute, at) for use in graph.network.uses]
+    if stage in TRAINING_STEP:
+        found = [part for part in found if part.running or not part.use.regularises]
+        joins = () if graph.counting.convention.peer else training.joins(graph)
+        return (*found, *(
+            replace(_part(graph, use, stage, recompute, at), made=made, _known={})
+            for use, made in joins
+        ))  # fmt: skip
+    return tuple(part for part in found if part.running or part.parameters.terms)
+
+
+def _part(
+    graph: Graph, use: Use, stage: str, recompute: str, at: Mapping[str, int] | None
+) -> PartAnswers:
+    chosen = graph.counting.convention
+    return PartAnswers(
+        use.mixer, use.form_under(chosen.rewrites), PHASES.get(stage, stage), chosen,
+        graph=graph, use=use, stage=stage, recompute=recompute, at=at,
+    )  # fmt: skip
+
+
+OPEN = frozenset("bltepq")
+"""The sizes of a network's input, which no configuration fixes."""
+
+
+class NetworkMixer(Whole):
+    """A network where a mixer may stand; its sizes beside those of the input are as if in braces.
+
+    Args:
+        network: the network, whose layers have a number where they differ.
+    """
+
+    def __init__(self, network: Assembly) -> None:
+        super().__init__("network", title=network.title, source=network.described.source)
+        self.name = self.base = self.origin = network.name
+        self.network = network
+        self.checked = True
+        self.given = {x: size for x, size in network.sizes.items() if x not in OPEN}
+        form = Form(self, "network", arrays=self._extents())
+        self.forms = {form.name: form}
+        letters = {x for array in form.arrays.values() for e in array.shape for x in e.letters}
+        self.letters = in_order(letters - {"b", "t"})
+        for letter in OPEN & {*self.letters, *network.sizes}:
+            if letter in network.sizes:
+                self.own[letter] = replace(LETTERS[letter], default=network.sizes[letter])
+
+    def _extents(self) -> dict[str, Array]:
+        """Arrays that have the extents of all parts as their own, in sizes of the network."""
+        found: dict[str, Array] = {}
+        for k, use in enumerate(self.network.uses):
+            shape = [extent.substitute(use.sizes) for extent in extents(use.mixer, None)]
+            name = f"part {k}"
+            found[name] = Array(name, "intermediate", (*shape, use.runs, use.copies), self)
+        return found
+
+    def answers(self, phase: str, convention: Convention) -> Answers:
+        """The answers about the network in a phase."""
+        return answers_of(self.network, phase, Counting(convention))
+
+
+@cache
+def whole(network: Assembly) -> NetworkMixer:
+    """The mixer that stands for a network, one object per process."""
+    return NetworkMixer(network)
+
+
+@cache
+def answers_of(
+    network: Assembly, stage: str, counting: Counting, recompute: str = "none"
+) -> NetworkAnswers:
+    """The answers about a network in a stage, one object per process."""
+    graph = training.graph_of(network, counting)
+    return together(graph, stage, parts_of(graph, stage, recompute), recompute)
+
+
+def together(
+    graph: Graph, stage: str, parts: tuple[PartAnswers, ...], recompute: str = "none"
+) -> NetworkAnswers:
+    """The answers about parts of a network together."""
+    return NetworkAnswers(
+        whole(graph.network), "network", PHASES.get(stage, stage),
+        graph.counting.convention, graph=graph, stage=stage, parts=parts, recompute=recompute,
+    )  # fmt: skip

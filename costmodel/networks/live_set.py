@@ -1,0 +1,216 @@
+"""What is the largest live set of a training step of a network at given sizes?
+
+The step is a series of events, the forward and backward passes of runs of parts; while an event
+takes place, certain arrays between parts, their gradients and kept activations are live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.networks.blocks import Use
+from costmodel.networks.part_costs import part_sizes
+from costmodel.networks.schedule import PartRun, Wire, repetition, schedule
+from costmodel.networks.training import Graph, activations_of
+from costmodel.questions.peak import held_arrays, steps_of
+from costmodel.symbolic.piecewise import Exact
+
+STEP = "training-step"
+
+
+@dataclass(frozen=True)
+class LiveSet:
+    """A live set: its elements, and in words the event during which they are live."""
+
+    elements: int
+    when: str
+
+
+@dataclass(frozen=True)
+class _OwnLiveSets:
+    """The elements live inside of one part, without the arrays between parts."""
+
+    forward: tuple[int, ...]
+    """While each equation of the part's forward pass is computed."""
+    backward: tuple[int, ...]
+    """While each equation of the part's gradients is computed, gradients of its inputs included."""
+    between: int
+    """From the end of the part's forward pass to the start of its gradients."""
+
+
+@dataclass(frozen=True)
+class _Event:
+    """The `forward` or `backward` pass of one run of a part; after a forward pass that does not
+    keep its activations, that pass is run again before the backward pass."""
+
+    kind: str
+    run: int
+    keeps: bool = True
+
+
+def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LiveSet:
+    """The largest live set of a training step at integer sizes of the network, b among them.
+
+    Raises:
+        Unsupported: a part whose gradients are not derived.
+        SizeError: a size without a value.
+    """
+    layers = graph.network.layers or sizes["L"]
+    again = repetition(graph.network, layers)
+    if again is None:
+        return max(_Simulation(graph, sizes, recompute, layers).during(), key=_elements)
+    few = _Simulation(graph, sizes, recompute, again.few).during()
+    more = _Simulation(graph, sizes, recompute, again.more).during(again.between)
+    # what lies between grows from layer to layer by the same number, so that an end has the most
+    grown = (
+        replace(one, elements=one.elements + again.times * (two.elements - one.elements))
+        for one, two in zip(few, more, strict=True)
+    )
+    return max(grown, key=_elements)
+
+
+def _elements(found: LiveSet) -> int:
+    return found.elements
+
+
+class _Simulation:
+    """The live set of a training step, from event to event, at a number of layers.
+
+    `live` holds the elements of each wire, of each wire's gradient, and, under the number of a run,
+    of what the run's part keeps for its gradients.
+    """
+
+    def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str, layers: int) -> None:
+        """Begin before the first event, with nothing live."""
+        self.graph, self.sizes = graph, sizes
+        self.batch = sizes.get("b", 1)
+        self.runs = schedule(graph.network, layers)
+        self.events = tuple(_events(self.runs, recompute))
+        self.inside = {use: self._own_live_sets(use) for use in {run.use for run in self.runs}}
+        self.live: dict[object, int] = {}
+        self.needed = self._needed()
+
+    def during(self, without: range = range(0)) -> Iterator[LiveSet]:
+        """The live set of each event, in order; events in the layers `without` take place, and
+        their live sets are left out."""
+        for k, event in enumerate(self.events):
+            run = self.runs[event.run]
+            held = self._during(event, run)
+            if run.layer is None or run.layer[2] not in without:
+                words = "forward pass of" if event.kind == "forward" else "gradients of"
+                yield LiveSet(held, f"{words} {run.use.name}")
+            self._after(k, event, run)
+
+    def _during(self, event: _Event, run: PartRun) -> int:
+        """The most elements live while an event takes place, after `live` has its inputs and
+        output, or in a backward pass the gradient of its output in place of what the part kept."""
+        inside = self.inside[run.use]
+        if event.kind == "forward":
+            for wire in _parents(run):
+                self.live.setdefault(wire, self._size(wire))
+            self.live[run.writes] = self._size(run.writes)
+            return self._total() + max(inside.forward, default=0)
+        self.live.setdefault(_Gradient(run.writes), self._size(run.writes))
+        self.live.pop(event.run, None)
+        return self._total() + max(inside.backward, default=inside.between)
+
+    def _after(self, k: int, event: _Event, run: PartRun) -> None:
+        """Change `live` after event number k: add what the part keeps, or the gradients of its
+        inputs in place of that of its output; drop arrays that no later event reads."""
+        if event.kind == "forward":
+            if event.keeps:
+                self.live[event.run] = self.inside[run.use].between
+        else:
+            self.live.pop(_Gradient(run.writes))
+            for wire in _parents(run):
+                if not wire.source:
+                    self.live[_Gradient(wire)] = self._size(wire)
+        for wire in [w for w in self.live if isinstance(w, Wire)]:
+            if not wire.source and not self._later(k, wire):
+                del self.live[wire]
+
+    def _later(self, k: int, wire: Wire) -> bool:
+        """Whether an event after number k reads a wire before another event writes it anew."""
+        following = next(((at, makes) for at, makes in self.needed[wire] if at > k), None)
+        return following is not None and not following[1]
+
+    def _needed(self) -> dict[Wire, list[tuple[int, bool]]]:
+        """Array between parts (a wire) -> the events that touch it, as (number, whether the event
+        writes it); a backward pass reads the arrays that its gradients need."""
+        found: dict[Wire, list[tuple[int, bool]]] = {}
+        for k, event in enumerate(self.events):
+            run = self.runs[event.run]
+            touched: list[tuple[Wire, bool]] = []
+            if event.kind == "forward":
+                touched = [(w, False) for w in _parents(run)] + [(run.writes, True)]
+            else:
+                arrays = activations_of(self.graph, run.use).arrays
+                for name, wires in run.reads.items():
+                    if not arrays.get(name, Exact()).is_zero:
+                        touched += [(w, False) for w in _through(wires)]
+                if not arrays.get(run.use.mixer.role("output").name, Exact()).is_zero:
+                    touched.append((run.writes, False))
+            for wire, makes in touched:
+                found.setdefault(wire, []).append((k, makes))
+        return found
+
+    def _total(self) -> int:
+        return sum(self.live.values())
+
+    def _size(self, wire: Wire) -> int:
+        return wire.entries.at(self.sizes) * self.batch
+
+    def _own_live_sets(self, use: Use) -> _OwnLiveSets:
+        """The elements live inside of a part at each of its equations, without its inputs and
+        output, which other parts hold too."""
+        own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
+        system = own.system
+        steps = steps_of(system, STEP)
+        first = sum(step[0] not in system.backward for step in steps)
+        apart = {
+            a for a in system.mixer.arrays.values() if a.role in ("input", "context", "output")
+        }
+        apart |= own.handed
+        held = [h for h in held_arrays(system, STEP, steps) if h.array not in apart]
+        numbers = [h.number.at(sizes) * (1 if h.once else self.batch) for h in held]
+
+        lives = [(h.first, h.last, number) for h, number in zip(held, numbers, strict=True)]
+        at = [sum(n for start, end, n in lives if start <= k <= end) for k in range(len(steps))]
+        between = sum(number for start, end, number in lives if start < first <= end)
+        return _OwnLiveSets(tuple(at[:first]), tuple(at[first:]), between)
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """The gradient of a wire."""
+
+    of: Wire
+
+
+def _through(wires: Sequence[Wire]) -> Iterator[Wire]:
+    """The wires; in place of a wire that is the first row of others, these others."""
+    for wire in wires:
+        yield from wire.first or (wire,)
+
+
+def _parents(run: PartRun) -> list[Wire]:
+    return [w for wires in run.reads.values() for w in _through(wires)]
+
+
+def _events(runs: Sequence[PartRun], recompute: str) -> Iterator[_Event]:
+    """The events of a training step: the forward pass of each run in order, then the backward
+    passes in reverse order; if `recompute` is "layers", the forward passes of each layer once more
+    before its backward passes."""
+    again = recompute == "layers"
+    for k, run in enumerate(runs):
+        yield _Event("forward", k, keeps=not (again and run.layer is not None))
+    done: set[object] = set()
+    for k in reversed(range(len(runs))):
+        layer = runs[k].layer
+        if again and layer is not None and layer not in done:
+            done.add(layer)
+            for j, run in enumerate(runs):
+                if run.layer == layer:
+                    yield _Event("forward", j)
+        yield _Event("backward", k)

@@ -1,0 +1,238 @@
+"""Does a network answer the questions about mixers, as sums, chains and maxima over its parts?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from costmodel import networks
+from costmodel.networks import part_costs
+from costmodel.networks.blocks import Use
+from costmodel.networks.live_set import largest_live_set
+from costmodel.networks.network import Network, network
+from costmodel.networks.part_costs import part_answers, part_sizes
+from costmodel.networks.schedule import Wire, readers, schedule
+from costmodel.networks.training import graph_of
+from costmodel.questions.question import Case, Dtypes, Searched
+from costmodel.questions.registry import FIGURES
+from tests.models.test_architectures import TINY, read
+from tests.test_unrolled import HILL
+
+STRICT = part_costs.counting("strict")
+SIZES = {"k": 2, "l": 4, "t": 4, "e": 3, "d": 8, "n": 2, "u": 11, "f": 6, "z": 3, "b": 1}
+DEEP = {
+    "decoder": {},
+    "chen-v1-extractor": {},
+    "transformer-base": {},
+    "simpletron-matching": {},
+    "mixed": {"mixers": ("self-attention", "she", "convolution")},
+}
+"""Networks in which paths go side by side: an encoder, two towers; and one of several mixers."""
+
+
+def made(name: str, layers: int, **sizes: int) -> Network:
+    changes: Any = DEEP.get(name, {})
+    return networks.model("decoder" if changes else name, sizes={"L": layers, **sizes}, **changes)
+
+
+def value(net: Network, figure: str, phase: str, at: Mapping[str, int], **more: Any) -> Any:
+    return Case(net.answers(phase), at, symbolic=False, **more).figure(FIGURES[figure])
+
+
+def of_part(use: Use, figure: str, phase: str, at: Mapping[str, int]) -> int:
+    own = part_sizes(use, at) | ({"t": at["t"]} if phase == "inference" else {})
+    found = Case(part_answers(use, phase, STRICT), own, symbolic=False).figure(FIGURES[figure])
+    assert isinstance(found, int)
+    return found
+
+
+def longest(net: Network, figure: str, phase: str, layers: int, at: Mapping[str, int]) -> int:
+    """The longest path through every run of every part, one after another."""
+    runs = schedule(net, layers)
+    depth: dict[Wire, int] = {}
+    wanted = "inference" if phase == "inference" else "training"
+    for run in runs:
+        before = [depth.get(one, 0) for ws in run.reads.values() for w in ws
+                  for one in w.first or (w,)]  # fmt: skip
+        depth[run.writes] = 0
+        if wanted in run.use.when:
+            depth[run.writes] = max(before, default=0) + of_part(run.use, figure, wanted, at)
+    return max(depth.values())
+
+
+def longest_backward(net: Network, figure: str, layers: int, at: Mapping[str, int]) -> int:
+    """The same through their gradients; the last of several gradients of an array is added to the
+    sum of the others."""
+    runs = schedule(net, layers)
+    by_run: dict[int, int] = {}
+    found: dict[Wire, list[int]] = {}
+    for wire, reading in readers(runs).items():
+        for one in wire.first or (wire,):
+            found.setdefault(one, []).extend(number for number, _ in reading)
+    for number in reversed(range(len(runs))):
+        later = found.get(runs[number].writes, [])
+        begins = max((by_run[k] for k in later), default=0) + (len(later) > 1)
+        by_run[number] = begins + of_part(runs[number].use, figure, "backward", at)
+    return max(by_run.values())
+
+
+@pytest.mark.parametrize("layers", [1, 2, 7, 20])
+@pytest.mark.parametrize("name", DEEP)
+def test_lengths_are_those_of_the_longest_path(name: str, layers: int) -> None:
+    net = made(name, layers, f=6)
+    at = {**SIZES, "L": layers}
+    for figure in ("span", "sequential"):
+        forward = longest(net, figure, "training", layers, at)
+        backward = longest_backward(net, figure, layers, at)
+        assert value(net, figure, "training", at) == forward
+        assert value(net, figure, "backward", at) == backward
+        assert value(net, figure, "training-step", at) == forward + backward
+        if name not in ("simpletron-matching", "mixed"):
+            one = longest(net, figure, "inference", layers, at)
+            assert value(net, figure, "inference", at) == one
+
+
+def test_recomputed_layers_are_on_the_path_once_more() -> None:
+    net, at = made("decoder", 3), {**SIZES, "L": 3, "f": 6}
+    again = Case(net.answers("training-step", recompute="layers"), at, symbolic=False)
+    inside = {run.use: run for run in schedule(net, 3) if run.layer is not None}
+    layers = [run.use for run in schedule(net, 3) if run.use in inside]
+    more = sum(of_part(use, "span", "training", at) for use in layers)
+    assert again.figure(FIGURES["span"]) == value(net, "span", "training-step", at) + more
+
+
+def test_a_length_that_is_searched_in_a_part_is_searched_in_the_network(tmp_path: Path) -> None:
+    """The longest path through `hill` has no formula; the numbers of the parts are added up."""
+    file = tmp_path / "hill.py"
+    file.write_text(HILL)
+    net = networks.model("decoder", mixers=(f"{file}:m",), sizes={"L": 2})
+    at = {**net.sizes, **SIZES, "L": 2, "f": 32, "w": 1}
+    found = value(net, "span", "training", at)
+    assert isinstance(found, Searched) and found == longest(net, "span", "training", 2, at)
+    (row,) = [part for part in net.costs("training") if "hill" in part.use.name]
+    assert Case(row, at, symbolic=False).figure(FIGURES["span"]) == 2 * of_part(
+        row.use, "span", "training", at
+    )
+
+
+def test_traffic_of_one_new_token_by_hand() -> None:
+    """Weights once, but of tables the rows read: the head reads the embedding's; the state of the
+    tokens before, and the new token's; the token's number, and its scores."""
+    net = networks.model("gpt-2")
+    t, b, d, u, layers = 100, 3, 768, 50_257, 12
+    at = {**net.sizes, "t": t, "b": b}
+    weights = net.parameters().at() - (1024 - 1) * d
+    state = layers * 2 * d * t
+    assert value(net, "weights", "inference", at) == weights
+    moved = weights + b * (state + 1 + u)
+    assert value(net, "traffic", "inference", at) == moved
+    types = Dtypes("bf16", weights="int8", cache="fp32")
+    in_bytes = weights + b * (4 * state + 2 * (1 + u))
+    assert value(net, "traffic", "inference", at, dtypes=types) == in_bytes
+
+
+def test_a_step_reads_weights_and_writes_their_gradients_once() -> None:
+    """Of tied weights too; the gradient of the positions has a row a token."""
+    net = networks.model("gpt-2")
+    d, l = 768, 64
+    at = {**net.sizes, "l": l, "b": 1}
+    weights = net.parameters().at() - (1024 - l) * d
+    tokens_targets_loss = 2 * l + 1
+    assert value(net, "traffic", "training-step", at) == 2 * weights + tokens_targets_loss
+    kept = value(net, "activations", "backward", at)
+    assert value(net, "traffic", "backward", at) >= weights + kept
+
+
+@pytest.mark.parametrize("b", [1, 2, 4, 9])
+def test_a_token_reads_the_experts_that_it_goes_through(tmp_path: Path, b: int) -> None:
+    """Of E experts b tokens read at most b c, of an embedding's u rows at most b; and a row of the
+    tables of angles."""
+    experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 5}
+    config = {"model_type": "qwen3_moe", **TINY, **experts, "tie_word_embeddings": False}
+    net = read(tmp_path, config)
+    at = {**net.sizes, "t": 5, "l": 5, "b": b}
+    d, u, each = net.sizes["d"], net.sizes["u"], 3 * net.sizes["d"] * 5
+    layers = net.sizes["L"]
+    idle = max(0, 6 - 2 * b) * each * layers + max(0, u - b) * d
+    angles = layers * 2 * 4
+    assert value(net, "weights", "inference", at) == net.parameters().at() - idle + angles
+
+
+def test_the_peak_of_a_step_is_its_largest_live_set() -> None:
+    net = networks.model("gpt-2", sizes={"l": 8})
+    at = {**net.sizes, "b": 2}
+    found = value(net, "peak", "training-step", at)
+    assert found == largest_live_set(graph_of(net, STRICT), at).elements
+    assert isinstance(found, Searched)
+
+
+def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.run(shlex.split(command)) == 0
+    found = capsys.readouterr()
+    assert found.err == ""
+    return found.out
+
+
+COLUMNS = "total,parameters,state,traffic,activations,span,sequential,intensity,order"
+
+
+def test_json_has_the_names_of_a_table_of_mixers(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--phase all --format json --l 8"
+    models = json.loads(printed(f"model gpt-2 {words}", capsys))["models"]
+    mixers = json.loads(printed(f"table self-attention {words}", capsys))["rows"]
+    for model, mixer in zip(models, mixers, strict=True):
+        there = {name for name, one in FIGURES.items() if mixer["phase"] in one.phases}
+        keys = {(FIGURES[name].key or name).partition(".")[0] for name in there
+                if not FIGURES[name].within or name.endswith("_bytes")}  # fmt: skip
+        assert keys <= model.keys() and keys <= mixer.keys()
+        assert model["span"] > 0 and model["traffic"]["compulsory"] > 0
+
+
+def test_columns_are_those_of_a_table_of_mixers(capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"model decoder --L 2 --l 4 --d 8 --n 2 --u 7 --phase all --columns {COLUMNS}"
+    (*_, step) = json.loads(printed(f"{words} --format json", capsys))["models"]
+    rows = [*csv.DictReader(io.StringIO(printed(f"{words} --format csv", capsys)))]
+    total = rows[-1]
+    assert total["part"] == "total" and int(total["span"]) == step["span"]
+    assert int(total["traffic"]) == step["traffic"]["compulsory"]
+    parts = [row for row in rows if row["phase"] == "training-step"][:-1]
+    sums_of_gradients = 2 * 2
+    assert sum(int(row["span"]) for row in parts) + sums_of_gradients == step["span"]
+    text = printed(words, capsys)
+    assert "compulsory traffic (B)" in " ".join(text.split()) or "traffic" in text
+    assert printed("model decoder --columns kv-cache,flops --phase inference", capsys)
+
+
+REFUSED = [
+    ("gpt-2 --columns mixer", "rows of a network are its parts"),
+    ("gpt-2 --columns state --phase training", "exists in inference only: choose another --phase"),
+    ("gpt-2 --columns spam", "unknown column 'spam'"),
+    ("gpt-2 --columns ,", "no column is named"),
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), REFUSED, ids=[c for c, _ in REFUSED])
+def test_columns_that_there_are_not(
+    command: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(shlex.split(f"model {command}")) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_network_of_many_layers_has_the_lengths_of_few(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chosen = networks.preset("gpt-2")
+    one, two, many = (
+        value(network(chosen, L=n), "span", "training-step", {**SIZES, "L": n, "f": 6})
+        for n in (9, 10, 100_000)
+    )
+    assert many == one + (100_000 - 9) * (two - one)
