@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from profiler.counting.mode import DispatchMode, OperationKind
 
@@ -81,7 +81,8 @@ def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
     if func._schema.name.removeprefix("aten::").lstrip("_").startswith(UNKNOWN):
         return False
     try:
-        own_args, own_kwargs = tree_map(_real, (args, kwargs))
+        own_args = _real(args)
+        own_kwargs = {name: _real(value) for name, value in kwargs.items()}
         if "device" in own_kwargs:
             own_kwargs = {**own_kwargs, "device": torch.device("cpu")}
         setattr(result, NAME, func(*own_args, **own_kwargs))
@@ -102,11 +103,14 @@ def known_all(values: Iterable[Any]) -> bool:
     return True
 
 
-def _real(leaf: Any) -> Any:
-    """An argument for a computation on the CPU: a meta tensor's value, the CPU for a device."""
-    if isinstance(leaf, Tensor):
-        return known_value(leaf) if leaf.is_meta else leaf
-    return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
+def _real(value: Any) -> Any:
+    """An argument for a computation on the CPU: a meta tensor's value, the CPU for a device; of a
+    list or tuple, each of its entries."""
+    if isinstance(value, Tensor):
+        return known_value(value) if value.is_meta else value
+    if type(value) in (list, tuple):
+        return type(value)(map(_real, value))
+    return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
 def drop_value(tensor: Any) -> None:
