@@ -545,11 +545,11 @@ def _refuse(
 def _small(system: System) -> tuple[dict[str, int], ...]:
     """Small sizes at which all extents of a form are whole: first the same value for all sizes,
     then different values."""
-    return _small_sizes(system.mixer, system.form)
+    return small_sizes(system.mixer, system.form)
 
 
 @cache
-def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
+def small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
     """Ten choices of small sizes (`_tried`), multiplied so that extents such as d/n are whole.
     Choices at which an extent of the form is still a fraction are left out."""
     tried = list(_tried(mixer.letters))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import ge
 from typing import TYPE_CHECKING, Unpack
 
 from costmodel.errors import Unanswered, Unsupported
@@ -20,7 +21,7 @@ from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, iteration_domains, phase_name
 from costmodel.program.recurrences import blocks, references
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import axes_of, defined, whole
+from costmodel.program.wellformed import axes_of, defined, small_sizes, whole
 from costmodel.questions.parameters import parameters, parameters_of
 from costmodel.questions.question import (
     BATCH,
@@ -42,7 +43,7 @@ from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import nonnegative, projected
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
-from costmodel.symbolic.polynomial import Poly, axis_atom
+from costmodel.symbolic.polynomial import Poly, Values, axis_atom
 from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _moments(system: System, phase: str) -> tuple[Live, ...]:
             if one.first <= k <= one.last:
                 sizes[one.once] = sizes[one.once] + one.number
         found.append(Live(step[0].part_of, sizes[False], sizes[True]))
-    return tuple(_largest(found))
+    return tuple(_largest(found, small_sizes(system.mixer, system.form)))
 
 
 def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
@@ -215,14 +216,21 @@ def _row(system: System, array: Array) -> Exact:
     return union_size(across, [projected(where, [here]) for where in regions], ONE)
 
 
-def _largest(found: Sequence[Live]) -> Iterator[Live]:
+def _largest(found: Sequence[Live], tried: Sequence[Mapping[str, int]]) -> Iterator[Live]:
     """The live sets, without those proven to be at most as large as another live set; of equal live
-    sets, the first."""
+    sets, the first. Sizes are tried before a proof: at each, the other live set is as large."""
+    small = [Values(sizes) for sizes in tried]  # the live sets share functions of sizes
+    at = [
+        tuple(part.rational(sizes) for sizes in small for part in (moment.each, moment.once))
+        for moment in found
+    ]
+
+    def holds(one: int, two: int) -> bool:
+        return all(map(ge, at[one], at[two])) and _holds(found[one], found[two])
+
     for k, moment in enumerate(found):
-        rivals = ((j, other) for j, other in enumerate(found) if j != k)
-        if not any(
-            _holds(other, moment) and (j < k or not _holds(moment, other)) for j, other in rivals
-        ):
+        rivals = (j for j in range(len(found)) if j != k)
+        if not any(holds(j, k) and (j < k or not holds(k, j)) for j in rivals):
             yield moment
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache, lru_cache
-from math import gcd, lcm
+from math import comb, gcd, lcm, prod
 
 from costmodel.errors import Unsupported
 from costmodel.symbolic.effort import spend
@@ -99,39 +99,46 @@ def _nonnegative(poly: Poly) -> bool:
     if "t" in letters and "l" in letters:
         # every atom is taken to be at least 1, and l - t + 1 is
         values["l"] = Poly.atom("t") + Poly.atom("l-t") - 1
+    # over a common denominator, which is positive: atom k to the power monomial[k]
     poly = poly.substitute(values)
-    poly = _without_denominators(poly)
-    shifted = {}
-    for atom in poly.atoms:
-        least = None if is_variable(atom) else _least_value(atom)
-        if least is None:
+    atoms = sorted(poly.atoms)
+    powers = [dict(monomial) for monomial in poly.terms]
+    below = [min(0, *(held.get(atom, 0) for held in powers)) for atom in atoms]
+    monomials = [
+        tuple(held.get(atom, 0) - low for atom, low in zip(atoms, below, strict=True))
+        for held in powers
+    ]
+    scale = lcm(*(Fraction(number).denominator for number in poly.terms.values()))
+    terms = dict(zip(monomials, (int(x * scale) for x in poly.terms.values()), strict=True))
+    least: list[int] = []
+    for atom, own in zip(atoms, zip(*monomials, strict=True), strict=True):
+        value = (None if is_variable(atom) else _least_value(atom)) if any(own) else 0
+        if value is None:
             return False
-        shifted[atom] = Poly.atom(atom) + least
-    return all(coefficient >= 0 for coefficient in _shift(poly, shifted).terms.values())
+        least.append(value)
+    if sum(x * prod(map(pow, least, monomial)) for monomial, x in terms.items()) < 0:
+        return False  # the value where each atom has its least value
+    for k, value in enumerate(least):
+        if value:
+            terms = _above(terms, k, value)
+    return all(number >= 0 for number in terms.values())
 
 
-def _shift(poly: Poly, values: Mapping[str, Poly]) -> Poly:
-    """Substitute values for the atoms of monomials, functions of sizes included; the arguments of
-    functions stay as they are."""
-    result = Poly()
-    for monomial, number in poly.terms.items():
-        term = Poly.of(number)
-        for atom, power in monomial:
-            term = term * values[atom] ** power
-        result = result + term
-    return result
+Powers = tuple[int, ...]
+"""A monomial: the power of each of some atoms."""
 
 
-def _without_denominators(poly: Poly) -> Poly:
-    """Multiply by the atoms with negative powers; the sign stays, as sizes are positive."""
-    factor = Poly.of(1)
-    lowest: dict[str, int] = {}
-    for monomial in poly.terms:
-        for atom, power in monomial:
-            lowest[atom] = min(lowest.get(atom, 0), power)
-    for atom, power in lowest.items():
-        factor = factor * Poly.atom(atom) ** -power
-    return poly * factor
+def _above(terms: Mapping[Powers, int], k: int, least: int) -> dict[Powers, int]:
+    """The terms of a polynomial once atom k is written as `least` plus a rest."""
+    found: dict[Powers, int] = {}
+    for monomial, number in terms.items():
+        power = monomial[k]
+        spend(power)
+        for rest in range(power + 1):
+            shifted = (*monomial[:k], rest, *monomial[k + 1 :])
+            times = number * comb(power, rest) * least ** (power - rest)
+            found[shifted] = found.get(shifted, 0) + times
+    return found
 
 
 def variables_of(constraints: Iterable[Poly]) -> set[str]:
