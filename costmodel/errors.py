@@ -100,6 +100,10 @@ class ModelError(ValueError):
     """An invalid request for a network; the message says what was expected."""
 
 
+class BoardError(ValueError):
+    """A board, or a figure of a board, that is not there; or a file that describes no board."""
+
+
 class PublishedError(ValueError):
     """A file of claims that cannot be read; the message names file, claim and what was expected."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
-from costmodel.errors import Unsupported
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import Array, Gather, Position, Ref, derived
 from costmodel.program.conventions import Convention
@@ -365,6 +365,39 @@ def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
             result = result + Elements({kind: _written(part)})
     kept = set(held(system)) if phase == "inference" else set()
     return result + _new_state(system, kept)
+
+
+@cache
+def moved_by(system: System, phase: str, names: tuple[str, ...]) -> Elements:
+    """The entries that one kernel moves which executes the equations of the named arrays: the
+    distinct entries that other equations or earlier tokens made, and the results that other
+    equations or later tokens read. Entries of the kernel's own arrays move nothing else.
+
+    Args:
+        names: arrays as the mixer's author wrote them, one equation each.
+
+    Raises:
+        Unanswered: the phase executes no equation of one of these arrays.
+    """
+    parts = iteration_domains(system, phase)
+    inside = [part for part in parts if part.equation.part_of in names]
+    for name in names:
+        if not any(part.equation.part_of == name for part in inside):
+            raise Unanswered(f"no equation of '{name}' is executed in {phase}")
+    own = {part.equation.array for part in inside}
+    result = _distinct(
+        one
+        for part in inside
+        for one in _read(system, phase, part)
+        if one.kind in ROLES or one.array not in own
+    )
+    left = {
+        read.ref.array for part in parts if part not in inside for read in reads(part.equation)
+    }
+    for part in inside:
+        if part.equation.array in left or part.equation.array in system.results(phase):
+            result = result + Elements({"activations": _written(part)})
+    return result + (_new_state(system, own) if phase == "inference" else Elements())
 
 
 @cache

@@ -1,0 +1,351 @@
+"""Published kernel times on GPUs against predictions, the roofline, and the line.
+
+    python -m benchmarks.published_kernels FOLDER [--devices DIR] [--format json]
+
+FOLDER has a folder a board, with tables NAME.csv.gz of kernel calls: a column `latency_ms`, and
+sizes. A board is a file of `tables/devices/` or of DIR. Printed for each board and table:
+
+- n: the number of calls;
+- median, p90, bias: median and 90th percentile of the absolute relative error of the predicted
+  time, and the mean of the signed error, in per cent;
+- roofline_median, line_median: the median error of the roofline, and of the line;
+- coverage: the share of calls inside the interval of the prediction;
+- winners: of pairs of calls whose times differ by more than 10 %, how often the faster call is
+  predicted to be the faster.
+
+The roofline is max(FLOPs / dense peak, least bytes / bandwidth). The line adds a constant to the
+roofline, one a table, which has the least median error on the boards of FOLDER other than the one
+shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.errors import BoardError
+from costmodel.prediction.boards import Board, board
+from costmodel.prediction.calls import Calls
+from costmodel.prediction.predict import predict
+
+Floats = NDArray[np.float64]
+Row = Mapping[str, str]
+
+PAIRS = 20_000
+"""The largest number of pairs of calls of a table that are compared."""
+APART = 1.1
+"""Times that differ by less than this ratio are no pair."""
+ENDING = ".csv.gz"
+
+
+def number(row: Row, *names: str, default: float | None = None) -> float:
+    """The value of the first of these columns that a row has; ValueError if it has none."""
+    for name in names:
+        if row.get(name) not in (None, ""):
+            return float(row[name])
+    if default is None:
+        raise ValueError(f"no column {' or '.join(names)}")
+    return default
+
+
+def attention(row: Row, tokens: str) -> dict[str, float]:
+    """The sizes of a row of attention, with `tokens` the letter of the number of tokens."""
+    seen = number(row, "isl") if tokens == "l" else number(row, "step") + 1
+    window = number(row, "window_size", default=0)
+    return {
+        "b": number(row, "batch_size"), tokens: seen, "h": number(row, "head_dim"),
+        "n": number(row, "num_heads"), "g": number(row, "num_key_value_heads"),
+        "w": window if 0 < window < seen else seen,
+    }  # fmt: skip
+
+
+def latent(row: Row, tokens: str) -> dict[str, float]:
+    """The sizes of a row of latent attention, in DeepSeek's widths."""
+    seen = number(row, "isl") if tokens == "l" else number(row, "step") + 1
+    return {
+        "b": number(row, "batch_size"), tokens: seen, "n": number(row, "num_heads"),
+        "K": 128, "R": 64, "V": 128, "c": 512,
+    }  # fmt: skip
+
+
+def prefill_form(row: Row) -> str:
+    """The kernel of a row of latent attention over many tokens. SGLang's `flash_attention` attends
+    to the latent rows (absorbed); all others make keys and values of each head first."""
+    absorbed = row.get("kernel_source", "") == "flash_attention"
+    return f"prefill {'absorbed ' if absorbed else ''}latent attention"
+
+
+def of_heads(row: Row, decode: bool, *, channels: bool) -> dict[str, float]:
+    """The sizes of a row of a delta rule; `channels`: whether keys and values have one width h."""
+    tokens = {"t": 2**20} if decode else {"l": number(row, "seq_len")}
+    sizes = {
+        "b": number(row, "batch_size"), "n": number(row, "num_v_heads"),
+        "k": number(row, "d_conv", default=4), **tokens,
+    }  # fmt: skip
+    if channels:
+        return sizes | {"h": number(row, "head_k_dim")}
+    return sizes | {
+        "g": number(row, "num_k_heads"), "K": number(row, "head_k_dim"),
+        "V": number(row, "head_v_dim"),
+    }  # fmt: skip
+
+
+def delta_rule(row: Row, rule: str, *, channels: bool) -> tuple[str, dict[str, float]]:
+    """Kernel and sizes of a row of a delta rule or of the short convolution before the rule."""
+    decode = row.get("phase", "context") != "context"
+    if decode and number(row, "seq_len", default=1) > 1:
+        raise ValueError("several new tokens of each sequence (verify)")
+    part = "convolution" if "conv1d" in row.get("kernel_source", "") else "rule"
+    name = f"{rule} convolution" if part == "convolution" else f"{rule} rule"
+    if rule == "Kimi delta" and part == "convolution":
+        name = "Kimi convolution"
+    return f"{'decode' if decode else 'prefill'} {name}", of_heads(row, decode, channels=channels)
+
+
+def mamba(row: Row) -> tuple[str, dict[str, float]]:
+    """Kernel and sizes of a row of Mamba-2's short convolution."""
+    if "conv1d" not in row.get("kernel_source", ""):
+        raise ValueError("no short convolution")
+    decode = row.get("phase", "context") != "context"
+    tokens = {"t": 2**20} if decode else {"l": number(row, "seq_len")}
+    return f"{'decode' if decode else 'prefill'} Mamba-2 convolution", {
+        "b": number(row, "batch_size"), "n": number(row, "nheads"), "P": number(row, "head_dim"),
+        "N": number(row, "d_state"), "G": number(row, "n_groups"), "k": number(row, "d_conv"),
+        **tokens,
+    }  # fmt: skip
+
+
+TABLES: Mapping[str, Callable[[Row], tuple[str, dict[str, float]]]] = {
+    "gemm": lambda row: (
+        "gemm",
+        {"l": number(row, "m"), "f": number(row, "n"), "d": number(row, "k")},
+    ),
+    "context_attention": lambda row: ("prefill attention", attention(row, "l")),
+    "generation_attention": lambda row: ("decode attention", attention(row, "t")),
+    "context_mla": lambda row: (prefill_form(row), latent(row, "l")),
+    "generation_mla": lambda row: ("decode latent attention", latent(row, "t")),
+    "gdn": lambda row: delta_rule(row, "gated delta", channels=False),
+    "kda": lambda row: delta_rule(row, "Kimi delta", channels=True),
+    "mamba2": mamba,
+}
+"""Name of a table -> kernel and sizes of a row."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The calls of one kernel and implementation of a table, the rows that they stand in, their
+    measured seconds, and their watts (nan where not measured)."""
+
+    source: str
+    calls: Calls
+    seconds: Floats
+    watts: Floats
+
+
+@dataclass
+class Table:
+    """A table of a board: its parts, and the rows that were left out, by the reason."""
+
+    board: Board
+    file: str
+    parts: list[Part] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> Floats:
+        """The measured seconds of all parts."""
+        return joined(part.seconds for part in self.parts)
+
+    @property
+    def roofline(self) -> Floats:
+        """The roofline of all parts."""
+        return joined(part.calls.roofline(self.board) for part in self.parts)
+
+
+def joined(arrays: Iterator[Floats]) -> Floats:
+    """Arrays one after the other."""
+    found = list(arrays)
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+HOST = 1e-4
+"""The least time of a call, in seconds, above which calls of every size are timed with the host."""
+SMALL = 1e-5
+"""A roofline, in seconds, below which a call is small."""
+
+
+def read_table(path: Path, on: Board) -> Table:
+    """The calls of a table, by kernel and implementation.
+
+    Raises:
+        ValueError: no kernel has this name, or the file cannot be read.
+    """
+    name = path.name.removesuffix(ENDING)
+    if name not in TABLES:
+        raise ValueError(f"no kernel '{name}' is predicted: expected one of {', '.join(TABLES)}")
+    table = Table(on, path.name)
+    found: dict[tuple[str, str], list[tuple[dict[str, float], float, float]]] = {}
+    with gzip.open(path, "rt", newline="") as file:
+        for row in csv.DictReader(file):
+            try:
+                seconds = number(row, "latency_ms") / 1e3
+                if not 0 < seconds < float("inf"):
+                    raise ValueError("no time above 0")
+                kernel, sizes = TABLES[name](row)
+            except ValueError as error:
+                table.left_out[str(error)] = table.left_out.get(str(error), 0) + 1
+                continue
+            watts = number(row, "power_W", default=float("nan"))
+            source = row.get("kernel_source") or ""
+            found.setdefault((kernel, source), []).append((sizes, seconds, watts))
+    for (kernel, source), rows in found.items():
+        columns = {x: np.array([row[0][x] for row in rows]) for x in rows[0][0]}
+        part = Part(
+            source, Calls(kernel, columns), np.array([row[1] for row in rows]),
+            np.array([row[2] for row in rows]),
+        )  # fmt: skip
+        small = part.calls.roofline(on) < SMALL
+        if name in LAUNCHED and small.any() and part.seconds[small].min() > HOST:
+            least = part.seconds[small].min()
+            reason = (
+                f"{source}: timed with the launch by the host (never below {least * 1e6:.0f} us)"
+            )
+            table.left_out[reason] = len(rows)
+        else:
+            table.parts.append(part)
+    return table
+
+
+LAUNCHED = ("gdn", "kda", "mamba2")
+"""The tables whose implementations are left out where their times hold the launch by the host."""
+
+
+def read_folder(folder: Path, devices: Path | None) -> Iterator[Table]:
+    """The tables of a folder, board by board; a sentence on standard error for each board and table
+    that is not read."""
+    for place in sorted(path for path in folder.iterdir() if path.is_dir()):
+        try:
+            on = board(place.name, devices)
+        except BoardError as error:
+            print(f"{place.name}: {error}", file=sys.stderr)
+            continue
+        for path in sorted(place.glob(f"*{ENDING}")):
+            try:
+                table = read_table(path, on)
+            except (ValueError, OSError, EOFError) as error:
+                print(f"{place.name}/{path.name}: {error}", file=sys.stderr)
+                continue
+            for reason, rows in table.left_out.items():
+                print(f"{place.name}/{path.name}: {rows} left out: {reason}", file=sys.stderr)
+            if table.parts:
+                yield table
+
+
+def error(predicted: Floats, measured: Floats) -> Floats:
+    """The relative errors of predicted times."""
+    return predicted / measured - 1
+
+
+def constant(tables: Sequence[Table]) -> float | None:
+    """The seconds that, added to the roofline, give the least median error on these tables; None
+    without tables."""
+    if not tables:
+        return None
+    measured, roofline = joined(t.seconds for t in tables), joined(t.roofline for t in tables)
+    tried = np.unique(np.clip(measured - roofline, 0, None))
+    medians = [np.median(np.abs(error(roofline + c, measured))) for c in tried]
+    return float(tried[int(np.argmin(medians))])
+
+
+def winners(predicted: Floats, measured: Floats) -> float | None:
+    """Of random pairs of calls whose times differ by more than `APART`, the share of those whose
+    faster call is predicted to be the faster; None without such a pair."""
+    draw = np.random.default_rng(0)
+    one, two = (draw.integers(0, len(measured), PAIRS) for _ in range(2))
+    ratio = measured[one] / measured[two]
+    apart = (ratio > APART) | (ratio < 1 / APART)
+    if not apart.any():
+        return None
+    right = (predicted[one] < predicted[two]) == (ratio < 1)
+    return float(right[apart].mean())
+
+
+def judged(table: Table, others: Sequence[Table]) -> dict[str, Any]:
+    """The row of the report on a table; `others` are the same table of the other boards."""
+    predictions = [predict(part.calls, table.board, part.source) for part in table.parts]
+    predicted = joined(one.seconds for one in predictions)
+    low, high = joined(p.low for p in predictions), joined(p.high for p in predictions)
+    measured, roofline = table.seconds, table.roofline
+    errors, added = error(predicted, measured), constant(others)
+    line = None if added is None else np.median(np.abs(error(roofline + added, measured)))
+    return {
+        "board": table.board.name,
+        "file": table.file,
+        "n": len(measured),
+        "median": float(np.median(np.abs(errors))),
+        "p90": float(np.quantile(np.abs(errors), 0.9)),
+        "bias": float(np.mean(errors)),
+        "roofline_median": float(np.median(np.abs(error(roofline, measured)))),
+        "line_median": None if line is None else float(line),
+        "coverage": float(np.mean((low <= measured) & (measured <= high))),
+        "winners": winners(predicted, measured),
+    }
+
+
+def report(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
+    """A row for each table that can be predicted; a sentence on standard error for each other."""
+    for table in tables:
+        others = [t for t in tables if t.file == table.file and t.board.name != table.board.name]
+        try:
+            yield judged(table, others)
+        except BoardError as reason:
+            print(f"{table.board.name}/{table.file}: {reason}", file=sys.stderr)
+
+
+COLUMNS = ("median", "p90", "bias", "roofline_median", "line_median", "coverage", "winners")
+
+
+def shown(row: Mapping[str, Any]) -> str:
+    """A row of the report as a line of text, in per cent."""
+    cells = [
+        "-" if row[name] is None else f"{100 * row[name]:{'+' if name == 'bias' else ''}.1f}"
+        for name in COLUMNS
+    ]
+    ends = (f"{cell:>{len(name)}}" for cell, name in zip(cells, COLUMNS, strict=True))
+    start = f"{row['board']:<20} {row['file'].removesuffix(ENDING):<22} {row['n']:>6}"
+    return f"{start} {' '.join(ends)}"
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--devices", type=Path)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    asked = parser.parse_args()
+    for place in (asked.folder, asked.devices):
+        if place is not None and not place.is_dir():
+            parser.error(f"no folder {place}")
+    rows = list(report(list(read_folder(asked.folder, asked.devices))))
+    if not rows:
+        sys.exit(f"no table of {asked.folder} could be predicted")
+    if asked.format == "json":
+        print(json.dumps({"schema": 1, "rows": rows}, indent=1))
+        return
+    print(f"{'board':<20} {'table':<22} {'n':>6} {' '.join(COLUMNS)}")
+    for row in rows:
+        print(shown(row))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How long a kernel takes on a board: from operations, bytes and the board's figures."""

@@ -1,0 +1,148 @@
+"""Boards as data: the figures of a GPU that predictions need, each with its source.
+
+A board is a TOML file: its `name`, other names (`aliases`), and groups of `figures`. A group has a
+`label` (such as datasheet), a `source`, and figures in base units: operations a second of the
+matrix and vector units by dtype and of the special functions, bytes, bytes a second, hertz, watts.
+`tables/devices/` has the boards that ship; any other is given as the path of its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from costmodel.data import data_dir, read_data
+from costmodel.errors import BoardError
+
+UNITS = {
+    "matrix": "FLOP/s",
+    "vector": "FLOP/s",
+    "special": "op/s",
+    "memory_bandwidth": "B/s",
+    "memory_bytes": "B",
+    "l2_bytes": "B",
+    "sms": "",
+    "clock": "Hz",
+    "power_limit": "W",
+    "power_idle": "W",
+}
+"""Figure -> its unit; matrix and vector are by dtype, dense, a multiplication and an addition
+being two operations. `special`: exponentials."""
+BY_DTYPE = ("matrix", "vector")
+DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32", "fp64")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a board: its value in base units, label and source."""
+
+    value: float
+    label: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board. `figures`: name, such as `sms` or `matrix.bf16` -> the figure."""
+
+    name: str
+    title: str
+    aliases: tuple[str, ...] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    path: str = ""
+
+    def __getitem__(self, name: str) -> float:
+        """The value of a figure in base units.
+
+        Raises:
+            BoardError: the board's file does not have the figure.
+        """
+        if name not in self.figures:
+            raise BoardError(f"board {self.name} has no figure '{name}': add it to {self.path}")
+        return self.figures[name].value
+
+
+def board(name: str, folder: Path | None = None) -> Board:
+    """The board with a name or alias, or that of a file `NAME.toml`.
+
+    Args:
+        folder: a folder of boards that is looked through before `tables/devices/`.
+
+    Raises:
+        BoardError: there is no such board, or its file cannot be read.
+
+    >>> board("h100")["sms"]
+    132.0
+    """
+    if name.endswith(".toml"):
+        return read_board(Path(name))
+    found: dict[str, Board] = {}
+    for place in (folder, data_dir("devices")):
+        for path in sorted(place.glob("*.toml")) if place else ():
+            one = read_board(path)
+            for own in (one.name, *one.aliases):
+                found.setdefault(own, one)
+    if name not in found:
+        near = get_close_matches(name, found, 1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise BoardError(
+            f"no board '{name}': {hint}expected one of {', '.join(sorted(found))}, or a file "
+            "BOARD.toml"
+        )
+    return found[name]
+
+
+def read_board(path: Path) -> Board:
+    """The board of a file.
+
+    Raises:
+        BoardError: the file cannot be read, or a key or value is none that a board has.
+    """
+    try:
+        read = read_data(path)
+    except ValueError as error:
+        raise BoardError(f"{path}: {error}") from None
+    known = {"name": str, "aliases": list, "figures": list}
+    if not isinstance(read, dict) or not isinstance(read.get("figures"), list):
+        raise BoardError(f"{path}: expected name, aliases and [[figures]]")
+    for key, value in read.items():
+        if not isinstance(value, known.get(key, ())):
+            raise BoardError(f"{path}: expected the keys name, aliases and figures, got '{key}'")
+    figures: dict[str, Figure] = {}
+    for group in read["figures"]:
+        for name, figure in _figures(path, group):
+            if name in figures:
+                raise BoardError(f"{path}: the figure '{name}' stands there twice")
+            figures[name] = figure
+    title = read.get("name", path.stem)
+    aliases = tuple(str(alias) for alias in read.get("aliases", ()))
+    return Board(path.stem, title, aliases, figures, str(path))
+
+
+def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
+    """The (name, figure) of a group of figures that have one label and one source."""
+    if not isinstance(group, dict):
+        raise BoardError(f"{path}: expected [[figures]] with label, source and figures")
+    label, source = group.get("label"), group.get("source")
+    for key, said in (("label", label), ("source", source)):
+        if not isinstance(said, str) or not said:
+            raise BoardError(f"{path}: expected a {key} in each of [[figures]]")
+    for key, value in group.items():
+        if key in ("label", "source"):
+            continue
+        if key not in UNITS:
+            raise BoardError(f"{path}: expected a figure of {', '.join(UNITS)}; got '{key}'")
+        by_dtype = isinstance(value, dict)
+        if by_dtype != (key in BY_DTYPE):
+            what = "figures by dtype" if key in BY_DTYPE else "a number"
+            raise BoardError(f"{path}: expected {what} for {key}, got {value!r}")
+        for dtype, number in value.items() if by_dtype else (("", value),):
+            name = f"{key}.{dtype}" if dtype else key
+            if by_dtype and dtype not in DTYPES:
+                raise BoardError(f"{path}: expected a dtype of {', '.join(DTYPES)}; got '{dtype}'")
+            if type(number) not in (int, float) or not 0 < number < float("inf"):
+                raise BoardError(f"{path}: {name} must be a positive number, got {number!r}")
+            yield name, Figure(float(number), str(label), str(source))

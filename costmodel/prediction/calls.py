@@ -1,0 +1,58 @@
+"""Calls of one kernel on a board, many at a time, and the limits that their work sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from costmodel.prediction.boards import Board
+from costmodel.prediction.kernels import KERNELS, Work
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """N calls of a kernel.
+
+    Args:
+        kernel: a name of `KERNELS`.
+        sizes: letter -> array (N,), the sizes of the kernel's mixer, and `b`, the batch.
+        dtype: the type of the entries that move.
+    """
+
+    kernel: str
+    sizes: Mapping[str, Floats]
+    dtype: str = "bf16"
+
+    @cached_property
+    def work(self) -> Work:
+        """Operations and bytes of each call."""
+        return KERNELS[self.kernel].work(self.dtype, self.sizes)
+
+    def arithmetic(self, board: Board) -> Floats:
+        """The seconds of the multiplications and additions at the dense peak of the matrix units.
+
+        Raises:
+            BoardError: the board has no such figure.
+        """
+        return self.work.products / board[f"matrix.{self.dtype}"]
+
+    def movement(self, board: Board) -> Floats:
+        """The seconds of the bytes that move at least, at the bandwidth of the board's memory.
+
+        Raises:
+            BoardError: the board has no such figure.
+        """
+        return self.work.bytes / board["memory_bandwidth"]
+
+    def roofline(self, board: Board) -> Floats:
+        """The larger of the two limits, in seconds."""
+        return np.maximum(self.arithmetic(board), self.movement(board))

@@ -1,0 +1,88 @@
+"""The predicted time of calls, with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from costmodel.data import data_dir, read_data
+from costmodel.errors import BoardError
+from costmodel.prediction.boards import Board
+from costmodel.prediction.calls import Calls
+from costmodel.prediction.families import FAMILIES, Family, family_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted seconds of N calls, arrays (N,), and the ends of their intervals."""
+
+    seconds: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Constants of a family, the boards that they were fitted on, and the ratios of measured to
+    predicted time between which nine of ten calls lie on a board that a fit did not see."""
+
+    boards: tuple[str, ...]
+    constants: Mapping[str, float]
+    interval: tuple[float, float]
+
+
+@cache
+def fits() -> Mapping[str, tuple[Fit, ...]]:
+    """Family -> its fits: one on all boards, and one without each."""
+    read: Any = read_data(data_dir("predictions") / "kernels.json")
+    return {
+        name: tuple(
+            Fit(tuple(one["boards"]), one["constants"], (one["interval"][0], one["interval"][1]))
+            for one in found["fits"]
+        )
+        for name, found in read["families"].items()
+    }
+
+
+def fit_for(family: Family, on: str) -> Fit:
+    """The fit of a family on the most boards, of which the board named `on` is none; constants of a
+    family that is like this one where there is no such fit.
+
+    Raises:
+        BoardError: neither was fitted on another board.
+    """
+    others = [one for one in fits().get(family.name, ()) if on not in one.boards]
+    if others:
+        return max(others, key=lambda one: len(one.boards))
+    alike = next((one for one in FAMILIES if one.name == family.like), None)
+    found = alike and [one for one in fits().get(alike.name, ()) if on not in one.boards]
+    if not found:
+        raise BoardError(f"no constants of {family.name} were fitted on a board other than {on}")
+    fit = max(found, key=lambda one: len(one.boards))
+    return replace(fit, constants={**fit.constants, **family.stand_in})
+
+
+def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
+    """The predicted time of calls on a board, which the constants were not fitted on.
+
+    Args:
+        source: the name of the implementation.
+
+    Raises:
+        BoardError: the board has no figure that is needed, or no family predicts the kernel.
+    """
+    family = family_of(calls.kernel, source)
+    if family is None:
+        raise BoardError(f"no family of kernels predicts {calls.kernel} by '{source}'")
+    fit = fit_for(family, on.name)
+    seconds = family.seconds(fit.constants, calls, on)
+    return Prediction(seconds, seconds * fit.interval[0], seconds * fit.interval[1])

@@ -1,0 +1,134 @@
+"""Does the report on published kernel times judge predictions, roofline and line as it says?"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import published_kernels as report
+from costmodel.data import data_dir
+from costmodel.prediction.boards import board
+from costmodel.prediction.calls import Calls
+from costmodel.prediction.families import FAMILIES
+from costmodel.prediction.predict import fit_for, fits, predict
+
+PUBLISHED = data_dir("published") / "kernels"
+
+
+def write(path: Path, header: str, rows: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join([header, *rows]) + "\n")
+
+
+def asked(folder: Path, *options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the command."""
+    monkeypatch.setattr(sys, "argv", ["published_kernels", str(folder), *options])
+    report.main()
+
+
+def products(folder: Path, boards: tuple[str, ...], extra: float) -> None:
+    """Tables of matrix products on boards that take the roofline and `extra` seconds."""
+    sizes = [(64, 256, 512), (128, 4096, 4096), (2048, 2048, 8192), (1, 7168, 2048)]
+    m, n, k = (np.array(column, dtype=float) for column in zip(*sizes, strict=True))
+    for name in boards:
+        seconds = Calls("gemm", {"l": m, "f": n, "d": k}).roofline(board(name)) + extra
+        rows = [
+            f"{a},{b},{c},{1e3 * taken!r}"
+            for (a, b, c), taken in zip(sizes, seconds.tolist(), strict=True)
+        ]
+        write(folder / name / "gemm.csv.gz", "m,n,k,latency_ms", rows)
+
+
+def test_the_line_is_fitted_on_the_other_boards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products(tmp_path, ("h100_sxm", "a100_sxm", "l40s"), 7e-6)
+    asked(tmp_path, "--format", "json", monkeypatch=monkeypatch)
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == 1
+    assert [(row["board"], row["file"], row["n"]) for row in found["rows"]] == [
+        (name, "gemm.csv.gz", 4) for name in ("a100_sxm", "h100_sxm", "l40s")
+    ]
+    for row in found["rows"]:
+        assert row["line_median"] == pytest.approx(0, abs=1e-9) and row["roofline_median"] > 0.05
+        assert (
+            0 <= row["coverage"] <= 1 and row["p90"] >= row["median"] >= 0 and row["winners"] > 0.9
+        )
+
+
+def test_boards_tables_and_rows_that_are_unknown_are_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products(tmp_path, ("h100_sxm",), 7e-6)
+    write(tmp_path / "v100" / "gemm.csv.gz", "m,n,k,latency_ms", ["1,2,3,4"])
+    write(tmp_path / "mine" / "gemm.csv.gz", "m,n,k,latency_ms", ["64,64,64,0.01"])
+    write(tmp_path / "h100_sxm" / "moe.csv.gz", "m,latency_ms", ["1,2"])
+    write(
+        tmp_path / "h100_sxm" / "context_attention.csv.gz",
+        "kernel_source,batch_size,isl,num_heads,num_key_value_heads,head_dim,latency_ms",
+        ["something new,1,128,8,8,64,0.02", "something new,,128,8,8,64,0.02", "x,1,9,8,8,64,-1"],
+    )
+    (tmp_path / "h100_sxm" / "gdn.csv.gz").write_text("no gzip")
+    devices = tmp_path / "boards"
+    devices.mkdir()
+    (devices / "mine.toml").write_text(
+        "[[figures]]\nlabel = 'measured'\nsource = 'a copy'\nmemory_bandwidth = 1e11\n"
+    )
+    asked(tmp_path, "--devices", str(devices), monkeypatch=monkeypatch)
+    printed = capsys.readouterr()
+    assert [line.split()[:3] for line in printed.out.splitlines()[1:]] == [
+        ["h100_sxm", "context_attention", "1"], ["h100_sxm", "gemm", "4"]
+    ]  # fmt: skip
+    for sentence in (
+        "no board 'v100'", "board mine has no figure 'matrix.bf16'", "no kernel 'moe' is predicted",
+        "1 left out: no column batch_size", "1 left out: no time above 0", "Not a gzipped file",
+    ):  # fmt: skip
+        assert sentence in printed.err
+
+
+def test_a_folder_without_tables_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="no table of"):
+        asked(tmp_path, monkeypatch=monkeypatch)
+
+
+def test_calls_that_are_timed_with_their_launch_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = ("kernel_source,phase,batch_size,seq_len,d_conv,num_k_heads,head_k_dim,num_v_heads,"
+              "head_v_dim,latency_ms")  # fmt: skip
+    small = "causal_conv1d_fn,context,1,{},4,2,128,4,128,0.25"
+    write(tmp_path / "h200_sxm" / "gdn.csv.gz", header, [small.format(k) for k in (1, 2, 4)])
+    assert list(report.read_folder(tmp_path, None)) == []
+    assert (
+        "3 left out: causal_conv1d_fn: timed with the launch by the host" in capsys.readouterr().err
+    )
+
+
+def test_no_board_is_predicted_by_constants_that_were_fitted_on_it() -> None:
+    for family in FAMILIES:
+        assert len(family.constants) <= 6
+        for fit in fits()[family.name]:
+            assert {*fit.constants} == {*family.constants}
+            for name, one in family.constants.items():
+                assert one.least <= fit.constants[name] <= one.most
+        assert family.like == "" or family.like in {one.name for one in FAMILIES}
+    calls = Calls("gemm", {x: np.array([512.0]) for x in "lfd"})
+    for name in ("a100_sxm", "h100_sxm", "h200_sxm"):
+        assert name not in fit_for(FAMILIES[0], name).boards
+        found = predict(calls, board(name))
+        assert found.low[0] < found.seconds[0] < found.high[0]
+    assert fit_for(FAMILIES[0], "l40s").boards == ("a100_sxm", "h100_sxm", "h200_sxm")
+
+
+def test_the_page_is_that_of_the_published_times() -> None:
+    """Of one kind of table, whose lines stand on the page."""
+    page = (Path(__file__).parents[1] / "benchmarks/results/published_kernels.txt").read_text()
+    tables = [t for t in report.read_folder(PUBLISHED, None) if t.file == "generation_mla.csv.gz"]
+    lines = [report.shown(row) for row in report.report(tables)]
+    assert len(lines) == 3 and all(line in page for line in lines)
