@@ -24,6 +24,7 @@ import typer
 
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
+from costmodel.commands.explore import explore
 from costmodel.commands.memory import Ignored, memory
 from costmodel.commands.options import (
     CacheDtype,
@@ -272,7 +273,7 @@ def of_records(
     return Records(rows, asked).sorted(sort).document(), problems
 
 
-for command in (crossover, backwards.budget, backwards.match, memory):
+for command in (crossover, backwards.budget, backwards.match, memory, explore):
     app.command()(command)
 
 

@@ -1,0 +1,29 @@
+"""One HTML file of the explorer: style, scripts and data stand inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """The page of a catalogue, as `catalogue.catalogue` returns."""
+    here = files(__package__)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    parts = {
+        "UPLOT_CSS": _read(here, "vendor", "uPlot.min.css"),
+        "CSS": _read(here, "page.css"),
+        "UPLOT_JS": _read(here, "vendor", "uPlot.iife.min.js"),
+        "JS": _read(here, "page.js"),
+        "DATA": text,
+    }
+    found = _read(here, "page.html")
+    for name, part in parts.items():
+        found = found.replace(f"/*{name}*/", part, 1)
+    return found
+
+
+def _read(folder: Any, *path: str) -> str:
+    return str(folder.joinpath(*path).read_text(encoding="utf-8"))

@@ -1,0 +1,251 @@
+"""The page of `explore`: its trees give the numbers of the tables, and a browser shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from xml.dom.minidom import parseString
+
+import pytest
+from typer.testing import CliRunner
+
+import cli
+from costmodel.language.notation import equation
+from costmodel.mixers import builtin, names
+from costmodel.mixers.load import mixer as load
+from costmodel.program.conventions import Convention
+from costmodel.questions.question import BYTES, Case, Dtypes, Missing, answers
+from costmodel.questions.registry import FIGURES
+from costmodel.report.mathml import mathml
+
+MIXERS = ("self-attention", "gqa", "mla", "gated-deltanet", "mamba-2", "reformer", "she", "fnet",
+          "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7")  # fmt: skip
+ROLES = ("activations", "weights", "cache", "state")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of `MIXERS`, as the command writes it."""
+    path = tmp_path_factory.mktemp("explorer") / "explore.html"
+    done = CliRunner().invoke(cli.app, ["explore", *MIXERS, "-o", str(path)])
+    assert done.exit_code == 0, done.output
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(page_of: Path) -> dict[str, Any]:
+    """The data that the page holds."""
+    text = page_of.read_text(encoding="utf-8")
+    _, _, rest = text.partition('id="data">')
+    found: dict[str, Any] = json.loads(rest.partition("</script>")[0])
+    return found
+
+
+def settings(seed: int) -> tuple[str, str, dict[str, int], dict[str, str]]:
+    """A mixer, a phase, sizes by letter and element types by role, drawn at random."""
+    draw = random.Random(seed)
+    name, phase = draw.choice(MIXERS), draw.choice(("training", "inference"))
+    heads = draw.choice((1, 2, 4, 8))
+    sizes = {"n": heads, "g": draw.choice([g for g in (1, 2, 4) if heads % g == 0])}
+    sizes |= {"d": 8 * heads * draw.randint(1, 9), "b": draw.randint(1, 5)}
+    sizes |= {"l": 16 * draw.randint(2, 12), "w": draw.randint(1, 20), "s": draw.randint(1, 4)}
+    if phase == "inference":
+        sizes["t"] = draw.randint(1, sizes["l"])
+    mixer = load(name)
+    kept = {x: size for x, size in sizes.items() if x in (*mixer.letters, "b", "t")}
+    kept = {x: size for x, size in kept.items() if x not in (*mixer.own_sizes, *mixer.given)}
+    return name, phase, kept, {role: draw.choice([*BYTES]) for role in ROLES}
+
+
+def numbers(name: str, phase: str, sizes: Mapping[str, int], types: Mapping[str, str]) -> Any:
+    """Figure -> its value as `table` computes it: a number, or None without an answer."""
+    mixer = load(name)
+    dtypes = Dtypes(*(types[role] for role in ("activations", "state", "weights", "cache")))
+    usual = {x: mixer.letter(x).default or 1 for x in mixer.letters}
+    known = {"t": sizes.get("t", sizes.get("l", 128)), "b": 1, **usual, **mixer.given, **sizes}
+    about = answers(mixer, mixer.default_form, phase, Convention())
+    case = Case(about, known, symbolic=False, dtypes=dtypes)
+    found = {name: case.figure(figure) for name, figure in FIGURES.items()}
+    return {x: None if isinstance(value, Missing) else value for x, value in found.items()}
+
+
+class Tree:
+    """The trees of a page at sizes, evaluated by rules of their own."""
+
+    def __init__(self, data: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+        self.data, self.sizes = data, sizes
+
+    def poly(self, place: int) -> Fraction:
+        total = Fraction(0)
+        for number, *factors in self.data["polys"][place]:
+            term = Fraction(number)
+            for atom, power in zip(factors[::2], factors[1::2], strict=True):
+                base = self.sizes[atom] if isinstance(atom, str) else self.function(atom)
+                term *= Fraction(base) ** power
+            total += term
+        return total
+
+    def function(self, place: int) -> Fraction:
+        name, *places = self.data["functions"][place]
+        args = [self.poly(argument) for argument in places]
+        if name in ("Max", "Min"):
+            return max(args) if name == "Max" else min(args)
+        if name == "pow2":
+            return Fraction(2) ** int(args[0])
+        if name == "floor_div":
+            return Fraction(args[0] // args[1])
+        exponent = 0
+        while Fraction(2) ** exponent < args[0]:
+            exponent += 1
+        return Fraction(exponent)
+
+    def answer(self, place: int) -> Fraction | None:
+        tree = self.data["answers"][place]
+        if "sum" in tree:
+            pieces = ((poly, map(self.poly, guards)) for guards, poly in tree["sum"])
+            held = (self.poly(poly) for poly, guards in pieces if min(guards, default=0) >= 0)
+            return sum(held, Fraction(0))
+        if "max" in tree:
+            return max(value for p in tree["max"] if (value := self.answer(p)) is not None)
+        if "quotient" in tree:
+            above, below = map(self.answer, tree["quotient"])
+            return above / below if above is not None and below else None
+        assert tree["value"] is None and tree["reason"]
+        return None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_trees_give_the_numbers_of_the_table(seed: int, data: dict[str, Any]) -> None:
+    name, phase, sizes, types = settings(seed)
+    mixer = next(m for m in data["mixers"] if m["name"] == load(name).name)
+    of = mixer["forms"][mixer["default"]]["phases"][phase]
+    expected = numbers(name, phase, sizes, types)
+    known = {x: default for x, (_, default) in {**data["letters"], **mixer["own"]}.items()}
+    known = {**known, "t": sizes.get("l", 128), **mixer["given"], **sizes}
+    tree = Tree(data, known | {role: BYTES[types[role]] for role in ROLES})
+    for figure, place in of["figures"].items():
+        beyond = any(min(map(tree.poly, guards)) >= 0 for _, guards in of["beyond"])
+        found = None if beyond and figure != "parameters" else tree.answer(place)
+        # a number that only a search finds has no tree
+        if found is not None or not FIGURES[figure].search:
+            assert found == expected[figure], figure
+
+
+@pytest.mark.parametrize("name", names())
+def test_equations_are_typeset_as_mathml(name: str) -> None:
+    mixer = builtin(name)
+    for form in mixer.forms.values():
+        for each in map(equation, form.equations):
+            for text in (f"{each.left} = {each.right}", *each.ranges):
+                parseString(mathml(text))
+
+
+@pytest.mark.parametrize(
+    "text", [r"\frac{a}{", r"\unheard{x}", "a}", r"\begin{align} a \end{align}"]
+)
+def test_mathml_refuses_what_no_rule_prints(text: str) -> None:
+    with pytest.raises(ValueError, match=r"too early|expected|no rule|no partner"):
+        mathml(text)
+
+
+def test_a_page_is_written_once_and_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    run = CliRunner().invoke
+    assert run(cli.app, ["explore", "she", "-o", str(path)]).exit_code == 0
+    assert run(cli.app, ["explore", "she", "-o", str(path)]).exit_code != 0
+    assert run(cli.app, ["explore", "she"]).exit_code != 0
+
+
+@pytest.fixture(scope="module")
+def browser_page(page_of: Path) -> Iterator[Any]:
+    """The page in a headless browser without a network; a message in its console is an error."""
+    if CHROMIUM is None or (needs := _missing("playwright", "axe_playwright_python")):
+        reason = "no Chromium is installed" if CHROMIUM is None else f"{needs} is not installed"
+        if os.environ.get("COSTMODEL_BROWSER"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(offline=True, viewport={"width": 1600, "height": 1000})
+        shown = context.new_page()
+        said: list[str] = []
+        shown.on("console", lambda message: said.append(message.text))
+        shown.on("pageerror", lambda error: said.append(str(error)))
+        shown.on("request", lambda request: _local(request.url, said))
+        shown.goto(page_of.as_uri())
+        shown.wait_for_selector("#costs tbody tr")
+        yield shown
+        browser.close()
+        assert said == []
+
+
+def _local(url: str, said: list[str]) -> None:
+    if not url.startswith(("file:", "data:")):
+        said.append(f"a request to {url}")
+
+
+def _missing(*packages: str) -> str:
+    from importlib.util import find_spec
+
+    return next((name for name in packages if find_spec(name) is None), "")
+
+
+def test_the_page_shows_the_numbers_of_the_table(browser_page: Any) -> None:
+    for seed in range(100, 150):
+        name, phase, sizes, types = settings(seed)
+        named = {"mixers": load(name).name, "phase": phase}
+        named |= {f"size.{x}": str(size) for x, size in sizes.items()}
+        named |= {f"type.{role}": dtype for role, dtype in types.items()}
+        browser_page.evaluate("link => { location.hash = link; }", urlencode(named))
+        row = f"tr[data-mixer='{load(name).name}']"
+        browser_page.wait_for_function(
+            f'settings.phase === "{phase}" && document.querySelector("{row}")'
+        )
+        cells = browser_page.eval_on_selector_all(
+            "#costs td[data-figure]", "all => all.map(one => [one.dataset.figure, one.textContent])"
+        )
+        expected = numbers(name, phase, sizes, types)
+        assert cells or not any(expected.values())
+        for figure, text in cells:
+            value = expected[figure]
+            if FIGURES[figure].kind == "ratio" and Fraction(value).denominator != 1:
+                assert float(text) == pytest.approx(float(value), rel=1e-3)
+            else:
+                assert text.replace(",", "") == str(value), (name, phase, sizes, figure)
+
+
+def test_the_page_is_accessible(browser_page: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for scheme in ("light", "dark"):
+        browser_page.emulate_media(color_scheme=scheme)
+        for width in (390, 1600):
+            browser_page.set_viewport_size({"width": width, "height": 900})
+            found = Axe().run(browser_page).response["violations"]
+            assert [(one["id"], [n["target"] for n in one["nodes"]][:3]) for one in found] == []
+            wide = browser_page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0
+
+
+def test_a_search_and_a_slider_change_the_page(browser_page: Any) -> None:
+    browser_page.get_by_label("Search names, ideas and sources").fill("delta")
+    found, _, of = browser_page.get_by_role("status").first.text_content().partition(" of ")
+    assert 0 < int(found) < int(of.split()[0]) == len(MIXERS)
+    browser_page.get_by_label("Search names, ideas and sources").fill("")
+    browser_page.evaluate("location.hash = 'mixers=she&phase=training'")
+    cell = browser_page.locator('tr[data-mixer="she"] td[data-figure="total"]')
+    cell.wait_for()
+    before = cell.text_content()
+    browser_page.get_by_label("l sequence length", exact=True).fill("256")
+    assert cell.text_content() != before
+    assert "size.l=256" in browser_page.evaluate("location.hash")
