@@ -98,11 +98,14 @@ class Sublayer:
     after: Use | None = None
     dropout: Use | None = None
     out: Use | None = None
+    beside: bool = False
+    """Whether the sublayer reads what the sublayer before it reads, instead of its sum; without a
+    norm before, the same normed rows."""
 
     @property
     def equal(self) -> object:
         """A key that is equal for sublayers with equal parts."""
-        return tuple(None if use is None else use.equal for use in self.around)
+        return (self.beside, *(None if use is None else use.equal for use in self.around))
 
     @property
     def around(self) -> tuple[Use | None, ...]:

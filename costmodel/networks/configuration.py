@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError
 
 ACTIVATIONS: Mapping[str, str] = {
@@ -76,11 +77,20 @@ class Configuration:
     fields: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    spellings: Mapping[str, str] = field(default_factory=dict)
+    """Usual name of a field -> the name that the class has for the field."""
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Configuration:
         """The configuration with the defaults of its class for fields that are not given."""
         self.defaults = defaults
         return self
+
+    def with_class(self) -> Configuration:
+        """The configuration with the defaults and spellings of transformers' class of its type, as
+        recorded in tables/transformers."""
+        found = read_data(data_dir("transformers") / "defaults.json")[self.fields["model_type"]]
+        self.spellings = found["spellings"]
+        return self.with_defaults(found["defaults"])
 
     @property
     def name(self) -> str:
@@ -107,7 +117,9 @@ class Configuration:
     def get(self, *names: str) -> Any:
         """The value of a field under the first of its spellings `names` that is given and not null,
         else the default of the model's class; None if there is none, or if the first spelling is
-        null in spite of a default. All spellings count as read."""
+        null in spite of a default. All spellings count as read, those of the class included."""
+        own = (self.spellings[n] for n in names if n in self.spellings)
+        names = (*names, *own, *(n for n, of in self.spellings.items() if of in names))
         self.taken.update(names)
         for name in names:
             if self.fields.get(name) is not None:
@@ -134,6 +146,11 @@ class Configuration:
             name = next((n for n in names if self.fields.get(n) is not None), names[0])
             raise self.refused(f"'{name}' must be a positive integer, got {value!r}")
         return value
+
+    def number(self, *names: str) -> int:
+        """The integer in a field with several spellings, 0 if it is missing or null; ModelError for
+        any other value."""
+        return 0 if self.get(*names) == 0 else self.size_or_none(*names) or 0
 
     def switch(self, name: str, usual: bool | None = None) -> bool:
         """The value of a field that is true or false; `usual` if it is not given and the class has

@@ -24,11 +24,18 @@ ROUTINGS: Mapping[str, str] = {
     "softmax": "weights are entries of the softmax of all scores",
     "softmax-normalised": "weights are entries of the softmax of all scores over their sum",
     "chosen-softmax": "weights are the softmax of the chosen scores",
-    "sigmoid": "scores are sigmoids, and choose with a bias that a step of training moves, no "
-    "parameter; weights are the chosen scores times a constant",
+    "sigmoid": "scores are sigmoids; weights are the chosen scores times a constant",
     "sigmoid-normalised": "the same, with weights over their sum before the constant",
+    "chosen-sigmoid": "weights are the sigmoids of the chosen scores, as in Llama 4",
 }
 """How the scores of a router become the weights of the chosen experts, by name."""
+
+CORRECTIONS: Mapping[str, str] = {
+    "": "scores choose as they are",
+    "buffer": "scores choose with a bias that a step of training moves, no parameter",
+    "parameter": "the same, and the bias counts among the parameters",
+}
+"""What is added to scores before the best of them are chosen, by name."""
 
 SCALE = Constant(Poly.of(Fraction(5, 2)))
 """The constant of DeepSeek-V3, `routed_scaling_factor`; other models have other constants."""
@@ -54,6 +61,7 @@ def experts(
     clamped: bool = False,
     squared: bool = False,
     shared: str = "",
+    correction: str | None = None,
 ) -> Mixer:
     """A mixture of experts, x (l, d) to y (l, d): c of E gated FFNs, f wide.
 
@@ -63,7 +71,10 @@ def experts(
         clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
+        correction: as in `CORRECTIONS`; None: a buffer where scores are sigmoids of all.
     """
+    if correction is None:
+        correction = "buffer" if routing.startswith("sigmoid") else ""
     m = Mixer("experts", title="Mixture of experts", source=SHAZEER, group="part of a network")
     l, d, width = m.sizes("l d f")
     E = m.size("E", "experts", 8)
@@ -77,31 +88,38 @@ def experts(
         R = f.array("R", l, E)
         score = sum_(x[i, a] * W_R[a, e], over=a)
         R[i, e] = score if b_R is None else score + b_R[e]
-        at, w = _routed(f, routing, R, (i, e, r))
+        at, w = _routed(f, routing, R, (i, e, r), correction)
         Y = _through(f, x, at, width, activation, clamped=clamped, squared=squared)
-        routed = sum_(w[i, r] * Y[i, r, b], over=r)
+        weighed = f.array("weighed", l, c, d)  # their sum is no matrix product
+        weighed[i, r, b] = w[i, r] * Y[i, r, b]
+        routed = sum_(weighed[i, r, b], over=r)
         y[i, b] = routed + _shared(f, x, activation, shared, squared)[i, b] if shared else routed
     return m
 
 
-def _routed(f: Form, routing: str, R: Array, of: tuple[Index, Index, Index]) -> tuple[Array, Array]:
+def _routed(
+    f: Form, routing: str, R: Array, of: tuple[Index, Index, Index], correction: str
+) -> tuple[Array, Array]:
     """The numbers of the chosen experts (l, c) of each token and their weights (l, c), from the
-    router's scores R (l, E); `of` are the indices of token, expert and place among the chosen."""
+    router's scores R (l, E); `of` are the indices of token, expert and place among the chosen, and
+    `correction` is as in `CORRECTIONS`."""
     (l, E), (i, e, r) = R.shape, of
     c = r.upper[0]
     at, w = f.array("at", l, c, below=E), f.array("w", l, c)
-    if routing == "chosen-softmax":
+    if routing.startswith("chosen"):
         at[i, r] = top_k(R[i, e], over=e)
         chosen = f.array("chosen", l, c)
         chosen[i, r] = R[i, at[i, r]]
-        w[i, r] = softmax(chosen[i, r], over=r)
+        soft = routing == "chosen-softmax"
+        w[i, r] = softmax(chosen[i, r], over=r) if soft else function("sigmoid", chosen[i, r])
         return at, w
     P = f.array("P", l, E)
     sigmoid = routing.startswith("sigmoid")
     P[i, e] = function("sigmoid", R[i, e]) if sigmoid else softmax(R[i, e], over=e)
     best = P
-    if sigmoid:
-        best, moved = f.array("best", l, E), f.mixer.buffer("moved", E)
+    if correction:
+        declare = f.mixer.parameter if correction == "parameter" else f.mixer.buffer
+        best, moved = f.array("best", l, E), declare("moved", E)
         best[i, e] = P[i, e] + moved[e]
     at[i, r] = top_k(best[i, e], over=e)
     if routing == "sigmoid":

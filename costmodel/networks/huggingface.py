@@ -14,51 +14,36 @@ from costmodel.data import read_data
 from costmodel.errors import ModelError
 from costmodel.networks.architectures import (
     bert,
-    deepseek_v3,
     gemma,
     gpt2,
-    gpt_oss,
     granitemoehybrid,
     lfm2,
-    llama,
     mamba,
-    mistral,
-    mixtral,
     nemotron_h,
-    phi3,
-    qwen2,
-    qwen3_moe,
     qwen3_next,
     smollm3,
 )
+from costmodel.networks.architectures.rows import ROWS
 from costmodel.networks.blocks import Description
 from costmodel.networks.choices import Choices
 from costmodel.networks.configuration import Configuration
 
 READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "bert": bert.read,
-    "deepseek_v3": deepseek_v3.read,
     "gemma": gemma.read,
     "gemma2": gemma.read_2,
     "gemma3_text": gemma.read_3,
     "gpt2": gpt2.read,
-    "gpt_oss": gpt_oss.read,
     "granitemoehybrid": granitemoehybrid.read,
     "lfm2": lfm2.read,
-    "llama": llama.read,
     "mamba": mamba.read,
     "mamba2": mamba.read_2,
-    "mistral": mistral.read,
-    "mixtral": mixtral.read,
     "nemotron_h": nemotron_h.read,
-    "phi3": phi3.read,
-    "qwen2": qwen2.read,
-    "qwen3": qwen2.read_3,
     "qwen3_5_moe_text": qwen3_next.read_3_5_moe,
     "qwen3_5_text": qwen3_next.read_3_5,
-    "qwen3_moe": qwen3_moe.read,
     "qwen3_next": qwen3_next.read,
     "smollm3": smollm3.read,
+    **{kind: row.read for kind, row in ROWS.items()},
 }
 """model_type -> the reader of its configuration."""
 

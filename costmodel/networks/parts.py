@@ -81,11 +81,13 @@ def one_hot(scaled: bool = False) -> Mixer:
 
 
 @cache
-def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
+def positions(kind: str, product: bool = False, scaled: bool = False, *, offset: int = 0) -> Mixer:
     """A row P[i] for each position i, added to the row of the token at i.
 
     Args:
         kind: `learned` (P is a parameter) or `sinusoidal` (P is a table).
+        offset: position i reads row i + offset of a learned P, which has so many rows more, as in
+            OPT (`product` and `scaled` are off).
         product: learned rows are the product of one-hot rows (l, u) with P (u, d), as Chen 2023
             prints it (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
         scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5)).
@@ -93,7 +95,7 @@ def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
     m = _new_part("positions", f"Positions, {kind}")
     l, d, u = m.sizes("l d u")
     x, y = m.input("x", l, d), m.output("y", l, d)
-    P = (m.parameter if kind == "learned" else m.buffer)("P", u if product else l, d)
+    P = (m.parameter if kind == "learned" else m.buffer)("P", u if product else l + offset, d)
     one_hot_rows = m.buffer("I", l, u) if product else None
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
@@ -105,7 +107,7 @@ def positions(kind: str, product: bool = False, scaled: bool = False) -> Mixer:
                 a = f.index("a", 1, u)
                 value = sum_(one_hot_rows[i, a] * P[a, b], over=a)
             rows[i, b] = value * _root_of(d) if scaled else value
-        y[i, b] = x[i, b] + rows[i, b]
+        y[i, b] = x[i, b] + rows[i + offset if offset else i, b]
     return m
 
 
@@ -123,22 +125,45 @@ def segments(kinds: int) -> Mixer:
     return m
 
 
+GAINS: Mapping[str, str] = {
+    "w": "each entry is multiplied by a weight",
+    "1 + w": "each entry is multiplied by 1 + w, as in Gemma, Qwen3-Next and Nemotron",
+    "": "without weights, as in OLMo",
+}
+"""What a norm multiplies its entries by, by name."""
+
+
+def _gain(f: Form, d: Poly, b: Index, gain: str) -> Node | None:
+    """The factor of entry b of a row of d entries, by its name in `GAINS`; the sums 1 + w are work
+    on parameters alone."""
+    if not gain:
+        return None
+    w = f.mixer.parameter("gain", d)
+    if gain == "w":
+        return w[b]
+    factor = f.array("factor", d)
+    factor[b] = 1 + w[b]
+    return factor[b]
+
+
 @cache
-def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
-    """Layer normalisation with a gain; `bias` and the constant under the root, `eps`, as asked.
+def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer:
+    """Layer normalisation with a gain as in `GAINS`; `bias` and the constant under the root, `eps`,
+    as asked.
 
     Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps.
     """
     m = _new_part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
-    gain, offset = m.parameter("gain", d), m.parameter("offset", d) if bias else None
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
+        factor = _gain(f, d, b, gain)
+        offset = m.parameter("offset", d) if bias else None
         y[i, b] = norms.layer_norm(
             x[i, b],
             over=b,
-            gain=gain[b],
+            gain=factor,
             bias=None if offset is None else offset[b],
             eps=norms.LAYER_EPS if eps else 0,
         )
@@ -146,21 +171,18 @@ def layer_norm(bias: bool = True, eps: bool = True) -> Mixer:
 
 
 @cache
-def rms_norm(plus_one: bool = False) -> Mixer:
-    """RMS normalisation with a gain; `plus_one`: the gain is 1 + w, as in Gemma and Qwen3-Next.
+def rms_norm(*, gain: str = "w") -> Mixer:
+    """RMS normalisation with a gain as in `GAINS`.
 
-    Zhang and Sennrich 2019, arXiv 1910.07467; the sums 1 + w are work on parameters alone.
+    Zhang and Sennrich 2019, arXiv 1910.07467.
     """
     m = _new_part("rms-norm", "RMS norm", "Zhang and Sennrich 2019, arXiv 1910.07467")
     l, d = m.sizes("l d")
-    x, y, gain = m.input("x", l, d), m.output("y", l, d), m.parameter("gain", d)
+    x, y = m.input("x", l, d), m.output("y", l, d)
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
-        factor = gain
-        if plus_one:
-            factor = f.array("factor", d)
-            factor[b] = 1 + gain[b]
-        y[i, b] = norms.rms_norm(x[i, b], over=b, gain=factor[b], eps=RMS_EPS)
+        factor = _gain(f, d, b, gain)
+        y[i, b] = norms.rms_norm(x[i, b], over=b, gain=factor, eps=RMS_EPS)
     return m
 
 

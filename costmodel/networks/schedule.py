@@ -79,8 +79,12 @@ class _Writer:
         self._name_stream(stream)
         for k in range(layers):
             self.layer = (stack.section, tower, k)
+            start = entry = stream
             for sublayer in stack.blocks[k % len(stack.blocks)].sublayers:
-                entry = self.run(sublayer.before, stream)
+                if not sublayer.beside:
+                    start = entry = stream
+                if sublayer.before is not None:
+                    entry = self.run(sublayer.before, start)
                 out = self.run(sublayer.part, entry, context=memory)
                 out = self.run(sublayer.out, out)
                 total = self.run(sublayer.residual, stream, out)

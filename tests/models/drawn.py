@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from costmodel.networks.architectures.rows import ROWS
+from costmodel.networks.configuration import COUNT_NOTHING
+
 FILE = Path(__file__).parent / "configurations.json"
+DEFAULTS = Path(__file__).parents[2] / "tables" / "transformers" / "defaults.json"
 TOKENS = 30
 
 DRAWN = 6
@@ -52,37 +58,96 @@ DELTA = {
     "attention_bias": (True, False),
 }
 STATES = {"state_size": (3, 16), "conv_kernel": (3, 4)}
-WINDOWS = {"use_sliding_window": (True, False), "max_window_layers": (0, 1, 2)}
 USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
+
+INCOMPLETE = ("dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral", "nemotron")
+"""Types whose default configuration has no size that its class needs."""
 
 ALWAYS = (
     *WIDTHS, "num_attention_heads", "num_key_value_heads", "num_experts", "num_experts_per_tok",
-    "linear_num_key_heads", "linear_num_value_heads", "num_heads", "n_groups",
+    "linear_num_key_heads", "linear_num_value_heads", "num_heads", "n_groups", "head_dim",
+    "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_topk", "moe_k",
+    "n_shared_experts", "n_group",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
 
+SOME: Mapping[str, Sequence[Any]] = {
+    **USUAL,
+    "attention_bias": (True, False),
+    "attention_out_bias": (True, False),
+    "mlp_bias": (True, False),
+    "use_bias": (True, False),
+    "use_qkv_bias": (True, False),
+    "qkv_bias": (True, False),
+    "bias": (True, False),
+    "lm_head_bias": (True, False),
+    "use_qk_norm": (True, False),
+    "use_parallel_residual": (True, False),
+    "use_post_norm": (True, False),
+    "mup_enabled": (True, False),
+    "final_logit_softcapping": (None, 30.0),
+    "sliding_window": (3, 9),
+    "sliding_window_pattern": (2, 3),
+    "global_attn_every_n_layers": (2, 3),
+    "num_experts": (4,),
+    "n_routed_experts": (4,),
+    "num_local_experts": (4,),
+    "moe_num_experts": (4,),
+    "num_experts_per_tok": (1, 2, 3),
+    "moe_topk": (1, 2, 3),
+    "moe_k": (1, 2, 3),
+    "moe_intermediate_size": (1, 10),
+    "shared_expert_intermediate_size": (1, 9),
+    "shared_intermediate_size": (0, 9),
+    "n_shared_experts": (1, 2),
+    "num_shared_experts": (1, 2),
+    "moe_num_shared_experts": (0, 2),
+    "norm_topk_prob": (True, False),
+    "num_dense_layers": (0, 2),
+    "first_k_dense_replace": (0, 1, 2),
+    "moe_layer_start_index": (0, 1),
+    "moe_layer_end_index": (-1, 1),
+    "moe_layer_interval": (1, 2),
+    "n_group": (1, 2),
+    "kv_lora_rank": (3, 8),
+    "q_lora_rank": (None, 5),
+    "qk_rope_head_dim": (2, 4),
+    "v_head_dim": (3, 7),
+    "qk_nope_head_dim": (5, 6),
+    "topk_group": (1,),
+    "decoder_sparse_step": (1, 2),
+    "mlp_only_layers": ([], [0], [1, 2]),
+    "use_sliding_window": (True, False),
+    "max_window_layers": (0, 1, 2),
+    "partial_rotary_factor": (0.5, 0.75, 1.0),
+}
+"""Fields that several types have, with the values that are drawn where a class has the field."""
+
+TURNED: Mapping[str, Sequence[Any]] = {"hidden_size": (48, 96), "num_attention_heads": (6,),
+                                       "head_dim": (8, 16)}  # fmt: skip
+"""Where half or a quarter of the channels of a head turn."""
+
+LATENT: Mapping[str, Sequence[Any]] = {
+    "num_attention_heads": (6,), "num_key_value_heads": (6,), "attention_bias": (),
+    "head_dim": (), "num_experts_per_tok": (1, 2),
+}  # fmt: skip
+"""Where attention is latent: every head has keys of its own."""
+
+OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "afmoe": {"attention_bias": (False,)},
+    "aria_text": {"mlp_bias": (False,)},
+    "deepseek_v3": LATENT,
+    "cohere": {"use_qk_norm": (False,)},
+    "dots1": {"num_local_experts": (), "n_routed_experts": (4,)},
+    "ernie4_5_moe": {"use_bias": (False,)},
+    "helium": {"hidden_size": (48,), "num_attention_heads": (6,), "head_dim": (8,)},
+    "hy_v3": {"mlp_bias": (False,)},
+    "phimoe": {"num_experts_per_tok": (2,)},
+    "internlm3": {"attention_bias": (), "mlp_bias": ()},
+}
+"""model_type of a row -> fields with values other than those in `SOME`; () for none."""
+
 FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "llama": {**USUAL, "attention_bias": (True, False), "mlp_bias": (True, False)},
-    "mistral": {**USUAL, "sliding_window": (None, 3)},
-    "qwen2": {**USUAL, **WINDOWS},
-    "qwen3": {**USUAL, **WINDOWS, "attention_bias": (True, False)},
-    "mixtral": {**USUAL, "num_local_experts": (3, 5), "num_experts_per_tok": (1, 2)},
-    "gpt_oss": {
-        **USUAL,
-        "num_local_experts": (3, 5),
-        "num_experts_per_tok": (1, 2),
-        "sliding_window": (2, 9),
-        "attention_bias": (True, False),
-    },
-    "qwen3_moe": {
-        **USUAL,
-        **EXPERTS,
-        "decoder_sparse_step": (1, 2, 3),
-        "mlp_only_layers": ([], [0], [1, 2]),
-        "attention_bias": (True, False),
-        "use_sliding_window": (True, False),
-        "norm_topk_prob": (True, False),
-    },
     "qwen3_next": {
         **USUAL,
         **DELTA,
@@ -102,7 +167,6 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "head_dim": (8,),
         "n_groups": (1, 2, 3),
     },
-    "phi3": {**USUAL, "partial_rotary_factor": (0.5, 0.75, 1.0), "head_dim": (8, 16)},
     "smollm3": {
         **USUAL,
         "attention_bias": (True, False),
@@ -119,26 +183,6 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "block_multiple_of": (8,),
         "block_ffn_dim_multiplier": (1.0, 1.5),
         "block_auto_adjust_ff_dim": (True, False),
-    },
-    "deepseek_v3": {
-        **WIDTHS,
-        **FFN,
-        **TIED,
-        "num_attention_heads": (6,),
-        "num_key_value_heads": (6,),
-        "moe_intermediate_size": (1, 9),
-        "n_shared_experts": (1, 2),
-        "n_routed_experts": (8,),
-        "kv_lora_rank": (3, 8),
-        "q_lora_rank": (None, 5),
-        "qk_rope_head_dim": (2, 4),
-        "v_head_dim": (3, 7),
-        "qk_nope_head_dim": (5, 6),
-        "n_group": (1, 4),
-        "topk_group": (1,),
-        "num_experts_per_tok": (1, 2),
-        "first_k_dense_replace": (0, 1, 2),
-        "norm_topk_prob": (True, False),
     },
     "granitemoehybrid": {
         **USUAL,
@@ -183,21 +227,50 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 """model_type -> the fields that are drawn, each with the values that it takes."""
 
 
-def drawn() -> list[dict[str, Any]]:
-    """The configurations, each with its type."""
-    random_ = random.Random(31)
+def values(kind: str) -> Mapping[str, Sequence[Any]]:
+    """The fields that are drawn of a type, each with the values that it takes."""
+    if kind not in ROWS:
+        return FIELDS[kind]
+    found, others = defaults([kind])[kind], OTHERS.get(kind, {})
+    usual = {own: name for name, own in found["spellings"].items()}
+    there = ["pad_token_id", *found["defaults"], *others]
+    turned = {} if ROWS[kind].share is None else TURNED
+    some = {**SOME, **{n: v for n, v in turned.items() if n in SOME}, **others}
+    if turned:
+        there.append("partial_rotary_factor")
+    known = {name: some.get(name, some.get(usual.get(name, ""), ())) for name in there}
+    return {name: values for name, values in known.items() if values}
+
+
+def drawn(kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """The configurations of some types, each with its type: the default, one with every field
+    drawn, and others."""
     found: list[dict[str, Any]] = []
-    for kind, fields in FIELDS.items():
-        found.append({"model_type": kind})
+    for kind in kinds:
+        random_, of = random.Random(kind), values(kind)
+        if kind not in INCOMPLETE:
+            found.append({"model_type": kind})
         for k in range(DRAWN):
             names = [
-                n
-                for n in fields
-                if k == 0 or n in ALWAYS or len(fields[n]) == 1 or random_.random() < 0.8
+                n for n in of if k == 0 or n in ALWAYS or len(of[n]) == 1 or random_.random() < 0.8
             ]
-            one = {"model_type": kind, **{n: random_.choice(fields[n]) for n in names}}
-            found.append(one)
+            one = {n: random_.choice(of[n]) for n in names}
+            if kind in ROWS and k % 2 and (listed := _kinds(kind, one)):
+                one["layer_types"] = random_.choices(listed, k=one["num_hidden_layers"])
+            if kind in ROWS and k == 2:  # by the usual names of fields
+                usual = {own: n for n, own in defaults([kind])[kind]["spellings"].items()}
+                one = {usual.get(n, n): value for n, value in one.items()}
+            found.append({"model_type": kind, **one})
     return found
+
+
+def _kinds(kind: str, fields: Mapping[str, Any]) -> list[str]:
+    """The kinds of layers that a type has by default, if its configuration lists them."""
+    from transformers import CONFIG_MAPPING
+
+    made = CONFIG_MAPPING[kind](**fields)
+    there = "layer_types" in defaults([kind])[kind]["defaults"]
+    return sorted({*made.layer_types}) if there and made.layer_types else []
 
 
 def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,28 +286,35 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     model.tie_weights()
     numbers = {id(p): p.numel() for p in model.parameters()}
     found = {"config": dict(config), "parameters": sum(numbers.values())}
-    return found if len(config) == 1 else {**found, **held(made)}
+    return found if len(config) == 1 else {**found, **ran(made)}
 
 
-def held(made: Any) -> dict[str, Any]:
-    """The tensors that a configuration's model keeps after `TOKENS` tokens, as [name, shape,
-    element type, number of layers]; nothing where the class does not run."""
+def ran(made: Any) -> dict[str, Any]:
+    """What a configuration's model does with `TOKENS` tokens: `products`, the multiplications of
+    its matrix products by FlopCounterMode, with eager attention and experts by themselves; and the
+    tensors that it keeps, as [name, shape, element type, number of layers]. Nothing where the class
+    does not run."""
     import torch
+    from torch.utils.flop_counter import FlopCounterMode
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     mixed = made.model_type not in ("mamba", "mamba2")
     if mixed and {*getattr(made, "layer_types", "?")} <= {"linear_attention", "conv"}:
         return {}  # the class does not run without a layer of attention
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
+    made._attn_implementation = "eager"
     model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval().to(torch.bfloat16)
-    with torch.no_grad():
+    with torch.no_grad(), FlopCounterMode(display=False) as counted:
         out = model(torch.arange(TOKENS)[None] % made.vocab_size, use_cache=True)
     kept = getattr(out, "past_key_values", None) or out.cache_params
     tensors = [found for layer in kept.layers for found in named(vars(layer))]
     alike = Counter(
         (name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in tensors
     )
-    return {"tensors": [[name, list(shape), dtype, n] for (name, shape, dtype), n in alike.items()]}
+    return {
+        "products": counted.get_total_flops() // 2,
+        "tensors": [[name, list(shape), dtype, n] for (name, shape, dtype), n in alike.items()],
+    }
 
 
 def named(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -248,13 +328,44 @@ def named(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield name, tensor
 
 
-def main() -> None:
-    """Write the file anew."""
-    found = [recorded(config) for config in drawn()]
+def defaults(kinds: Iterable[str]) -> dict[str, Any]:
+    """Type of model -> the fields of its class with their defaults, but for fields of every class
+    and those that count nothing; and the names that the class has for usual fields."""
+    from transformers import CONFIG_MAPPING, PretrainedConfig
+
+    usual = {one.name for one in fields(PretrainedConfig)} - {"tie_word_embeddings"}
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        made, own = CONFIG_MAPPING[kind], dict[str, Any]()
+        for one in fields(made):
+            if one.name in usual | COUNT_NOTHING - {"max_position_embeddings"}:
+                continue
+            factory = one.default_factory
+            own[one.name] = one.default if factory is MISSING else factory()
+        plain = {n: v for n, v in own.items() if isinstance(v, (*PLAIN, list, tuple, dict))}
+        found[kind] = {"defaults": plain, "spellings": dict(made.attribute_map)}
+    return found
+
+
+PLAIN = (bool, int, float, str, type(None))
+"""Types of values that stand in a file as they are."""
+
+
+def main(kinds: Sequence[str]) -> None:
+    """Write the files anew; with types named, of these types alone."""
+    lines = ",\n".join(
+        f"{json.dumps(kind)}: {json.dumps(one)}" for kind, one in defaults(sorted(ROWS)).items()
+    )
+    DEFAULTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    every = sorted({*FIELDS, *ROWS})
+    kept = json.loads(FILE.read_text(encoding="utf-8")) if kinds else []
+    kept = [one for one in kept if one["config"]["model_type"] not in kinds]
+    found = [*kept, *(recorded(config) for config in drawn(kinds or every))]
+    found.sort(key=lambda one: every.index(one["config"]["model_type"]))
     lines = ",\n".join(json.dumps(one) for one in found)
     FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     print(f"{len(found)} configurations")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -37,18 +37,43 @@ def part(label: str, mixer: Mixer, **sizes: int) -> Use:
     return Use(label, mixer, sizes={letter: Poly.of(value) for letter, value in sizes.items()})
 
 
-def block(name: str, *inner: Use, norm: Mixer, both: bool = False, scaled: bool = False) -> Block:
-    """A layer `name` of the sublayers `inner`, each with a norm before and a residual sum after.
+PLACES: Mapping[str, str] = {
+    "before": "each sublayer has a norm before",
+    "output": "each sublayer has a norm of its output, before the sum, as in OLMo 2",
+    "both": "each sublayer has both",
+    "after": "each sum has a norm after",
+    "beside": "all sublayers read the rows of one norm, as in GPT-J",
+    "beside, apart": "all sublayers read the same rows, each by a norm of its own, as in GPT-NeoX",
+}
+"""Where the norms of a layer stand, and whether its sublayers read one another, by name."""
+
+
+def block(
+    name: str,
+    *inner: Use,
+    norm: Mixer,
+    place: str = "before",
+    scaled: bool = False,
+    dropout: Use | None = None,
+) -> Block:
+    """A layer `name` of the sublayers `inner`, each with a residual sum after.
 
     Args:
         norm: the equations of each norm.
-        both: the output of a sublayer has a norm too, before the sum.
+        place: where norms stand, a name in `PLACES`.
         scaled: the sum multiplies the output of a sublayer by a constant.
+        dropout: what each output passes before the sum.
     """
     total = Use("residual sum", parts.residual(scaled))
-    out = Use("norm, of the output", norm) if both else None
-    before = Use("norm, before", norm)
-    return Block(name, tuple(Sublayer(use, total, before, out=out) for use in inner))
+    out = Use("norm, of the output", norm) if place in ("output", "both") else None
+    before = None if place in ("output", "after") else Use("norm, before", norm)
+    after = Use("norm, after", norm) if place == "after" else None
+    found = []
+    for k, use in enumerate(inner):
+        beside = k > 0 and place.startswith("beside")
+        own = None if beside and place == "beside" else before
+        found.append(Sublayer(use, total, own, after, dropout, out, beside))
+    return Block(name, tuple(found))
 
 
 def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
@@ -70,6 +95,8 @@ def mixture(
     clamped: bool = False,
     squared: str = "",
     shared: str = "",
+    copies: int = 0,
+    correction: str | None = None,
 ) -> Use:
     """A mixture of experts of a width, by the usual fields; ModelError if a token is to go through
     more experts than there are.
@@ -78,20 +105,31 @@ def mixture(
         routing: how scores become weights of experts, a name in `experts.ROUTINGS`.
         clamped: biases and bounded gates, as in gpt-oss.
         squared: the activation of experts without a gate, which is squared; "": with a gate.
-        shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
+        shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own; none
+            where the configuration says 0. `copies`: how many experts wide it is if the
+            configuration does not say.
+        correction: what is added to scores that choose, a name in `experts.CORRECTIONS`.
     """
-    part_sizes = {"E": c.size("num_experts", "num_local_experts", "n_routed_experts"), "f": width}
-    part_sizes["c"] = c.size("num_experts_per_tok")
+    number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    chosen = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
+    part_sizes = {"E": c.size(*number), "f": width, "c": c.size(*chosen)}
     if part_sizes["c"] > part_sizes["E"]:
         raise c.refused(f"{part_sizes['c']} of {part_sizes['E']} experts cannot be chosen")
     if squared:
         part_sizes["S"] = c.size("moe_shared_expert_intermediate_size")
-    elif shared and (copies := c.size_or_none("n_shared_experts")) is not None:
-        part_sizes["S"] = copies * width
     elif shared:
-        part_sizes["S"] = c.size("shared_expert_intermediate_size", "shared_intermediate_size")
+        named = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+        copies = c.number(*named) or copies
+        wide = c.number("shared_expert_intermediate_size", "shared_intermediate_size")
+        if copies or wide:
+            part_sizes["S"] = copies * width or wide
+        else:
+            shared = ""
     activation = squared or c.activation("hidden_act")
-    made = experts(routing, activation, clamped=clamped, squared=bool(squared), shared=shared)
+    made = experts(
+        routing, activation, clamped=clamped, squared=bool(squared), shared=shared,
+        correction=correction,
+    )  # fmt: skip
     return part("experts", made, **part_sizes)
 
 
@@ -99,46 +137,59 @@ UNIT_GAINS = "the sums 1 + w of the norms of queries and keys, on weights alone,
 """The remark on norms of mixers whose gain is 1 + w."""
 
 
-def sparse(c: Configuration, layers: int) -> list[bool]:
-    """Whether each layer has experts: every layer, or each `decoder_sparse_step`-th one, without
-    those listed in `mlp_only_layers`."""
+def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
+    """Whether each layer has experts: as listed in `mlp_layer_types`, else every layer, or each
+    `decoder_sparse_step`-th one, without those listed in `mlp_only_layers` and without the first
+    ones, `first_k_dense_replace` or else `first`."""
     step, dense = c.size_or_none("decoder_sparse_step") or 1, c.get("mlp_only_layers") or ()
-    return [k not in dense and (k + 1) % step == 0 for k in range(layers)]
+    given = c.get("first_k_dense_replace", "num_dense_layers")
+    begin = first if given is None else given
+    listed = c.get("mlp_layer_types")
+    if listed is None:
+        return [k >= begin and k not in dense and (k + 1) % step == 0 for k in range(layers)]
+    if len(listed) != layers or {*listed} - {"dense", "sparse"}:
+        raise c.refused(f"'mlp_layer_types' must say dense or sparse for each of {layers} layers")
+    return [kind == "sparse" for kind in listed]
 
 
 def decoder(
     c: Configuration,
     class_prefix: str,
     blocks: Sequence[Block],
-    norm: Mixer,
+    norm: Mixer | None,
     sizes: Mapping[str, int] | None = None,
     *,
     bare: str = "Model",
+    head_class: str = "ForCausalLM",
     ties: bool = True,
     remark: str = "",
     scaled: bool = False,
     cap: bool = False,
     divided: bool = False,
     state: str = "",
+    bias: bool = False,
+    entry: Sequence[Use] = (),
 ) -> Description:
-    """A decoder: an embedding, the layers `blocks`, a norm, and, for the class
-    `class_prefix`ForCausalLM, a head over the vocabulary with its loss.
+    """A decoder: an embedding, the layers `blocks`, a norm, and, for the class with a head, scores
+    of the vocabulary with their loss.
 
     Args:
+        norm: the norm after the layers, None if there is none.
         sizes: sizes of the network beside d, L, u and l.
-        bare: how the name of the class without a head ends.
+        bare, head_class: how the names of the classes without and with a head end.
         ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
-        cap, divided: scores are bounded, or divided by a constant.
+        cap, divided, bias: scores are bounded, divided by a constant, or have a bias.
         state: the element type in which the class keeps recurrent states; "": as the weights.
+        entry: what stands between the embedding and the layers.
 
     Raises:
         ModelError: the configuration names another class.
     """
-    classes = (f"{class_prefix}ForCausalLM", class_prefix + bare)
+    classes = (class_prefix + head_class, class_prefix + bare)
     scored = c.architecture(*classes) == classes[0]
     tied = c.switch("tie_word_embeddings") and scored and ties
-    head = parts.head(tied, cap=cap, divided=divided)
+    head = parts.head(tied, bias, cap=cap, divided=divided)
     ending = (
         Use("head", head, shared=frozenset({"E"}) if tied else frozenset(), last=True),
         Use("loss", parts.loss_of_scores(), when=FORWARD, forms_under=FORMS_OF_SCORES),
@@ -152,9 +203,9 @@ def decoder(
     if (longest := c.size_or_none("max_position_embeddings")) is not None:
         own["l"] = longest
     stack = Stack(
-        (Use("embedding", parts.look_up(scaled), table=True),),
+        (Use("embedding", parts.look_up(scaled), table=True), *entry),
         in_turn(blocks),
-        (Use("norm at the end", norm),),
+        () if norm is None else (Use("norm at the end", norm),),
     )
     return Description(
         c.name,
@@ -183,8 +234,8 @@ def rotary(c: Configuration, usual: float | None = None) -> tuple[tuple[str, ...
         usual: the share of the channels that turn by default; None if all turn in every model.
 
     Raises:
-        ModelError: a share that is no number of channels from 2 to a head's width, in pairs, or a
-            parameter that is not known here and may change more than the tables of angles.
+        ModelError: a share of no pair of channels or of more than a head's width, or a parameter
+            that is not known here and may change more than the tables of angles.
     """
     given, turned = dict(c.rotary()), None
     if usual is not None:
@@ -192,11 +243,11 @@ def rotary(c: Configuration, usual: float | None = None) -> tuple[tuple[str, ...
         share = given.pop(FACTOR, usual if field is None else field)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
             raise c.refused(f"{FACTOR} = {share!r} is not read: expected a number up to 1, above 0")
-        turned = int(width * share)  # rounded down, as the classes do
-        if turned < 2 or turned % 2:
+        turned = 2 * -(-int(width * share) // 2)  # a pair for each even number below, as classes do
+        if not 2 <= turned <= width:
             raise c.refused(
                 f"{FACTOR} = {share} is not read: {turned} of the {width} channels of a head turn, "
-                "expected an even number of 2 or more"
+                f"expected 2 to {width}"
             )
         turned = None if turned == width else turned
     for name in ("mrope_section", "mrope_interleaved"):

@@ -74,7 +74,7 @@ def read(c: Configuration) -> Description:
     c.with_defaults(ONE)
     c.agree(hidden_activation=c.get("hidden_act"), use_bidirectional_attention=False)
     turned, _ = rotary(c)
-    norm, bias = parts.rms_norm(plus_one=True), ("bias",) if c.switch("attention_bias") else ()
+    norm, bias = parts.rms_norm(gain="1 + w"), ("bias",) if c.switch("attention_bias") else ()
     ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_act")))
     layer = block("gemma", attention(c, *bias, *turned), ffn, norm=norm)
     layers = [layer] * c.size("num_hidden_layers")
@@ -104,7 +104,7 @@ def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str)
     turned, _ = rotary(c)
     bias = ("bias",) if c.switch("attention_bias") else ()
     cap = ("soft-cap",) if c.get("attn_logit_softcapping") is not None else ()
-    norm = parts.rms_norm(plus_one=True)
+    norm = parts.rms_norm(gain="1 + w")
     ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_activation")))
     kinds = layer_kinds(
         c, c.size("num_hidden_layers"), lambda k: KINDS[(k + 1) % every != 0], KINDS
@@ -113,7 +113,7 @@ def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str)
     near = attention(c, *bias, "window", *options, *cap, *turned, w=c.size("sliding_window"))
     made = {KINDS[0]: full, KINDS[1]: near}
     layers = [
-        block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, both=True)
+        block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, place="both")
         for kind in kinds
     ]
     return decoder(

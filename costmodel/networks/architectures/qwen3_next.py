@@ -145,7 +145,7 @@ def _decoder(
             k=c.size("linear_conv_kernel_dim"),
         ),
     }
-    norm = parts.rms_norm(plus_one=True)
+    norm = parts.rms_norm(gain="1 + w")
     layers = [
         block(kind.removesuffix("_attention"), made[kind], after, norm=norm)
         for kind, after in zip(kinds, ffn, strict=True)

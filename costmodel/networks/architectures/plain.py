@@ -1,0 +1,306 @@
+"""How is a decoder read whose layers are a mixer and an FFN or experts, between norms?
+
+Most decoder-only models are that, and differ in a few choices. A `Plain` says these choices of one
+model type; fields of the configuration that several types have are read in one way for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from costmodel.language.equations import Mixer
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import (
+    attention,
+    block,
+    decoder,
+    layer_kinds,
+    mixer,
+    mixture,
+    part,
+    rotary,
+    sparse,
+)
+from costmodel.networks.blocks import FORWARD, Description, Use
+from costmodel.networks.configuration import Configuration
+from costmodel.symbolic.polynomial import Poly
+
+FULL, NEAR, CHUNK, LINEAR, CONV = (
+    "full_attention", "sliding_attention", "chunked_attention", "linear_attention", "conv",
+)  # fmt: skip
+"""Kinds of layers, as `layer_types` names them."""
+
+WINDOWS: Mapping[str, str] = {NEAR: "window", CHUNK: "chunked-window"}
+"""Kind of a layer -> the option of attention that bounds what a token sees."""
+
+NORMS: Mapping[str, Callable[[], Mixer]] = {
+    "rms": parts.rms_norm,
+    "rms, 1 + w": lambda: parts.rms_norm(gain="1 + w"),
+    "rms, no weights": lambda: parts.rms_norm(gain=""),
+    "layer": parts.layer_norm,
+    "layer, 1 + w": lambda: parts.layer_norm(gain="1 + w"),
+    "layer, no bias": lambda: parts.layer_norm(bias=False),
+    "layer, no weights": lambda: parts.layer_norm(bias=False, gain=""),
+}
+"""The norms of a model, by name."""
+
+
+OF_EXPERTS = (
+    "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts",
+    "num_experts_per_tok", "moe_topk", "moe_k", "n_shared_experts", "num_shared_experts",
+    "moe_num_shared_experts", "shared_expert_intermediate_size", "shared_intermediate_size",
+    "norm_topk_prob", "n_group", "topk_group",
+)  # fmt: skip
+"""Fields that say nothing where no layer has experts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """The mixture of experts that takes the place of the FFN in some layers or in all.
+
+    Args:
+        scores: how scores become weights, a name in `experts.ROUTINGS`; "-normalised" is added
+            where `normalised` says so: True, or the field of that name.
+        width: the field with the width of an expert.
+        clamped: biases and bounded gates, as in gpt-oss.
+        shared: an FFN for all tokens, a name in `experts.SHARED`; `copies`: how many experts wide
+            it is in a class without a field that says so.
+        correction: a name in `experts.CORRECTIONS`; None: as is usual for the scores.
+        first: how many layers at the beginning have an FFN if the configuration does not say.
+        there: whether each layer has experts, in place of the usual fields.
+    """
+
+    scores: str = "softmax"
+    normalised: bool | str = "norm_topk_prob"
+    width: str = "moe_intermediate_size"
+    clamped: bool = False
+    shared: str = ""
+    copies: int = 0
+    correction: str | None = None
+    first: int = 0
+    there: Callable[[Configuration, int], list[bool]] | None = None
+
+    def layers(self, c: Configuration, number: int) -> list[bool]:
+        """Whether each of a number of layers has experts."""
+        return self.there(c, number) if self.there else sparse(c, number, self.first)
+
+    def read(self, c: Configuration) -> tuple[Use, str]:
+        """The mixture of experts, and a remark on what the class does otherwise."""
+        normal = self.normalised
+        share = c.switch(normal) if isinstance(normal, str) else normal
+        routing = f"{self.scores}-normalised" if share else self.scores
+        found = mixture(
+            c, routing, c.size(self.width), shared=self.shared, copies=self.copies,
+            clamped=self.clamped, correction=self.correction,
+        )  # fmt: skip
+        groups, best = c.size_or_none("n_group") or 1, c.size_or_none("topk_group") or 1
+        if best >= groups:
+            return found, ""
+        return found, (
+            f"experts are chosen among all, where the class compares within {best} of {groups} "
+            f"groups"
+        )
+
+
+def latent(c: Configuration) -> Use:
+    """Multi-head latent attention as in DeepSeek-V2 and V3: a new token attends to latent rows, a
+    whole sequence to keys and values. The class reads no number of heads of keys."""
+    rotary(c)
+    c.require({"attention_bias": (False,)})
+    c.taken.update(("num_key_value_heads", "rope_interleave"))
+    queries = c.size_or_none("q_lora_rank")
+    found = mixer(
+        "mla",
+        ("query-compression",) if queries else (),
+        n=c.size("num_attention_heads"),
+        K=c.size("qk_nope_head_dim"),
+        V=c.size("v_head_dim"),
+        c=c.size("kv_lora_rank"),
+        R=c.size("qk_rope_head_dim"),
+        r=queries,
+    )
+    return replace(found, token_form="absorbed")
+
+
+ABSORBED = "a new token attends to latent rows (absorbed), a whole sequence to keys and values"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """The choices of a model type.
+
+    Args:
+        name: the beginning of the names of its classes; `bare` and `head_class` are their ends.
+        options: options of every attention.
+        switches: field that is true or false -> the option of attention that it switches on.
+        fixed: field -> its only values that are read.
+        same: field of a released file -> the field of the class that says the same.
+        numbers: fields that change numbers and no count, separated by spaces.
+        turned: the rotary embedding: an option of attention, or "".
+        share: the share of channels that turn by default; None if all turn in every model.
+        still: kinds of layers whose rows do not turn.
+        kinds: the kind of layer k of a number of layers, where `layer_types` does not say.
+        mixers: kind of a layer -> its mixer, where the mixer is no attention as `attention` reads.
+        ffn: "gated" or "plain"; `ffn_bias`: whether its maps have biases, or the field that says.
+        width: the field with the width of the FFN; 4 d where the configuration has none.
+        norm, place: names in `NORMS` and `decoder.PLACES`; `end`: a norm follows the layers.
+        scaled: embedded tokens are multiplied by a constant, or the field that says so.
+        residual: outputs of sublayers are multiplied by a constant before the sum.
+        divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
+        head_bias: whether scores have a bias, or the field that says.
+        positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
+        embedding_norm: a norm follows the embedding.
+        dropout: fields with probabilities of dropout, separated by spaces.
+        remark: what a count leaves out.
+    """
+
+    name: str
+    bare: str = "Model"
+    head_class: str = "ForCausalLM"
+    options: tuple[str, ...] = ()
+    switches: Mapping[str, str] = field(default_factory=lambda: {"attention_bias": "bias"})
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+    numbers: str = ""
+    turned: str = "rotary"
+    share: float | None = None
+    still: frozenset[str] = frozenset()
+    kinds: Callable[[Configuration, int, int], str] | None = None
+    mixers: Mapping[str, Callable[[Configuration], Use]] = field(default_factory=dict)
+    ffn: str = "gated"
+    ffn_bias: bool | str = "mlp_bias"
+    width: str = "intermediate_size"
+    activation: str = "hidden_act"
+    experts: Experts | None = None
+    norm: str = "rms"
+    place: str | Callable[[Configuration], str] = "before"
+    end: bool = True
+    ties: bool = True
+    scaled: bool | str = False
+    residual: bool = False
+    divided: bool = False
+    cap: bool | str = False
+    head_bias: bool | str = False
+    positions: str = ""
+    offset: int = 0
+    embedding_norm: bool = False
+    dropout: str = ""
+    remark: str = ""
+
+    def read(self, c: Configuration) -> Description:
+        """The blocks of a configuration of this type; ModelError for what is not read."""
+        c.with_class().require(self.fixed)
+        c.taken.update(self.numbers.split())
+        c.agree(**{name: c.get(other) for name, other in self.same.items()})
+        number, norm = c.size("num_hidden_layers"), NORMS[self.norm]()
+        kinds = self._kinds(c, number)
+        made = {kind: self._mixer(c, kind) for kind in dict.fromkeys(kinds)}
+        routed = self.experts.layers(c, number) if self.experts else [False] * number
+        remarks, sizes, after = [self.remark], dict[str, int](), dict[bool, Use]()
+        if latent in self.mixers.values():
+            remarks.append(ABSORBED)
+        if any(routed) and self.experts:
+            after[True], remark = self.experts.read(c)
+            remarks.append(remark)
+        elif self.experts:
+            c.taken.update((*OF_EXPERTS, self.experts.width))
+        if not all(routed):
+            sizes["f"] = c.size_or_none(self.width) or 4 * c.size("hidden_size")
+            after[False] = self._ffn(c)
+        c.taken.add(self.width)
+        place = self.place if isinstance(self.place, str) else self.place(c)
+        drop = None
+        entry = [*self._entry(c, norm)]
+        if self.dropout and c.some(*self.dropout.split()):
+            drop = Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
+            entry.append(drop)
+        layers = [
+            block(
+                _label(kind, there, self.experts is not None), made[kind], after[there],
+                norm=norm, place=place, scaled=self.residual, dropout=drop,
+            )
+            for kind, there in zip(kinds, routed, strict=True)
+        ]  # fmt: skip
+        return decoder(
+            c, self.name, layers, norm if self.end else None, sizes,
+            bare=self.bare, head_class=self.head_class, ties=self.ties,
+            remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
+            cap=_switched(c, self.cap), divided=self.divided,
+            bias=_switched(c, self.head_bias), entry=entry,
+        )  # fmt: skip
+
+    def _kinds(self, c: Configuration, number: int) -> list[str]:
+        """The kind of each layer: as listed, else by the rule of the type, else with a window where
+        the configuration has the width of one."""
+        known = dict.fromkeys((FULL, *WINDOWS, *self.mixers))
+        c.taken.update(("sliding_window", "sliding_window_pattern", "max_window_layers"))
+        if "use_sliding_window" in c.defaults and not c.switch("use_sliding_window"):
+            usual = self.kinds or (lambda c, k, number: FULL)
+        else:
+            near = "sliding_window" in c.defaults and c.size_or_none("sliding_window")
+            near = near and "layer_types" not in c.defaults
+            usual = self.kinds or (lambda c, k, number: NEAR if near else FULL)
+        if "layer_types" not in c.defaults:
+            return [usual(c, k, number) for k in range(number)]
+        found = layer_kinds(c, number, lambda k: usual(c, k, number), [*known])
+        if NEAR in found and c.get("use_sliding_window") is False:
+            raise c.refused("layer_types has 'sliding_attention', and no sliding window is in use")
+        return found
+
+    def _mixer(self, c: Configuration, kind: str) -> Use:
+        """The mixer of a kind of layer."""
+        if kind in self.mixers:
+            return self.mixers[kind](c)
+        options = {*self.options}
+        options |= {option for name, option in self.switches.items()
+                    if name in c.defaults and c.switch(name)}  # fmt: skip
+        if {"qkv-bias", "output-bias"} <= options:
+            options = options - {"qkv-bias", "output-bias"} | {"bias"}
+        sizes: dict[str, int] = {}
+        if kind in WINDOWS:
+            options.add(WINDOWS[kind])
+            sizes["w"] = c.size("sliding_window" if kind == NEAR else "attention_chunk_size")
+        if self.turned:
+            turned, sizes_turned = rotary(c, self.share)
+            if kind not in self.still:
+                options |= {self.turned} if turned == ("rotary",) else {*turned}
+                sizes |= sizes_turned
+        return attention(c, *sorted(options), **sizes)
+
+    def _ffn(self, c: Configuration) -> Use:
+        """The FFN of layers without experts."""
+        name, bias = c.get(self.activation), _switched(c, self.ffn_bias)
+        if self.ffn == "gated":
+            return part("gated FFN", parts.gated_ffn(c.activation(self.activation), bias))
+        if name == "relu2":
+            return part("FFN", parts.ffn("relu", bias, squared=True))
+        return part("FFN", parts.ffn(c.activation(self.activation), bias))
+
+    def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
+        """The parts between the embedding and the layers: positions and a norm."""
+        if self.positions:
+            rows = c.size("max_position_embeddings") if self.positions == "learned" else None
+            added = parts.positions(self.positions, offset=self.offset)
+            sizes = {"u": Poly.atom("l") if rows is None else Poly.of(rows)}
+            yield Use(f"{self.positions} positions", added, sizes=sizes, table=True, rows=rows)
+        if self.embedding_norm:
+            yield Use("norm of the embedding", norm)
+
+
+def _switched(c: Configuration, value: bool | str) -> bool:
+    """A choice, or the choice that a field of the class says: false where the class has no such
+    field, true where a field that is no switch has a number."""
+    if not isinstance(value, str):
+        return value
+    if value not in c.defaults:
+        return False
+    found = c.get(value)
+    return found is not None if isinstance(found, float | None) else c.switch(value)
+
+
+def _label(kind: str, routed: bool, mixed: bool) -> str:
+    """The name of a layer: its kind, and, in a model with experts, whether it has any."""
+    inner = ("experts" if routed else "dense") if mixed else ""
+    return " ".join(filter(None, (kind.removesuffix("_attention"), inner)))
