@@ -85,6 +85,12 @@ def fits(family: Family, data: Data) -> list[dict[str, Any]]:
     return found
 
 
+LEFT_OUT = {
+    ("a100_sxm", "prefill gated delta convolution"): "its times do not depend on the channels",
+}
+"""Board and kernel whose rows fit no constants -> the reason."""
+
+
 def of_family(family: Family, tables: Iterable[Table]) -> Data:
     """The parts that a family predicts, by board."""
     from costmodel.prediction.families import family_of
@@ -92,7 +98,8 @@ def of_family(family: Family, tables: Iterable[Table]) -> Data:
     found: dict[str, list[tuple[Board, Part]]] = {}
     for table in tables:
         for part in table.parts:
-            if family_of(part.calls.kernel, part.source) is family:
+            kept = (table.board.name, part.calls.kernel) not in LEFT_OUT
+            if kept and family_of(part.calls.kernel, part.source) is family:
                 found.setdefault(table.board.name, []).append((table.board, part))
     return found
 

@@ -237,12 +237,50 @@ def chunked(c: Constants, calls: Calls, on: Board) -> Floats:
     return np.asarray(c["start"] * 1e-6 + together(busy, moved, c["overlap"]))
 
 
-def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
-    """A kernel that moves bytes and computes little: sequences one after the other where a launch
-    takes each by itself, and bytes at a share of the bandwidth."""
-    each = calls.sizes["b"] * c["sequence"] * THOUSAND / on["clock"]
+FLA_ROWS = 20
+"""Rows of a head's width that flash-linear-attention's six kernels read or write for each token and
+head of values: chunk_scaled_dot_kkt (k, and A in fp32: 2), solve_tril (A twice: 1.5), recompute_w_u
+(k, v, A, w, u: 4.5), chunk_delta_h (k, w, u, v_new, and a state every 64 tokens: 6), and chunk_o
+(q, k, v_new, o, and the state: 6)."""
+
+
+def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
+    """A delta rule by the six kernels of flash-linear-attention, which pass their results through
+    the memory; the states of a head's chunks follow one another in one of them."""
+    s = calls.sizes
+    cycle = 1 / on["clock"]
+    widths = s["h"] ** 2 if "h" in s else s["K"] * s["V"]
+    alone = np.ceil(s["l"] / CHUNK) * c["chunk"] * THOUSAND * cycle * widths / 128**2
+    state = 8 * s["b"] * s["n"] * widths
+    tokens = s["b"] * np.ceil(s["l"] / CHUNK) * CHUNK * s["n"]
+    moved = (tokens * FLA_ROWS * ENTRY * np.sqrt(widths) + state) / on["memory_bandwidth"]
+    taken = together(alone, moved / c["bandwidth"], c["overlap"])
+    return np.asarray(6 * c["kernel"] * 1e-6 + taken)
+
+
+def channels(calls: Calls) -> Floats:
+    """The channels of a short convolution, (N,)."""
+    s = calls.sizes
+    if "P" in s:
+        return s["n"] * s["P"] + 2 * s["G"] * s["N"]
+    return 3 * s["n"] * s["h"] if "h" in s else 2 * s["g"] * s["K"] + s["n"] * s["V"]
+
+
+def convolved(c: Constants, calls: Calls, on: Board) -> Floats:
+    """A short convolution: blocks of one channel of a sequence, and bytes at a share of the
+    bandwidth."""
+    blocks = calls.sizes["b"] * channels(calls) / on["sms"] * c["block"] / on["clock"]
     moved = calls.movement(on) / c["bandwidth"]
-    return np.asarray(c["start"] * 1e-6 + together(each, moved, c["overlap"]))
+    return np.asarray(c["start"] * 1e-6 + together(blocks, moved, c["overlap"]))
+
+
+def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
+    """A delta rule of one new row: blocks of one head of a sequence in whole waves, and the state
+    at a share of the bandwidth."""
+    waves = np.ceil(calls.sizes["b"] * calls.sizes["n"] / on["sms"])
+    busy = waves * c["block"] / on["clock"]
+    moved = calls.movement(on) / c["bandwidth"]
+    return np.asarray(c["start"] * 1e-6 + together(busy, moved, c["overlap"]))
 
 
 def by_host(device: Callable[[Constants, Calls, Board], Floats]) -> Any:
@@ -259,7 +297,8 @@ SOFTMAX = Constant("exponentials' worth of the softmax of a pair that products d
 JOIN = Constant("joining the parts of split keys, in thousands of cycles", 0, 15)
 HOST = Constant("launches by the host, in microseconds", 20, 1000)
 CHAIN = Constant("one chunk of a head after the one before, in thousands of cycles", 0.5, 50)
-SEQUENCE = Constant("what a sequence adds where the SMs wait, in thousands of cycles", 0, 20)
+BLOCK = Constant("a block (a head or channel of a sequence) on an SM, in cycles", 0, 3000)
+KERNEL = Constant("each of six kernels, in microseconds", 0.5, 6)
 
 PREFILL = {
     "start": START, "tile": TILE, "peak": PEAK, "softmax": SOFTMAX, "bandwidth": BANDWIDTH,
@@ -270,7 +309,7 @@ DECODE = {
     "join": JOIN,
 }  # fmt: skip
 
-ROWWISE = {"start": START, "sequence": SEQUENCE, "bandwidth": BANDWIDTH, "overlap": OVERLAP}
+ROWWISE = {"start": START, "block": BLOCK, "bandwidth": BANDWIDTH, "overlap": OVERLAP}
 CHUNKED = {
     "start": START, "chunk": CHAIN, "peak": Constant(PEAK.meaning, 0.02, 1),
     "bandwidth": Constant(BANDWIDTH.meaning, 0.05, 1), "overlap": OVERLAP,
@@ -319,26 +358,24 @@ FAMILIES = (
     Family("latent attention of one new row", ("decode latent attention",), DECODE, decode,
            like="attention of one new row"),
     Family("delta rule of many rows by FlashKDA", ("prefill Kimi delta rule",), CHUNKED, chunked,
-           like="delta rule of many rows by Triton"),
+           like="delta rule of many rows by Triton",
+           stand_in={"start": 12.0, "peak": 0.8}),
     Family("delta rule of many rows by FlashInfer", ("prefill gated delta rule",), CHUNKED, chunked,
-           sources="flashinfer", like="delta rule of many rows by Triton"),
-    Family("delta rule of many rows by Triton", ("prefill gated delta rule",), CHUNKED, chunked,
-           like="delta rule of many rows by FlashInfer"),
+           sources="flashinfer", like="delta rule of many rows by Triton",
+           stand_in={"start": 12.0, "peak": 0.8}),
+    Family("delta rule of many rows by Triton", ("prefill gated delta rule",),
+           {"kernel": KERNEL, "chunk": CHAIN, "bandwidth": BANDWIDTH, "overlap": OVERLAP}, by_six,
+           like="delta rule of many rows by FlashInfer",
+           stand_in={"kernel": 3.0, "bandwidth": 0.8}),
     Family("delta rule of one new row", ("decode gated delta rule", "decode Kimi delta rule"),
            ROWWISE, streaming),
-    Family(
-        "short convolution of many rows",
-        ("prefill gated delta convolution", "prefill Kimi convolution",
-         "prefill Mamba-2 convolution"),
-        ROWWISE,
-        streaming,
-    ),
-    Family(
-        "short convolution of one new row",
-        ("decode gated delta convolution", "decode Kimi convolution", "decode Mamba-2 convolution"),
-        ROWWISE,
-        streaming,
-    ),
+    Family("short convolution of many rows", ("prefill Mamba-2 convolution",), ROWWISE, convolved),
+    Family("short convolution of many rows of q, k and v",
+           ("prefill gated delta convolution", "prefill Kimi convolution"), ROWWISE, convolved,
+           like="short convolution of one new row"),
+    Family("short convolution of one new row",
+           ("decode gated delta convolution", "decode Kimi convolution",
+            "decode Mamba-2 convolution"), ROWWISE, convolved),
 )  # fmt: skip
 """All families; the first that covers a kernel and an implementation predicts it."""
 
