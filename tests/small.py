@@ -7,16 +7,17 @@ from functools import cache
 
 import pytest
 
-import costmodel as cm
 from costmodel import Mixer
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Call, Position, Ref, walk
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import divisors, raised
+from costmodel.program.conventions import convention
 from costmodel.program.lowering import lower
 from costmodel.program.recurrences import blocks
 from costmodel.program.tokens import tokens
+from costmodel.questions.question import answers
 from costmodel.symbolic.polynomial import Poly, is_index
 
 OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
@@ -130,11 +131,7 @@ def _shape(position: Position) -> object:
 
 def without_inference(mixer: Mixer, form: str | None = None) -> str | None:
     """Why one new token has no cost of its own; None where it has one."""
-    try:
-        cm.count(mixer, "inference", form)
-    except cm.Unanswered as reason:
-        return str(reason)
-    return None
+    return answers(mixer, form or mixer.default_form, "inference", convention("strict")).unanswered
 
 
 def has_inference(mixer: Mixer, form: str | None = None) -> bool:

@@ -447,16 +447,6 @@ def test_the_first_line_of_latex_makes_it_again(
     assert again == path.read_text(encoding="utf-8")
 
 
-def test_verify_of_the_project_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json("verify --format json", capsys)
-    claims, counted = found["claims"], found["summary"]
-    assert isinstance(claims, list) and isinstance(counted, dict)
-    keys = {"source", "place", "quantity", "claimed", "derived", "verdict", "conventions",
-            "counterexample", "note"}  # fmt: skip
-    assert all(set(claim) >= keys for claim in claims)
-    assert counted["claims"] == len(claims) and counted["unrecorded"] == 0
-
-
 def used_in_tests() -> set[str]:
     """Every name that the tests' code imports or reads."""
     nodes = (

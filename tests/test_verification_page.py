@@ -37,6 +37,16 @@ def test_writing_the_page_says_the_same_command(
     assert path.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
 
 
+def test_verify_in_json_counts_the_same_claims(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["verify", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    claims, counted = found["claims"], found["summary"]
+    keys = {"source", "place", "quantity", "claimed", "derived", "verdict", "conventions",
+            "counterexample", "note"}  # fmt: skip
+    assert all(set(claim) >= keys for claim in claims)
+    assert counted["claims"] == len(claims) > 0 and counted["unrecorded"] == 0
+
+
 def test_every_record_has_its_line() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for path in published_files():

@@ -105,11 +105,11 @@ class SizeSamples:
         """
         if point in self.refused:
             raise self.refused[point]
-        if not self.inside(point):
-            raise TraceError(f"{listed_sizes(self.named(point))} lies outside of the case")
         known = self.seen.get(point)
         if known is not None and (known.shapes or not shapes):
             return known
+        if not self.inside(point):
+            raise TraceError(f"{listed_sizes(self.named(point))} lies outside of the case")
         try:
             sizes = self.variables.sizes(self.named(point))
             found = self.observed(self.runs_at(sizes, shapes=shapes))
