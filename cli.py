@@ -24,7 +24,7 @@ import typer
 
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
-from costmodel.commands.explore import explore
+from costmodel.commands.explore import Page, written
 from costmodel.commands.memory import Ignored, memory
 from costmodel.commands.options import (
     CacheDtype,
@@ -273,8 +273,37 @@ def of_records(
     return Records(rows, asked).sorted(sort).document(), problems
 
 
-for command in (crossover, backwards.budget, backwards.match, memory, explore):
+for command in (crossover, backwards.budget, backwards.match, memory):
     app.command()(command)
+
+
+@app.command()
+def explore(
+    mixers: Mixers = None,
+    output: Page = None,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE.jsonl",
+            help="Measured records, drawn as points; repeatable.",
+        ),
+    ] = None,
+    phase: Phase = "both",
+    convention: ConventionOption = "strict",
+    force: Force = False,
+) -> None:
+    """An HTML page of mixers: equations, exact costs at any sizes, a chart, a map of winners."""
+    found: list[dict[str, Any]] = []
+    if source:
+        from profiler.reconcile.table import points
+        from profiler.sweep.session import recorded
+
+        no_source(output, source)
+        records, problems = recorded(source, complain)
+        told(problems)
+        found = points(records)
+    written(mixers, output, phase, convention, force, found)
 
 
 @app.command()

@@ -27,6 +27,7 @@ from costmodel.report.mathml import mathml
 
 MIXERS = ("self-attention", "gqa", "mla", "gated-deltanet", "mamba-2", "reformer", "she", "fnet",
           "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7")  # fmt: skip
+RECORDS = Path(__file__).with_name("recorded.jsonl")
 ROLES = ("activations", "weights", "cache", "state")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -35,7 +36,9 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))
 def page_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `MIXERS`, as the command writes it."""
     path = tmp_path_factory.mktemp("explorer") / "explore.html"
-    done = CliRunner().invoke(cli.app, ["explore", *MIXERS, "-o", str(path)])
+    done = CliRunner().invoke(
+        cli.app, ["explore", *MIXERS, "--from", str(RECORDS), "-o", str(path)]
+    )
     assert done.exit_code == 0, done.output
     return path
 
@@ -249,3 +252,17 @@ def test_a_search_and_a_slider_change_the_page(browser_page: Any) -> None:
     browser_page.get_by_label("l sequence length", exact=True).fill("256")
     assert cell.text_content() != before
     assert "size.l=256" in browser_page.evaluate("location.hash")
+
+
+def test_measured_points_stand_beside_the_curves(browser_page: Any) -> None:
+    (record,) = (
+        found
+        for found in map(json.loads, RECORDS.read_text(encoding="utf-8").splitlines())
+        if (found["mixer"], found["form"], found["phase"]) == ("she", "direct", "training")
+    )
+    browser_page.evaluate("location.hash = 'mixers=she&phase=training&size.d=128&over=l'")
+    value = record["readings"]["latency"]["value"]
+    browser_page.wait_for_function(f"plot?.data.at(-1).includes({value})")
+    browser_page.get_by_label("with measured").select_option("peak_memory_bytes")
+    value = record["readings"]["peak_memory"]["value"]
+    browser_page.wait_for_function(f"plot?.data.at(-1).includes({value})")

@@ -1,9 +1,10 @@
-"""The command `explore`: every mixer's costs in one HTML file that readers ask at their sizes."""
+"""The page of `explore`: mixers' costs in one HTML file that readers ask at their sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,17 +20,26 @@ from costmodel.commands.options import (
 from costmodel.commands.streams import printed, written_whole
 from costmodel.program.conventions import convention as read_convention
 
+Page = Annotated[Path | None, typer.Option("-o", "--output", help="The HTML file to write.")]
 
-def explore(
-    mixers: Mixers = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The HTML file to write.")
-    ] = None,
-    phase: Phase = "both",
-    convention: ConventionOption = "strict",
-    force: Force = False,
+
+def written(
+    mixers: Mixers,
+    output: Path | None,
+    phase: Phase,
+    convention: ConventionOption,
+    force: Force,
+    points: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """An HTML page of mixers: equations, exact costs at any sizes, a chart, a map of winners."""
+    """Write the page of the mixers, of all with their named variants if there are none.
+
+    Args:
+        points: measured points, each with mixer, form, phase, machine, dtype, sizes, and readings
+            in the units that their names carry.
+
+    Raises:
+        UsageError: no file is named, or the file exists, unless `force`.
+    """
     from costmodel.mixers import builtin, names
     from costmodel.mixers.load import mixer
     from costmodel.report.explorer.catalogue import catalogue
@@ -45,7 +55,8 @@ def explore(
             mixer(name) for found in map(builtin, names()) for name in (found.name, *found.variants)
         ]
     )
-    text = page(catalogue(dict.fromkeys(shown), phases(phase), read_convention(convention)))
+    data = catalogue(dict.fromkeys(shown), phases(phase), read_convention(convention))
+    text = page({**data, "points": points})
     with written_whole(output) as path:
         path.write_text(text, encoding="utf-8")
     printed(f"wrote {output}: {len(dict.fromkeys(shown))} mixers, {len(text.encode()):,} bytes\n")

@@ -276,6 +276,28 @@ def _derived(
     )
 
 
+def points(records: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """The readings of records as objects of JSON, for pictures: mixer, form, phase, machine, dtype,
+    sizes, and column -> value in the column's unit."""
+    machines = _machines(records)
+    return [
+        {
+            "mixer": record.mixer,
+            "form": record.form,
+            "phase": phase_name(record.phase),
+            "machine": machines[record.id],
+            "dtype": record.dtype,
+            "sizes": dict(record.sizes),
+            "readings": {
+                column: record.readings[each.reading].value
+                for column, each in READ.items()
+                if each.title and each.reading in record.readings
+            },
+        }
+        for record in records
+    ]
+
+
 USUAL = ("latency_s", "latency_ratio", "ratio", "total", "peak_memory_bytes", "traffic", "energy_J",
          "energy_ratio")  # fmt: skip
 """The columns of the default table, behind those that identify a row; those of energy only if a

@@ -149,6 +149,18 @@ class Approximate {
   }
 }
 
+/* ---- measured points ---- */
+
+const READINGS = [...new Set(data.points.flatMap((point) => Object.keys(point.readings)))];
+function measuredAt(mixer, reading, letter) {
+  /* [size, value, machine] of the records of a mixer that differ from the settings in `letter` alone. */
+  const at = sizesOf(mixer);
+  return data.points
+    .filter((point) => named([point.mixer])[0] === mixer.name && point.phase === settings.phase && point.form === formOf(mixer) && reading in point.readings)
+    .filter((point) => letter in point.sizes && Object.entries(point.sizes).every(([x, n]) => x === letter || !(x in at) || at[x] === BigInt(n)))
+    .map((point) => [point.sizes[letter], point.readings[reading], point.machine]);
+}
+
 /* ---- settings, kept in the link ---- */
 
 const LETTERS = Object.keys(data.letters);
@@ -163,6 +175,7 @@ const initial = () => ({
   over: "l",
   first: "1",
   last: "65536",
+  measured: READINGS[0] ?? "",
   x: "l",
   y: "d",
   sizes: {},
@@ -179,6 +192,7 @@ function readLink() {
     else if (key.startsWith("size.")) { if (whole(value)) settings.sizes[key.slice(5)] = whole(value); }
     else if (key === "phase") { if (data.phases.includes(value)) settings.phase = value; }
     else if (key === "quantity") { if (value in data.figures) settings.quantity = value; }
+    else if (key === "measured") { if (READINGS.includes(value)) settings.measured = value; }
     else if (key in settings && typeof settings[key] === "string") settings[key] = value;
   }
   if (!settings.mixers.length) settings.mixers = [data.mixers[0].name];
@@ -186,7 +200,7 @@ function readLink() {
 }
 function writeLink() {
   const found = new URLSearchParams({ mixers: settings.mixers.join(" ") });
-  for (const key of ["focus", "phase", "quantity", "over", "first", "last", "x", "y"]) found.set(key, settings[key]);
+  for (const key of ["focus", "phase", "quantity", "over", "first", "last", "measured", "x", "y"]) found.set(key, settings[key]);
   for (const [name, form] of Object.entries(settings.forms)) found.set(`form.${name}`, form);
   for (const [role, type] of Object.entries(settings.types)) found.set(`type.${role}`, type);
   for (const [size, value] of Object.entries(settings.sizes)) found.set(`size.${size}`, String(value));
@@ -461,7 +475,9 @@ function drawChart() {
   const letter = settings.over;
   const mixers = chosen();
   const [first, last] = [whole(settings.first) ?? 1n, whole(settings.last) ?? 65536n];
-  const sizes = first < last ? fittingSizes(letter, mixers, first, last, 49) : [];
+  const points = mixers.map((mixer) => (settings.measured ? measuredAt(mixer, settings.measured, letter) : []));
+  const fitting = first < last ? fittingSizes(letter, mixers, first, last, 49) : [];
+  const sizes = [...new Set([...fitting, ...points.flat().map(([size]) => BigInt(size))])].sort((a, b) => Number(a - b));
   const reasons = new Set();
   const series = mixers.map((mixer) =>
     sizes.map((n) => {
@@ -473,9 +489,15 @@ function drawChart() {
   plot?.destroy();
   plot = null;
   $("chart").replaceChildren();
+  const measured = mixers.flatMap((mixer, k) =>
+    [...new Set(points[k].map(([, , machine]) => machine))].map((machine) => ({
+      series: { label: `${mixer.called}, ${machine}`, scale: "measured", stroke: colour(k), fill: colour(k), paths: () => null, points: { show: true, size: 8 } },
+      values: sizes.map((n) => points[k].find(([size, , where]) => BigInt(size) === n && where === machine)?.[1] ?? null),
+    })));
   const drawn = series.some((values) => values.some((v) => v !== null));
   const title = `${label(settings.quantity)} along ${letter}, ${letter in data.letters ? data.letters[letter][0] : ""}, phase ${settings.phase}`;
   $("chart").setAttribute("aria-label", `${title}: ${mixers.map((m) => m.name).join(", ")}`);
+  if (settings.measured && !measured.length) reasons.add(`no record of these mixers has ${settings.measured} at the other sizes above`);
   $("chart-note").textContent = drawn ? [...reasons].slice(0, 4).join("; ") : `nothing to draw: ${[...reasons].slice(0, 3).join("; ") || "no size in this range fits the mixers"}`;
   if (!drawn) return;
   const ink = getComputedStyle(document.body).color;
@@ -483,15 +505,17 @@ function drawChart() {
   const short = (v) => (v >= 1e15 ? v.toExponential(0) : v >= 1 ? new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(v) : String(v));
   const isPower = (v, base) => { const exponent = Math.log(v) / Math.log(base); return Math.abs(exponent - Math.round(exponent)) < 1e-9; };
   const decades = (base) => (_, splits) => splits.map((v) => (isPower(v, base) ? v : null));
+  const small = (v) => (v === null ? "–" : v.toPrecision(4));
   const axis = (text, base) => ({ stroke: ink, grid: { stroke: line, width: 1, filter: decades(base) }, ticks: { stroke: line, width: 1, filter: decades(base) }, label: text, labelSize: 22, size: 62, values: (_, splits) => splits.map((v) => (v === null ? "" : short(v))) });
   const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
   plot = new uPlot({
     width: Math.min($("chart").clientWidth || 640, 960), height: 380,
-    scales: { x: { time: false, distr: 3, log: 2 }, y: { distr: 3, log: 10 } },
-    axes: [{ ...axis(`${letter}: ${data.letters[letter][0]}`, 2), size: 40 }, axis(label(settings.quantity), 10)],
-    series: [{ label: letter }, ...mixers.map((mixer, k) => ({ label: mixer.called, stroke: colour(k), width: 2, dash: dashes[Math.floor(k / 2) % 4], spanGaps: false, points: { show: false }, value: (_, v) => (v === null ? "–" : short(v)) }))],
+    scales: { x: { time: false, distr: 3, log: 2 }, y: { distr: 3, log: 10 }, measured: { distr: 3, log: 10 } },
+    axes: [{ ...axis(`${letter}: ${data.letters[letter][0]}`, 2), size: 40 }, axis(label(settings.quantity), 10),
+      ...(measured.length ? [{ ...axis(`measured ${settings.measured}`, 10), scale: "measured", side: 1, grid: { show: false }, values: (_, splits) => splits.map((v) => (v === null ? "" : v.toExponential(0))) }] : [])],
+    series: [{ label: letter }, ...mixers.map((mixer, k) => ({ label: mixer.called, stroke: colour(k), width: 2, dash: dashes[Math.floor(k / 2) % 4], spanGaps: false, points: { show: false }, value: (_, v) => (v === null ? "–" : short(v)) })), ...measured.map(({ series: one }) => ({ ...one, value: (_, v) => small(v) }))],
     legend: { live: true },
-  }, [sizes.map(Number), ...series], $("chart"));
+  }, [sizes.map(Number), ...series, ...measured.map(({ values }) => values)], $("chart"));
 }
 
 function drawMap() {
@@ -620,6 +644,8 @@ function drawChoices() {
   const figures = Object.keys(data.figures).filter((name) => data.figures[name][4].includes(settings.phase));
   if (!figures.includes(settings.quantity)) settings.quantity = "total";
   options($("quantity"), figures, settings.quantity, label);
+  $("with-measured").hidden = !READINGS.length;
+  options($("measured"), ["", ...READINGS], settings.measured, (x) => x || "none");
   const letters = LETTERS.filter((x) => chosen().some((mixer) => x in sizesOf(mixer) && !(x in mixer.own) && !(x in mixer.given)));
   for (const key of ["over", "x", "y"]) if (!letters.includes(settings[key])) settings[key] = letters[key === "y" ? 1 : 0] ?? "l";
   const words = (x) => `${x}, ${data.letters[x][0]}`;
@@ -639,7 +665,7 @@ $("caption").textContent = `${data.mixers.length} mixers, exact at every size. C
 options($("family"), ["", ...new Set(data.mixers.map((mixer) => mixer.group))], "", (x) => x || "all families");
 $("search").addEventListener("input", drawList);
 $("family").addEventListener("change", drawList);
-for (const [id, key] of [["phase", "phase"], ["quantity", "quantity"], ["over", "over"], ["map-x", "x"], ["map-y", "y"]]) {
+for (const [id, key] of [["phase", "phase"], ["quantity", "quantity"], ["over", "over"], ["measured", "measured"], ["map-x", "x"], ["map-y", "y"]]) {
   $(id).addEventListener("change", (event) => { settings[key] = event.target.value; draw(); });
 }
 for (const id of ["first", "last"]) {
