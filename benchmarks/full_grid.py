@@ -1,31 +1,74 @@
 """Do all cases hold of the grids and random examples of which the suite runs a part?
 
-python -m benchmarks.full_grid | tee benchmarks/results/full_grid.txt
+    python -m benchmarks.full_grid -o RECORD [-- -n 2]
 
-Every implementation at every size and in every element type, and every random example that a
-test may draw.
+Every implementation at every size and in every element type, and every random example that a test
+may draw: each test file with a grid or random examples, in a process of its own, with pytest's
+words behind `--`. RECORD gets the commit, then a line a file. The same command again runs the files
+that RECORD lacks at this commit and those that failed, so that one sitting need not hold all.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.timing import environment
 from profiler.host.environment import CHECKOUT, git_revision
 
+PARTS = re.compile(r"mark\.grid\(|\bexamples\(")
+"""How a test says that the suite runs a part of it."""
+
+
+def files() -> Iterator[str]:
+    """The test files of which the suite runs a part, relative to the checkout."""
+    for path in sorted((CHECKOUT / "tests").rglob("test_*.py")):
+        if PARTS.search(path.read_text(encoding="utf-8")):
+            yield path.relative_to(CHECKOUT).as_posix()
+
+
+def passed(record: Path, first: str) -> dict[str, str]:
+    """File -> its line in a record that begins with the line `first`, for the files that passed."""
+    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+    if lines[:1] != [first]:
+        return {}
+    each = (line.partition(": ") for line in lines[1:] if line.startswith("tests/"))
+    return {file: line for file, _, line in each if not refused(line)}
+
+
+def refused(line: str) -> bool:
+    """Whether a file's line says that a test failed, or that pytest did."""
+    return "failed" in line or "error" in line
+
 
 def main() -> int:
-    """Print the commit, the machine and pytest's summary; return pytest's exit code."""
-    print(f"commit {git_revision(CHECKOUT, {})}; {environment()}")
-    words = ("-m", "pytest", "--grid", "-q", "--no-header", *sys.argv[1:])
-    ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    lines = ran.stdout.splitlines()
-    print(
-        "\n".join(line for line in lines if line.startswith(("FAILED", "ERROR"))) or "none failed"
-    )
-    print(lines[-1] if lines else ran.stderr)
-    return ran.returncode
+    """Run what the record lacks, and write the record anew after each file; 1 if a test failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", dest="record", type=Path, required=True)
+    parser.add_argument("pytest", nargs="*", help="words for pytest, behind --")
+    asked = parser.parse_args()
+    first = f"commit {git_revision(CHECKOUT, {})}; {environment()}"
+    found, details = passed(asked.record, first), list[str]()
+    for file in files():
+        if file not in found:
+            words = ("-m", "pytest", "--grid", "-q", "--no-header", *asked.pytest, file)
+            ran = subprocess.run(
+                [sys.executable, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+            )
+            lines = ran.stdout.splitlines() or ["error: " + ran.stderr.strip()]
+            details += [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+            found[file] = lines[-1].strip("= ")
+            if ran.returncode and not refused(found[file]):
+                found[file] = f"error {ran.returncode}: {found[file]}"
+            print(f"{file}: {found[file]}", flush=True)
+        rows = (f"{name}: {found[name]}" for name in files() if name in found)
+        asked.record.write_text("\n".join([first, *rows, *details]) + "\n", encoding="utf-8")
+    print("\n".join(details) or "none failed")
+    return int(any(map(refused, found.values())))
 
 
 if __name__ == "__main__":
