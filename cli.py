@@ -438,6 +438,10 @@ def model(
     recompute: Annotated[
         str | None, typer.Option("--recompute", help="Training step: recompute none or layers.")
     ] = None,
+    mfu: Annotated[
+        bool,
+        typer.Option("--mfu", help="Training step: formulas for MFU beside the exact count."),
+    ] = False,
     mixer: Annotated[
         str | None, choice("--mixer", "The layers' mixers, taken in turn.", "A,B")
     ] = None,
@@ -520,6 +524,7 @@ def model(
         memory,
         shown,
         element_types(dtype or described.dtype or "fp32", None, None, None),
+        networks.formulas_asked(wanted, mfu),
     )
     made = network_table.sheets(request)
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])

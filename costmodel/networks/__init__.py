@@ -95,6 +95,13 @@ def memory_options(phases: tuple[str, ...], **typed: str | None) -> MemoryOption
     return MemoryOptions(**there)
 
 
+def formulas_asked(phases: tuple[str, ...], typed: bool) -> bool:
+    """Whether formulas for MFU are asked for; ModelError without the phase training-step."""
+    if typed and "training-step" not in phases:
+        raise ModelError("--mfu is about a training step: it needs --phase training-step")
+    return typed
+
+
 MANY = ("mixers", "encoder_mixers")
 """The choices that are lists of names; a command line separates the names by commas."""
 
@@ -146,6 +153,7 @@ __all__ = [
     "counting",
     "described",
     "description",
+    "formulas_asked",
     "generation",
     "memory_options",
     "model",

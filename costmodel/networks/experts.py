@@ -16,7 +16,7 @@ from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant, Gather, Node, Ref, refs
 from costmodel.language.writing import function, maximum, minimum, sum_, top_k
 from costmodel.networks.parts import ACTIVATIONS
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, sum_of
 
 SHAZEER = "Shazeer et al. 2017, arXiv 1701.06538, eqs. (1)-(5)"
 
@@ -210,10 +210,15 @@ def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> A
     return out
 
 
-@cache
 def active(mixer: Mixer) -> Poly:
     """The parameters of a part that one token reads, in its sizes: all but those of experts that
     the token does not go through. Rows of tables of embeddings count as all others."""
+    return sum_of(entries_read(mixer).values())
+
+
+@cache
+def entries_read(mixer: Mixer) -> Mapping[str, Poly]:
+    """Name of each parameter of a part -> its entries that one token reads, as for `active`."""
     arrays = {a.name: a for a in mixer.arrays.values() if a.role == "parameter"}
     number = {name: _product(a.shape) for name, a in arrays.items()}
     form = mixer.forms[mixer.default_form]
@@ -221,10 +226,7 @@ def active(mixer: Mixer) -> Poly:
         for ref, _ in refs(equation.value):
             if ref.array.name in arrays:
                 number[ref.array.name] = _read(ref, number[ref.array.name])
-    result = Poly()
-    for poly in number.values():
-        result = result + poly
-    return result
+    return number
 
 
 def _read(ref: Ref, number: Poly) -> Poly:

@@ -391,9 +391,7 @@ def moved_by(system: System, phase: str, names: tuple[str, ...]) -> Elements:
         for one in _read(system, phase, part)
         if one.kind in ROLES or one.array not in own
     )
-    left = {
-        read.ref.array for part in parts if part not in inside for read in reads(part.equation)
-    }
+    left = {read.ref.array for part in parts if part not in inside for read in reads(part.equation)}
     for part in inside:
         if part.equation.array in left or part.equation.array in system.results(phase):
             result = result + Elements({"activations": _written(part)})

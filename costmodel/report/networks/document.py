@@ -25,7 +25,7 @@ from costmodel.report.document import (
     listed,
 )
 from costmodel.report.mixer_document import cell, column as figure_column
-from costmodel.report.networks import records as network_records
+from costmodel.report.networks import mfu, records as network_records
 from costmodel.report.networks.captions import (
     convention_line,
     described,
@@ -78,6 +78,8 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
         for k, sheet in enumerate(held, 1):
             number = f"-{k}" if len(held) > 1 else ""
             yield _memory(sheet, f"memory{number}", swept=len(held) > 1)
+        for k, sheet in enumerate(compared_ := [sheet for sheet in here if sheet.formulas], 1):
+            yield from mfu.tables(sheet.formulas, f"-{k}" if len(compared_) > 1 else "")
 
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from costmodel.networks.choices import Choices
+from costmodel.networks.numerators import Compared
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import Missing, Value
 from costmodel.questions.registry import FIGURES
@@ -46,11 +47,25 @@ def record(sheet: Sheet) -> dict[str, Any]:
         **_figures(sheet.total, FIGURES),
         "parameters_of_tables": exact(sheet.tables),
         **({"memory": _memory(sheet)} if sheet.memory else {}),
+        **({"mfu": [_formula(one) for one in sheet.formulas]} if sheet.formulas else {}),
         "parts": [
             {"part": line.name, "runs": exact(line.value("runs")), **_figures(line, of_parts)}
             for line in sheet.lines
         ],
     }
+
+
+def _formula(one: Compared) -> dict[str, Any]:
+    """A formula for MFU, its operations and its terms, or the reason why it has no number."""
+    of = one.numerator
+    lead = {"name": of.name, "formula": of.formula, "source": of.source, "pairs": of.pairs}
+    if one.missing:
+        return {**lead, "operations": None, "reason": one.missing}
+    terms = [
+        {"term": d.term, "counted": d.counted, "exact": d.exact, "more": d.more, "why": d.why}
+        for d in one.differences
+    ]
+    return {**lead, "operations": one.total, "terms": terms}
 
 
 def _memory(sheet: Sheet) -> dict[str, Any]:

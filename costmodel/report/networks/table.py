@@ -16,6 +16,8 @@ from costmodel.networks.answers import PHASES, NetworkAnswers
 from costmodel.networks.blocks import Description
 from costmodel.networks.memory_budget import MemoryBudget, MemoryLine, MemoryOptions
 from costmodel.networks.network import Network, generation, network
+from costmodel.networks.numerators import Compared, compared
+from costmodel.networks.numerators.figures import Figures
 from costmodel.networks.part_costs import Counting
 from costmodel.program.chosen_sizes import Given, combinations, given_sizes, listed
 from costmodel.program.phases import PHASES as NAMES
@@ -98,6 +100,8 @@ class Request:
     memory_options: MemoryOptions = field(default_factory=MemoryOptions)
     columns: tuple[str, ...] | None = None
     dtypes: Dtypes = Dtypes()
+    mfu: bool = False
+    """Whether formulas for MFU stand beside the count of a training step."""
 
 
 def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
@@ -140,6 +144,8 @@ class Sheet:
     """The parameters of the embeddings' tables; the total includes them."""
     memory: tuple[MemoryLine, ...] = ()
     """The memory of a training step: numbers if all sizes have values, else formulas."""
+    formulas: tuple[Compared, ...] = ()
+    """Formulas for MFU beside the exact count of one sequence, where they are asked for."""
 
 
 def letters_of(net: Network, phase: str) -> tuple[str, ...]:
@@ -273,4 +279,11 @@ def _sheet(
         options = request.memory_options
         held = MemoryBudget(net, request.counting, options, sizes if settled else None)
         memory = tuple(one.at(sizes, settled=settled) for one in held.lines())
-    return Sheet(request, net, about.stage, sizes, letters, lines, total, tables, memory)
+    formulas: tuple[Compared, ...] = ()
+    if about.stage == "training-step" and request.mfu:
+        if not settled:
+            raise ModelError("--mfu compares numbers: give a number for every size")
+        formulas = tuple(compared(Figures(net, request.counting, sizes["l"])))
+    return Sheet(
+        request, net, about.stage, sizes, letters, lines, total, tables, memory, formulas
+    )  # fmt: skip

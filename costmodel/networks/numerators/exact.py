@@ -1,0 +1,134 @@
+"""Which operations of a training step multiply weights, and which join tokens?
+
+An equation multiplies weights if it sums over an index of a parameter, or if it gives the gradient
+of such a parameter. It joins tokens if it sums products of two computed arrays at different places
+(scores, sums of values, reads of a state), or if it moves a recurrent state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from costmodel.language.equations import Equation, System
+from costmodel.language.nodes import Array, Flat, Reduce, Ref, refs, walk
+from costmodel.networks.blocks import Use
+from costmodel.networks.training import Graph
+from costmodel.program.phases import iteration_domains
+from costmodel.program.recurrences import recurrent
+from costmodel.questions.counting.by_equation import count_instances
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+
+
+@dataclass(frozen=True)
+class Split:
+    """The operations of one run of a part in a training step, in the part's own sizes.
+
+    Args:
+        weights: of equations that multiply weights, forward and backward.
+        joining: of equations that join tokens, forward and backward.
+        pairs: the multiplications among those that join tokens in the forward pass.
+    """
+
+    weights: Exact
+    joining: Exact
+    pairs: Exact
+
+
+def split(graph: Graph, use: Use) -> Split:
+    """The operations of a part in a training step, apart by what they are for.
+
+    Raises:
+        Unsupported: an equation whose gradient is not derived.
+    """
+    own = graph.gradients(use)
+    system = own.system
+    accounting = graph.counting.convention.accounting
+    weights, joining, pairs = Exact(), Exact(), Exact()
+    for phase in ("training", "backward"):
+        for part in iteration_domains(system if phase == "backward" else system.forward, phase):
+            multiplies = multiplies_weights(system, part.equation)
+            if not multiplies and not joins_tokens(system, part.equation):
+                continue
+            tally = count_instances(part, accounting)
+            every = sum(tally.values(), Exact())
+            if multiplies:
+                weights = weights + every
+                continue
+            joining = joining + every
+            if phase == "training":
+                pairs = pairs + tally.get("mul", Exact())
+    names = matrices(system)
+    weights = sum((n for name, n in own.scattered.items() if name in names), weights)
+    return Split(weights, joining, pairs)
+
+
+@cache
+def contracted(system: System) -> frozenset[Array]:
+    """The parameters, or their rows of chosen numbers, over an index of which a forward pass
+    sums."""
+    found = set()
+    for equation in system.forward.equations:
+        for ref, over in refs(equation.value):
+            bound = {index.atom for index in over}
+            if _parameter(ref.array) and bound & _letters(ref):
+                found.add(ref.array)
+    return frozenset(found)
+
+
+def matrices(system: System) -> dict[str, Poly]:
+    """Name of each parameter with two axes or more over an index of which a forward pass sums ->
+    its entries."""
+    found: dict[str, Poly] = {}
+    for array in contracted(system):
+        whole = next((a for a in array.made_for if a.role == "parameter"), array)
+        if len(whole.shape) > 1:
+            number = Poly.of(1)
+            for extent in whole.shape:
+                number = number * extent
+            found[whole.name] = number
+    return found
+
+
+def multiplies_weights(system: System, equation: Equation) -> bool:
+    """Whether an equation sums over an index of a weight, or gives such a weight's gradient."""
+    weights = contracted(system)
+    if equation.array.gradient_of in weights:
+        return True
+    return any(
+        ref.array in weights and {index.atom for index in over} & _letters(ref)
+        for ref, over in refs(equation.value)
+    )
+
+
+def joins_tokens(system: System, equation: Equation) -> bool:
+    """Whether an equation sums products of two computed arrays at different places, or moves a
+    recurrent state; the gradients of states included."""
+    if {equation.array, equation.array.gradient_of} & recurrent(system.forward):
+        return True
+    for node, _ in walk(equation.value):
+        if isinstance(node, Reduce) and node.kind == "sum":
+            inner = [ref for ref, _ in refs(node.body) if not _parameter(ref.array)]
+            inner = [ref for ref in inner if ref.array.role != "buffer"]
+            if len({ref.positions for ref in inner}) > 1:
+                return True
+    return False
+
+
+def _parameter(array: Array) -> bool:
+    """Whether an array is a parameter, or holds the rows of one that are read by number."""
+    return array.role == "parameter" or (
+        array.role == "context" and any(a.role == "parameter" for a in array.made_for)
+    )
+
+
+def _letters(ref: Ref) -> set[str]:
+    """The indices in the positions of a reference that are not read by number."""
+    found: set[str] = set()
+    for position in ref.positions:
+        if isinstance(position, Flat):
+            found |= position.outer.letters | position.inner.letters
+        elif isinstance(position, Poly):
+            found |= position.letters
+    return found

@@ -1,0 +1,192 @@
+"""Which figures of a model do formulas for a training step's operations read?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from costmodel.networks.blocks import Use
+from costmodel.networks.experts import active, entries_read
+from costmodel.networks.held import Holding
+from costmodel.networks.network import Network
+from costmodel.networks.numerators.exact import matrices, split
+from costmodel.networks.part_costs import Counting, own_parameters, part_sizes
+from costmodel.networks.training import graph_of
+from costmodel.questions.count import counted
+from costmodel.questions.parameters import parameters
+from costmodel.questions.question import Dtypes
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, sum_of
+
+EMBEDDING = "embedding"
+MIXERS = "weights of mixers"
+FEED_FORWARD = "weights of feed-forward layers"
+IDLE = "experts not chosen"
+HEAD = "head"
+JOINING = "between tokens"
+REST = "the rest"
+TERMS: Mapping[str, str] = {
+    EMBEDDING: "rows of the embedding are read, and their gradients added to a table",
+    MIXERS: "maps to queries, keys, values, gates and outputs, and convolutions",
+    FEED_FORWARD: "gated FFNs, chosen and shared experts, the router",
+    IDLE: "experts that a token does not go through",
+    HEAD: "scores of the vocabulary",
+    JOINING: "scores of pairs of tokens, sums of values, recurrent states",
+    REST: "norms, activations, softmax, rotations, gates, residual sums, loss",
+}
+"""Term of a training step -> what the term has."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a formula reads of all copies of one part.
+
+    Args:
+        kind: its term, `REST` if the part multiplies no weights.
+        layers: how often the part runs.
+        sizes: the values of the part's letters.
+        weights: entries of matrices that tokens are multiplied with, those of all experts included.
+        router: of these, entries of a router.
+        others: further parameters, such as biases and gains.
+        idle: parameters of experts that a token does not go through.
+        read: entries of `weights` that a token is multiplied with.
+        pair: multiplications that join one query with one key and value, in one layer; 0 if the
+            part is no attention.
+        window: the tokens that the attention of a token reaches, itself included; None: all.
+        recurrent: whether a state is carried.
+    """
+
+    use: Use
+    kind: str
+    layers: int
+    sizes: Mapping[str, int]
+    weights: int
+    router: int
+    others: int
+    idle: int
+    read: int
+    pair: int
+    window: int | None
+    recurrent: bool
+
+    @property
+    def mixer(self) -> str:
+        """The name of the part's mixer, without options and sizes."""
+        return self.use.mixer.name.partition("{")[0].partition("+")[0]
+
+    @property
+    def options(self) -> list[str]:
+        """The options of the part's mixer."""
+        return self.use.mixer.name.partition("{")[0].split("+")[1:]
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the part."""
+        return self.weights + self.others
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a network for one sequence of `tokens`, and the exact operations of a training
+    step by term."""
+
+    network: Network
+    counting: Counting
+    tokens: int
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """The values of all sizes of the network."""
+        held = Holding(self.network, Dtypes("int8"), self.tokens)
+        return {**held.sizes, "l": self.tokens}
+
+    @cached_property
+    def tied(self) -> bool:
+        """Whether the head's weights are the embedding's."""
+        return self.network.described.tied
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part with parameters or with a product that joins tokens."""
+        return tuple(self._parts())
+
+    def _parts(self) -> Iterator[Part]:
+        rows: dict[Use, int | None] = {}
+        recurrent: set[Use] = set()
+        for held in Holding(self.network, Dtypes("int8"), self.tokens).parts:
+            if held.role == "state":
+                recurrent.add(held.use)
+            for array in held.arrays:
+                if held.role == "cache" and not array.convolved:
+                    rows[held.use] = None if array.most is None else array.most + 1
+        graph = graph_of(self.network, self.counting)
+        for use in self.network.uses:
+            if use.regularises:
+                continue
+            kind = self.kind(use)
+            entries = matrices(graph.gradients(use).system)
+            copies = use.copies if use.copies.terms else use.runs
+            here = {x: self._at(n, use, copies) for x, n in entries.items() if x not in use.shared}
+            head = {x: self._at(n, use, use.runs) for x, n in entries.items() if kind == HEAD}
+            own = own_parameters(use).at(self.sizes)
+            every = sum_of(parameters(use.mixer).arrays.values())
+            idle = self._at(every - active(use.mixer), use, copies)
+            chosen = {x: entries_read(use.mixer)[x] for x in entries}
+            read = sum(self._at(n, use, use.runs) for n in chosen.values())
+            pair = 0
+            if use in rows:
+                one = split(graph, use).pairs.substitute(use.sizes)
+                pair = one.at({**self.sizes, "l": 1})
+            yield Part(
+                use,
+                kind,
+                use.runs.at(self.sizes),
+                part_sizes(use, self.sizes),
+                sum((head or here).values()),
+                here.get("W_R", 0),
+                max(0, own - sum(here.values())),
+                idle,
+                read,
+                pair,
+                rows.get(use),
+                use in recurrent,
+            )
+
+    def _at(self, number: Poly, use: Use, times: Poly) -> int:
+        return (number.substitute(use.parameter_sizes) * times).at(self.sizes)
+
+    def kind(self, use: Use) -> str:
+        """The term of a part's weights."""
+        if use.table:
+            return EMBEDDING
+        if use.label == "head":
+            return HEAD
+        if use.mixer.group != "part of a network":
+            return MIXERS
+        graph = graph_of(self.network, self.counting)
+        return FEED_FORWARD if matrices(graph.gradients(use).system) else REST
+
+    @cached_property
+    def exact(self) -> Mapping[str, int]:
+        """Term -> its operations in a training step, each multiplication, addition and function
+        counted 1; Unanswered or Unsupported where the step is not derived."""
+        found = dict.fromkeys(TERMS, 0)
+        graph = graph_of(self.network, self.counting)
+        for use in self.network.uses:
+            if use.regularises:
+                continue
+            one, kind = split(graph, use), self.kind(use)
+            if kind != EMBEDDING:
+                found[kind if kind != REST else REST] += self._total(one.weights, use)
+            if kind == MIXERS:
+                found[JOINING] += self._total(one.joining, use)
+        for part in self.network.costs("training-step", self.counting):
+            if part.use.table:
+                found[EMBEDDING] += part.of(counted).exact_total.at(self.sizes)
+        whole = self.network.count("training-step", self.counting)
+        found[REST] += whole.exact_total.at(self.sizes) - sum(found.values())
+        return found
+
+    def _total(self, number: Exact, use: Use) -> int:
+        return (number.substitute(use.sizes) * use.runs).at(self.sizes)
