@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from costmodel.backwards.candidates import candidate
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
 from costmodel.commands.explore import Page, written
@@ -310,7 +311,9 @@ def explore(
 @sized
 def explain(
     context: typer.Context,
-    mixer: Annotated[str, typer.Argument(metavar="MIXER", help="A name, or FILE.py:NAME.")],
+    mixer: Annotated[
+        str, typer.Argument(metavar="MIXER", help="A name, FILE.py:NAME, or a model.")
+    ],
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
     against: Annotated[
         str | None,
@@ -337,6 +340,9 @@ def explain(
     symbols: Symbols = "",
 ) -> None:
     """A mixer's equations, each one's share of every count, its critical path and its state."""
+    from costmodel.networks.answers import NetworkMixer
+    from costmodel.networks.network import Network
+    from costmodel.networks.part_costs import Counting
     from costmodel.program.chosen_sizes import (
         given_sizes,
         listed,
@@ -348,11 +354,22 @@ def explain(
     from costmodel.report.document import Document
     from costmodel.report.explanation import Explanation
     from costmodel.report.mixer_document import symbol_names
+    from costmodel.report.networks.explanation import NetworkExplanation
 
     chosen(format_, "--format", formats())
     typeset(format_, symbols=symbols)
-    found, own = with_form(mixer)
+    found, own = candidate(mixer)
     form, wanted, given = own or form, phases(phase), given_sizes(sizes)
+    if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
+        if against or form or recompute or only or loss or optimiser:
+            raise UsageError("a network is explained block by block: it takes sizes, --phase and "
+                             "--convention")  # fmt: skip
+        at = one_combination(found, given)
+        named_ = symbol_names(symbols, [found])
+        counted = Counting(read_convention(convention))
+        told = NetworkExplanation(found.network, wanted, at, counted)
+        show(Document(lambda: [*told.parts()]), format_, output, force, context, names=named_)
+        return
     other, its = found, ""
     if against is not None:
         if form == "all":

@@ -10,10 +10,11 @@ from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
 from costmodel.backwards.amounts import amount
+from costmodel.backwards.candidates import candidate
 from costmodel.backwards.figures import phase_of, quantity_of, usual_size
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import one_form, with_form
+from costmodel.mixers.load import one_form
 from costmodel.program.chosen_sizes import (
     one_value,
     refuse_unknown,
@@ -285,7 +286,7 @@ def budget(
     >>> found.largest, found.by
     (38146, ('state',))
     """
-    found, own = with_form(mixer)
+    found, own = candidate(mixer)
     sizes = sizes_in_python({name: size for name, size in asked.items() if is_letter(name)})
     refuse_unknown(sizes, [found])
     chosen = limits((name, most) for name, most in asked.items() if not is_letter(name))

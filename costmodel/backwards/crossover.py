@@ -15,10 +15,10 @@ from math import lcm
 from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
+from costmodel.backwards.candidates import candidate
 from costmodel.backwards.figures import quantity_named, usual_size
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import with_form
 from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of, sizes_in_python
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import phase_name
@@ -500,7 +500,7 @@ def _forms(
 ) -> Iterator[Answers]:
     """The answers about each form that a name or a mixer stands for: for `NAME:FORM` this form,
     else `form` ("all": every form), else the default; EquationError if the mixer lacks the form."""
-    mixer, own = with_form(typed)
+    mixer, own = candidate(typed)
     named = own or form or mixer.default_form
     for one in mixer.forms if named == "all" else (named,):
         if one not in mixer.forms:

@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
+from costmodel.backwards.candidates import candidate
 from costmodel.backwards.crossover import figure_named
 from costmodel.backwards.figures import phase_of, quantity_named
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import one_form, with_form
+from costmodel.mixers.load import one_form
 from costmodel.program.chosen_sizes import (
     Given,
     fit,
@@ -185,7 +186,7 @@ def match(
     >>> found.target, [(one.at.first, one.value) for one in found.candidates]
     (1048576, [(692, 1046304), (693, 1049202)])
     """
-    (one, own), (two, its), figure = with_form(mixer), with_form(to), figure_named(by)
+    (one, own), (two, its), figure = candidate(mixer), candidate(to), figure_named(by)
     return compared(
         (one, two),
         (one_form(one, own or form), one_form(two, its)),

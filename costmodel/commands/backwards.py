@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from costmodel.backwards.candidates import candidate
 from costmodel.commands.options import (
     CacheDtype,
     Caption,
@@ -33,7 +34,7 @@ from costmodel.commands.options import (
     trained,
     typeset,
 )
-from costmodel.mixers.load import one_form, with_form
+from costmodel.mixers.load import one_form
 from costmodel.program.conventions import convention as read_convention
 from costmodel.program.phases import PHASES
 from costmodel.report.formats import SCREEN, formats
@@ -131,7 +132,7 @@ def budget(
 def match(
     context: typer.Context,
     mixer: Annotated[
-        str, typer.Argument(metavar="MIXER", help="A name, FILE.py:NAME, or NAME:FORM.")
+        str, typer.Argument(metavar="MIXER", help="A name, FILE.py:NAME, NAME:FORM, a model.")
     ],
     to: Annotated[str, typer.Option("--to", metavar="MIXER", help="The mixer to be matched.")],
     by: Annotated[
@@ -170,7 +171,7 @@ def match(
 
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
-    (one, own), (two, its) = with_form(mixer), with_form(to)
+    (one, own), (two, its) = candidate(mixer), candidate(to)
     pair, forms = (one, two), (one_form(one, own or form), one_form(two, its))
     figure = figure_named(by)
     wanted = phase_of([figure], vary, _phase(phase))

@@ -42,7 +42,7 @@ def crossover(
     context: typer.Context,
     mixers: Annotated[
         list[str],
-        typer.Argument(metavar="MIXER...", help="Names, FILE.py:NAME, or NAME:FORM."),
+        typer.Argument(metavar="MIXER...", help="Names, FILE.py:NAME, NAME:FORM, config.json."),
     ],
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
     by: Annotated[

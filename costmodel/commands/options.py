@@ -82,7 +82,7 @@ def sized(command: Command, *, networks: bool = False) -> Command:
 
 
 Mixers = Annotated[
-    list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, or FILE.py:NAME.")
+    list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, FILE.py:NAME, or models.")
 ]
 Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form, or all.")]
 Phase = Annotated[

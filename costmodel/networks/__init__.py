@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ModelError as ModelError
-from costmodel.language.options import listed
+from costmodel.language.equations import Mixer
+from costmodel.language.options import braces, listed
 from costmodel.networks import huggingface
+from costmodel.networks.answers import whole
 from costmodel.networks.blocks import Description as Description, Use as Use
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.from_choices import description as description
@@ -78,6 +80,21 @@ def described(
             f"'{typed[0]}': change the configuration"
         )
     return found
+
+
+def standing(name: str) -> Mixer | None:
+    """The mixer that stands for a network by its name, or by the path of a `config.json`; sizes may
+    follow in braces, `gpt-2{L=24}`. None for another name.
+
+    Raises:
+        ModelError: a configuration that cannot be read, or a network whose layers have no number.
+    """
+    base, sizes = name.partition("{")[0], braces(name)
+    is_file = base.endswith(".json")
+    if not is_file and base not in names():
+        return None
+    found = described(None, Path(base), {}) if is_file else described(base, None, {})
+    return whole(built(replace(found, name=name), **sizes), frozenset(sizes))
 
 
 def memory_options(phases: tuple[str, ...], **typed: str | None) -> MemoryOptions:
@@ -161,4 +178,5 @@ __all__ = [
     "network",
     "preset",
     "presets",
+    "standing",
 ]

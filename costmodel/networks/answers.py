@@ -347,7 +347,8 @@ class NetworkAnswers(Answers):
 
     def about(self, phase: str) -> Answers:
         """The answers about the same network and convention in a phase."""
-        return answers_of(self.network, phase, self.graph.counting)
+        found = answers_of(self.network, phase, self.graph.counting, self.recompute)
+        return replace(found, mixer=self.mixer, _known={})
 
     def at_numbers(self, sizes: Mapping[str, int]) -> NetworkAnswers:
         """The answers at integer sizes of the network, also where a sum over steps has no closed
@@ -567,14 +568,16 @@ class NetworkMixer(Whole):
 
     Args:
         network: the network, whose layers have a number where they differ.
+        fixed: sizes of the input that are given in braces too.
     """
 
-    def __init__(self, network: Assembly) -> None:
+    def __init__(self, network: Assembly, fixed: frozenset[str] = frozenset()) -> None:
         super().__init__("network", title=network.title, source=network.described.source)
         self.name = self.base = self.origin = network.name
         self.network = network
         self.checked = True
-        self.given = {x: size for x, size in network.sizes.items() if x not in OPEN}
+        closed = network.sizes.keys() - (OPEN - fixed)
+        self.given = {x: size for x, size in network.sizes.items() if x in closed}
         form = Form(self, "network", arrays=self._extents())
         self.forms = {form.name: form}
         letters = {x for array in form.arrays.values() for e in array.shape for x in e.letters}
@@ -594,13 +597,15 @@ class NetworkMixer(Whole):
 
     def answers(self, phase: str, convention: Convention) -> Answers:
         """The answers about the network in a phase."""
-        return answers_of(self.network, phase, Counting(convention))
+        found = answers_of(self.network, phase, Counting(convention))
+        return replace(found, mixer=self, _known={})
 
 
 @cache
-def whole(network: Assembly) -> NetworkMixer:
-    """The mixer that stands for a network, one object per process."""
-    return NetworkMixer(network)
+def whole(network: Assembly, fixed: frozenset[str] = frozenset()) -> NetworkMixer:
+    """The mixer that stands for a network, one object per process; `fixed`: sizes of the input that
+    braces give."""
+    return NetworkMixer(network, fixed)
 
 
 @cache

@@ -326,7 +326,7 @@ def sizes_of(
     taken = [x for x in ordered if x not in given and x not in open_]
     groups = {
         "": [size(said, *_values(given.get(x, ()))) for x in ordered if x not in taken
-             for said in _meanings(x, letters[x])],
+             for said in _meanings(x, letters[x], defaults=False)],
         "by default ": [
             size(said, doc.letter("l") if x == "t" else usual(said))
             for x in taken for said in _meanings(x, letters[x])
@@ -348,12 +348,17 @@ def _values(given: tuple[int, ...] | str) -> tuple[int | Formula, ...]:
     return (doc.letter(given),) if isinstance(given, str) else given
 
 
-def _meanings(letter: str, mixers: Iterable[Mixer]) -> list[Letter]:
-    """The meanings of a letter in these mixers: one if they agree; else the meaning in `LETTERS`,
-    then each other meaning with the names of its mixers."""
+def _meanings(letter: str, mixers: Iterable[Mixer], *, defaults: bool = True) -> list[Letter]:
+    """The meanings of a letter in these mixers, with `defaults` apart where these differ: one if
+    they agree; else the meaning in `LETTERS`, then each other meaning with the names of its
+    mixers."""
     found: dict[Letter, list[str]] = {}
     for mixer in mixers:
-        found.setdefault(mixer.letter(letter), []).append(mixer.name)
+        said = mixer.letter(letter)
+        usual = LETTERS.get(letter)
+        if not defaults and usual is not None and said.meaning == usual.meaning:
+            said = usual
+        found.setdefault(said, []).append(mixer.name)
     shared = [one for one in found if one == LETTERS.get(letter)]
     if len(found) == 1:
         return [*found]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from costmodel.backwards.candidates import candidate
 from costmodel.errors import (
     EquationError,
     SizeError,
@@ -21,7 +22,6 @@ from costmodel.errors import (
 )
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE, DEFAULT, builtin, groups, names
-from costmodel.mixers.load import with_form
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import (
     Given,
@@ -34,7 +34,16 @@ from costmodel.program.chosen_sizes import (
     ties,
 )
 from costmodel.program.conventions import Convention
-from costmodel.questions.question import FORWARD, Case, Dtypes, Figure, Missing, Value, answers
+from costmodel.questions.question import (
+    FORWARD,
+    Case,
+    Dtypes,
+    Figure,
+    Missing,
+    Value,
+    Whole,
+    answers,
+)
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
@@ -78,7 +87,7 @@ def with_forms(typed: Sequence[str | Mixer]) -> dict[Mixer, list[str | None]]:
         UnknownMixer, EquationError: an unknown mixer or form.
     """
     found: dict[Mixer, list[str | None]] = {}
-    for mixer, form in map(with_form, typed):
+    for mixer, form in map(candidate, typed):
         found.setdefault(mixer, []).append(form)
     return found
 
@@ -153,6 +162,8 @@ def baseline(request: Request) -> Callable[[Case], Case]:
 
     def of(case: Case) -> Case:
         """The case of self-attention that the ratios of `case` divide by."""
+        if isinstance(case.mixer, Whole):
+            raise Unanswered("no ratio: a network is no mixer beside self-attention")
         mixer = builtin(BASELINE)
         sizes: dict[str, int] = {}
         form = mixer.default_form

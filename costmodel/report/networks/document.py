@@ -73,7 +73,7 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
     """All tables of the document: for each stage its costs, then the memory of its sheets."""
     for stage in dict.fromkeys(sheet.stage for sheet in sheets):
         here = [sheet for sheet in sheets if sheet.stage == stage]
-        yield _parts(here[0]) if len(here) == 1 else _sweep(here)
+        yield cost_table(here[0]) if len(here) == 1 else _sweep(here)
         held = [sheet for sheet in here if sheet.memory]
         for k, sheet in enumerate(held, 1):
             number = f"-{k}" if len(held) > 1 else ""
@@ -112,7 +112,7 @@ def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
     return [x for x in found if x not in ("other", "once") or FIGURES[x].usual(lines)]
 
 
-def _parts(sheet: Sheet) -> Table:
+def cost_table(sheet: Sheet) -> Table:
     """The table at one combination of sizes: a row per part, then the total."""
     lines = (*sheet.lines, sheet.total)
     names = ["part", "runs", *_columns([sheet], lines)]

@@ -255,6 +255,14 @@ def _stages(
     return found
 
 
+def sheet_of(request: Request, net: Network, phase: str, sizes: Mapping[str, int]) -> Sheet:
+    """The sheet of a network in a phase at sizes that are all numbers."""
+    about = net.answers(phase, request.counting)
+    if about.beyond(sizes):
+        about = about.at_numbers(sizes)
+    return _sheet(request, net, about, sizes, letters_of(net, phase), settled=True)
+
+
 def _sheet(
     request: Request,
     net: Network,

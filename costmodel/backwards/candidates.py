@@ -1,0 +1,27 @@
+"""Which mixer does a name stand for, or which network in the place of a mixer?"""
+
+from __future__ import annotations
+
+from costmodel.errors import UnknownMixer
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import with_form
+
+
+def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
+    """The (mixer, form) of `NAME:FORM`, the form being None for a name alone; or the network with
+    this name, or of this `config.json`, as a mixer without a form.
+
+    Raises:
+        UnknownMixer: an unknown name; EquationError: a form that the mixer lacks.
+        ModelError: a configuration that cannot be read.
+    """
+    try:
+        return with_form(name)
+    except UnknownMixer:
+        # imported here because most commands name no network
+        from costmodel.networks import standing
+
+        found = standing(name) if isinstance(name, str) else None
+        if found is None:
+            raise
+        return found, None

@@ -1,0 +1,185 @@
+"""Does a network, by its name or its configuration, stand where a mixer's name stands?"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+import costmodel as cm
+from costmodel import networks
+from costmodel.networks.blocks import Description
+from costmodel.networks.network import Network, network
+from costmodel.networks.part_costs import counting
+from costmodel.questions.question import Missing
+from costmodel.report.networks.explanation import IN_BLOCKS, NetworkExplanation
+from tests.models.test_architectures import TINY, read, written
+
+WIDE = {"model_type": "llama", **TINY, "num_key_value_heads": 6}
+MIXED = {
+    "model_type": "qwen3_next", **TINY, "num_hidden_layers": 4, "num_experts": 4,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8, "head_dim": 8, "moe_intermediate_size": 5,
+    "num_experts_per_tok": 2, "shared_expert_intermediate_size": 5,
+}  # fmt: skip
+
+
+def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.run(shlex.split(command)) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def data(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(f"{command} --format json", capsys))
+    return found
+
+
+def paths(folder: Path) -> tuple[str, str]:
+    """The files of a dense and of a hybrid configuration."""
+    places = []
+    for name, config in (("wide", WIDE), ("mixed", MIXED)):
+        (folder / name).mkdir()
+        places.append(written(folder / name, config))
+    return str(places[0]), str(places[1])
+
+
+def test_break_evens_of_two_configurations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hybrid holds 1 of 4 layers' rows and a recurrent state: more up to a context, then
+    less."""
+    wide, mixed = paths(tmp_path)
+    words = f"crossover {wide} {mixed} --phase inference --by state"
+    (found,) = data(words, capsys)["crossovers"]
+    names = [one["name"] for one in found["candidates"]]
+    assert names == [wide, mixed]
+    states = {path: network(read_at(path)).state() for path in names}
+    first, second = found["ranges"]
+    assert first["least"] == [wide] and second["least"] == [mixed]
+    for t in (1, first["last"], second["first"], 10_000):
+        at = {path: state.at(t=t) for path, state in states.items()}
+        assert min(at, key=lambda path: at[path]) == (wide if t <= first["last"] else mixed)
+        assert cm.crossover(wide, mixed, by="state", phase="inference").values(t) == at
+    assert f"from t = {second['first']:,} on" in run(words, capsys)
+    condition = run(f"{words} --symbolic", capsys)
+    assert "t ≥" in condition and "t ≤" in condition
+
+
+def read_at(path: str) -> Description:
+    return networks.described(None, Path(path), {})
+
+
+def test_a_budget_of_a_configuration_is_what_memory_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in paths(tmp_path):
+        (row,) = data(f"budget {path} --memory 1MB --dtype bf16 --state-dtype fp32 --b 2",
+                      capsys)["rows"]  # fmt: skip
+        words = f"memory {path} --fit 1MB --batch 2 --context 10"
+        (held,) = data(words, capsys)["models"]
+        assert row["largest"] == held["fit"]["largest_context"]
+        assert row["bound_by"] == ["memory"]
+    (row,) = data("budget gpt-2 --total 1T --largest l", capsys)["rows"]
+    assert row["largest"] == 1024 and "1025 would lie beyond the table" in row["ends"]
+
+
+def test_a_length_at_which_a_model_costs_as_much_as_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = data("match gpt-2 --to gpt-2{l=64,L=6} --by total --vary l", capsys)
+    deep, half = networks.model("gpt-2"), networks.model("gpt-2", sizes={"L": 6})
+    assert found["target"] == half.count().at(l=64).total
+    below, above = found["candidates"]
+    for one, beside in ((below, 1), (above, -1)):
+        assert one["value"] == deep.count().at(l=one["first"]).total
+        other = deep.count().at(l=one["first"] + beside).total - found["target"]
+        assert one["difference"] * other <= 0
+
+
+def test_a_row_of_a_table_is_the_total_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    for phase in ("training", "inference", "backward", "training-step"):
+        words = f"--phase {phase} --l 8 --t 5 --b 2"
+        row, _ = data(f"table gpt-2 self-attention {words}", capsys)["rows"]
+        words = words if phase == "inference" else words.replace("--t 5 ", "")
+        (model,) = data(f"model gpt-2 {words}", capsys)["models"]
+        for name in ("total", "parameters", "counts", "span", "weights_elements", "traffic"):
+            assert row[name] == model[name], name
+        for name in ("state_elements", "activations_elements", "peak_elements"):
+            assert row[name] == model.get(name), name
+        assert row["mixer"] == "gpt-2" and row["ratio"] is None
+
+
+EXPLAINED: dict[str, Any] = {
+    "gpt-2": {},
+    "transformer-base": {"mixers": ("self-attention",)},
+    "decoder": {"mixers": ("self-attention", "she", "she")},
+    "chen-v1": {},
+    "simpletron-matching": {},
+}
+
+
+def small(folder: Path, name: str) -> Network:
+    if name in EXPLAINED:
+        return networks.model(name, sizes={"L": 4, "l": 4, "u": 11}, **EXPLAINED[name])
+    if name == "nemotron_h":
+        kinds = {"hybrid_override_pattern": "ME*-ME", "num_hidden_layers": 6}
+        sizes = {
+            "n_routed_experts": 3, "moe_intermediate_size": 5, "mamba_num_heads": 2,
+            "moe_shared_expert_intermediate_size": 2, "mamba_head_dim": 4, "n_groups": 1,
+        }  # fmt: skip
+        return read(folder, {"model_type": name, **TINY, **sizes, **kinds})
+    return read(folder, MIXED)
+
+
+@pytest.mark.parametrize("name", [*EXPLAINED, "nemotron_h", "qwen3_next"])
+def test_blocks_add_up_to_the_network(name: str, tmp_path: Path) -> None:
+    net = small(tmp_path, name)
+    at = {"b": 1, "e": 3, "t": 4, "d": 8, "n": 2, **net.sizes, "l": 4}
+    told = NetworkExplanation(net, (), at, counting("strict"))
+    for phase in ("training", "inference", "backward", "training-step"):
+        sheet = told._sheet(phase)
+        table = told._of_blocks(sheet)
+        columns = [column.name for column in table.columns]
+        for figure in IN_BLOCKS:
+            total = sheet.total.value(figure)
+            if isinstance(total, Missing):
+                continue
+            place = columns.index(f"{figure}_all")
+            cells = [row[place] for row in table.rows if isinstance(row, tuple)]
+            assert sum(cell for cell in cells if isinstance(cell, int)) == total
+            assert all(isinstance(cell, int) or cell == "" for cell in cells)
+
+
+def test_an_explanation_names_equal_blocks_once(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run("explain gpt-2 --phase both --t 10", capsys)
+    assert "layer of self-attention+bias (L of them): 2 x norm, before" in text
+    assert "parameters: 12d² + 13d = 7,087,872" in text
+    assert "State kept, held after t tokens: 2Ldt elements, 184,320 at these sizes." in text
+    step = run("explain gpt-2 --phase training-step --l 8 --format latex", capsys)
+    assert "found at these sizes by search" in step and "sums of gradients" in step
+    mixed = run("explain decoder{L=3} --l 4 --phase training", capsys)
+    assert "3" in mixed
+
+
+REFUSED = [
+    ("crossover nowhere.json she", "nowhere.json is not a readable configuration"),
+    ("crossover gpt-2 gpt2", "unknown mixer 'gpt2'"),
+    ("crossover gpt-2 gpt-2", "gpt-2 is given twice"),
+    ("crossover gpt-2 she --form chunked", "gpt-2 has no form 'chunked'"),
+    ("budget gpt-2 --total 1e12 --largest d", "size d is given in braces"),
+    ("explain gpt-2 --against she", "a network is explained block by block"),
+    ("explain gpt-2{L=x}", "sizes stand in braces at the end"),
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), REFUSED, ids=[c for c, _ in REFUSED])
+def test_a_mistake_is_a_sentence(
+    command: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(shlex.split(command)) != 0
+    found = capsys.readouterr()
+    assert expected in found.err and found.err.count("\n") == 1
