@@ -36,6 +36,7 @@ from costmodel.commands.options import (
     Form,
     Loss,
     Mixers,
+    OnBoard,
     Only,
     Optimiser,
     Output,
@@ -54,6 +55,7 @@ from costmodel.commands.options import (
     labelled,
     no_empty_word,
     no_source,
+    on_board,
     phases,
     screen,
     show,
@@ -178,6 +180,7 @@ def table(
     per_token: Annotated[
         bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
     ] = False,
+    board: OnBoard = None,
     dtype: Dtype = "fp32",
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
@@ -229,6 +232,7 @@ def table(
         per_token,
         optimiser,
         typed,
+        on_board(board),
     )
     names = mixer_document.symbol_names(symbols, selected)
     mixer_document.checked_label(label)

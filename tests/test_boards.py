@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+import costmodel as cm
 from costmodel.data import data_dir
-from costmodel.errors import BoardError
+from costmodel.errors import BoardError, TableError
 from costmodel.prediction.boards import UNITS, board, read_board
 
 SHIPPED = sorted(data_dir("devices").glob("*.toml"))
@@ -94,3 +96,72 @@ def test_a_file_that_is_no_board_is_refused_in_a_sentence(
         board(str(path))
     with pytest.raises(BoardError, match="No such file"):
         board("nowhere.toml")
+
+
+GQA = "self-attention+grouped{n=32,g=8}"
+TOKEN = {"d": 4096, "l": 32768, "t": 32768, "b": 8, "phase": "inference", "dtype": "bf16"}
+
+
+def test_the_floor_of_a_new_token_is_its_bytes_at_the_bandwidth() -> None:
+    columns = ["traffic", "floor", "bound"]
+    (row,) = cm.table(GQA, board="h100", columns=columns, **TOKEN)  # type: ignore[arg-type]
+    seconds = row["traffic"] / board("h100")["memory_bandwidth"]
+    assert (row["floor"], row["bound"]) == (math.ceil(1e9 * seconds), "memory")
+
+
+def test_what_binds_changes_with_the_phase_and_the_board(tmp_path: Path) -> None:
+    columns = ["floor", "bound", "mul", "add", "span"]
+    sizes = {**TOKEN, "phase": "training", "l": 4096}
+    (row,) = cm.table(GQA, board="h100", columns=columns, **sizes)  # type: ignore[arg-type]
+    products = (row["mul"] + row["add"]) / board("h100")["matrix.bf16"]
+    assert (row["floor"], row["bound"]) == (math.ceil(1e9 * products), "products")
+    (row,) = cm.table(
+        "me",
+        board="h100",
+        columns=["floor", "bound", "span"],
+        phase="training",
+        d=1,
+        l=2,
+        dtype="bf16",
+    )
+    assert (row["floor"], row["bound"]) == (math.ceil(row["span"] / 1.83), "span")
+    slow = tmp_path / "slow.toml"
+    slow.write_text(
+        (data_dir("devices") / "h100_sxm.toml")
+        .read_text()
+        .replace("special = 3.865e+12", "special = 1e3")
+    )
+    (row,) = cm.table(GQA, board=str(slow), columns=["bound"], **TOKEN)  # type: ignore[arg-type]
+    assert row["bound"] == "exponentials"
+
+
+@pytest.mark.parametrize("name", [GQA, "mla:absorbed", "gdn", "kda"])
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_a_predicted_time_is_above_the_floor_inside_its_interval(name: str, phase: str) -> None:
+    columns = ["floor", "predicted_low", "predicted_time", "predicted_high"]
+    sizes = {**TOKEN, "phase": phase, "l": 4096, "t": 4096, "K": 128, "V": 128, "R": 64, "c": 512}
+    letters = cm.mixer(name.partition(":")[0]).letters
+    kept = {k: v for k, v in sizes.items() if len(k) > 1 or k in letters or k in "tbn"}
+    if name in ("gdn", "kda", "mla:absorbed"):
+        kept["n"] = 32
+    (row,) = cm.table(name, board="h200", columns=columns, **kept)  # type: ignore[arg-type]
+    low, middle, high = (row[column] for column in columns[1:])
+    assert row["floor"] < middle and low < middle < high
+
+
+def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.toml"
+    bare.write_text(OWN)
+    for options, said in (
+        ({"board": "h100"}, "times are predicted in bf16 and fp16 alone, not in fp32"),
+        ({"board": "h100", "dtype": "bf16", "form": "fft"}, "transforms the whole token axis"),
+        ({"board": str(bare), "dtype": "bf16"}, "board bare has no figure"),
+        ({"board": "h100", "dtype": "bf16", "symbolic": True}, "a number for every size"),
+    ):
+        name = "she" if "form" in options else "mha"
+        (row,) = cm.table(name, columns=["predicted_time", "floor"], phase="inference", **options)
+        assert row["predicted_time"] is None and any(said in why for why in row.reasons.values())
+    (row,) = cm.table("she", board="h100", columns="predicted_time", phase="training", dtype="bf16")
+    assert row.reasons["predicted_time"].startswith("no kernel of she is among")
+    with pytest.raises(TableError, match="need board, such as board h100"):
+        cm.table("she", columns="floor")

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from costmodel.commands.streams import complain, harmless, interruptible, printed, written_whole
+from costmodel.errors import BoardError
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import FORMATS, formats, formats_with, write, write_frame
 from costmodel.symbolic.sizes import LETTERS, Letter
 
 if TYPE_CHECKING:
+    from costmodel.prediction.boards import Board
     from costmodel.questions.question import Dtypes
     from costmodel.report.document import Document
 
@@ -183,6 +185,26 @@ StateDtype = Annotated[
 WeightDtype = Annotated[
     str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
 ]
+
+
+OnBoard = Annotated[
+    str | None,
+    typer.Option(
+        "--board",
+        metavar="NAME",
+        help="A GPU of tables/devices, or a file BOARD.toml: its floor, bound and predicted_time.",
+    ),
+]
+
+
+def on_board(name: str | None) -> Board | None:
+    """The board that `--board` names; None without a name; UsageError if there is none."""
+    from costmodel.prediction.boards import board
+
+    try:
+        return None if name is None else board(name)
+    except BoardError as error:
+        raise UsageError(f"--board: {error}") from None
 
 
 def element_types(dtype: str, state: str | None, weights: str | None, cache: str | None) -> Dtypes:

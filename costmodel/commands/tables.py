@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
-from costmodel.commands.options import UsageError, phases, trained
+from costmodel.commands.options import UsageError, on_board, phases, trained
 from costmodel.commands.streams import harmless
 from costmodel.errors import ConventionError, SizeError, TableError
 from costmodel.language.equations import Mixer
@@ -209,6 +209,7 @@ def table(
     cache_dtype: str | None = None,
     state_dtype: str | None = None,
     weight_dtype: str | None = None,
+    board: str | None = None,
     **sizes: Any,
 ) -> CostTable:
     """What mixers cost: the rows that `costmodel table` prints, with its options and defaults.
@@ -219,6 +220,8 @@ def table(
         symbolic: formulas in the sizes that are not given.
         columns: names of columns, in this order; by default the usual ones.
         dtype: the element type of all figures in bytes, and of entries by their role in the others.
+        board: a GPU of `tables/devices`, or a file BOARD.toml, for the columns floor, bound and
+            predicted_time.
         sizes: by letter an integer, several (a list, a range, a numpy array: together they make a
             grid), or a text as on the command line, such as `l="128:16384:x2"` or `t="l"`.
 
@@ -256,6 +259,7 @@ def table(
                     per_token,
                     optimiser,
                     typed,
+                    on_board(board),
                 )
             )
         )

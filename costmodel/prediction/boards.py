@@ -54,6 +54,12 @@ class Board:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     path: str = ""
 
+    @property
+    def path_shown(self) -> str:
+        """The board's file, as a reader finds it."""
+        path = Path(self.path)
+        return f"tables/devices/{path.name}" if path.parent.name == "devices" else self.path
+
     def __getitem__(self, name: str) -> float:
         """The value of a figure in base units.
 

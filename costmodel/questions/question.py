@@ -319,6 +319,7 @@ class Case:
         adding: how operations of several classes are added up.
         baseline: returns the case that ratios divide by, or raises Unanswered.
         ties: with `symbolic`, size -> the size that is not given and takes its place in formulas.
+        board: the board (`prediction.boards.Board`) whose figures some columns need; None without.
     """
 
     about: Answers
@@ -330,6 +331,7 @@ class Case:
     adding: Adding = PLAIN
     baseline: Callable[[Case], Case] | None = None
     ties: Mapping[str, str] = field(default_factory=dict)
+    board: object | None = None
 
     @property
     def mixer(self) -> Mixer:

@@ -12,6 +12,7 @@ from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.paths.chains import CriticalPath
+from costmodel.prediction.columns import notes as of_a_board
 from costmodel.program.chosen_sizes import Given, letters_of, usual
 from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.lowering import lower
@@ -210,6 +211,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         where = "where no short decimal exists"
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
     yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
+    yield from map(_note, of_a_board(block.rows, shown))
     if block.phase in TRAINING_STEP:
         yield _note(request.convention.backward.given)
         if (peer := request.convention.peer) and PEERS[peer].gradients:

@@ -23,6 +23,8 @@ from costmodel.errors import (
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE, DEFAULT, builtin, groups, names
 from costmodel.paths.chains import CriticalPath
+from costmodel.prediction.boards import Board
+from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import (
     Given,
     combinations,
@@ -63,6 +65,7 @@ class Request:
         sort: a column to sort by, with "-" in front for descending order.
         optimiser: the optimiser whose state a training step holds; None if none is named.
         own: mixer -> the forms that its names in the request have, as NAME:FORM; None for `form`.
+        board: the board whose figures the columns of a board need.
     """
 
     mixers: tuple[Mixer, ...]
@@ -78,6 +81,7 @@ class Request:
     per_token: bool = False
     optimiser: str | None = None
     own: Mapping[Mixer, Sequence[str | None]] = field(default_factory=dict)
+    board: Board | None = None
 
 
 def with_forms(typed: Sequence[str | Mixer]) -> dict[Mixer, list[str | None]]:
@@ -120,7 +124,10 @@ LABELS: Mapping[str, Figure] = {
 }
 """Name -> column, for the columns that identify a row, besides the sizes."""
 
-COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES}
+USUAL_OF_A_BOARD = ("floor", "bound", "predicted_time")
+"""The columns that a table with a board has by default besides the usual ones."""
+
+COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES, **OF_A_BOARD}
 """Name in `--columns` -> the column; size letters, which are columns too, are not listed here."""
 
 
@@ -248,6 +255,8 @@ def table(request: Request) -> Table:
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError("--optimiser needs the column 'optimiser': add it to --columns")
+    if request.board is None and {*OF_A_BOARD} & {*(request.columns or ())}:
+        raise TableError(f"--columns {', '.join(OF_A_BOARD)} need --board, such as --board h100")
     refuse_unknown(request.given, request.mixers)
     _shown_in_some_phase(request)
     left_out: dict[str, None] = {}
@@ -333,6 +342,7 @@ def _rows(
                 request.optimiser,
                 baseline=baseline(request),
                 ties=open_ties,
+                board=request.board,
             )
         )
     return rows
@@ -346,6 +356,8 @@ def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ..
         )
     forms = any(row.form != row.mixer.default_form for row in rows)
     shown = [name for name, one in FIGURES.items() if phase in one.phases and one.usual(rows)]
+    of_board = USUAL_OF_A_BOARD if request.board else ()
+    shown += [name for name in of_board if phase in COLUMNS[name].phases]
     return ("mixer", *(("form",) if forms else ()), *varying(rows), *shown)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from costmodel.paths.chains import CriticalPath
+from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import letters_of
 from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value
 from costmodel.questions.registry import FIGURES
@@ -83,7 +84,7 @@ def json_row(row: Row) -> dict[str, Any]:
         "convention": list(row.about.convention.names),
         "sizes": _json_sizes(row),
     }
-    result |= figures_of(row, FIGURES.values())
+    result |= figures_of(row, (*FIGURES.values(), *(OF_A_BOARD.values() if row.board else ())))
     if row.per_token:
         result["per_token"] = True
     return {**result, "reasons": result.pop("reasons")}

@@ -1,0 +1,129 @@
+"""The columns of tables that need a board: the floor of a call's time, what sets the floor, and the
+predicted time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from costmodel.errors import BoardError, Unanswered
+from costmodel.prediction.boards import Board
+from costmodel.questions.question import FORWARD, Answer, Case, Figure
+from costmodel.questions.registry import FIGURES
+
+if TYPE_CHECKING:
+    from costmodel.prediction.layers import Step
+
+NANO = 1e9
+
+
+def board_of(case: Case) -> Board:
+    """The board of a case; Unanswered without one."""
+    if not isinstance(case.board, Board):
+        raise Unanswered("no board is given: name one by --board")
+    return case.board
+
+
+def with_numbers(case: Case) -> None:
+    """Raise Unanswered for a case whose sizes are letters."""
+    if case.symbolic:
+        raise Unanswered("a time needs a number for every size")
+
+
+def limits(case: Case) -> Mapping[str, float]:
+    """What limits a call -> the seconds that this alone takes at the board's peaks, for a mixer in
+    a phase at sizes: products on the fastest unit for the dtype, exponentials on the special
+    function units, the compulsory bytes, and the span at one level a cycle.
+
+    Raises:
+        Unanswered: no board, a figure that the board does not have, or an answer that is missing.
+    """
+    on, found = board_of(case), {}
+    with_numbers(case)
+    for name in ("mul", "add", "exp", "traffic", "span"):
+        number = case.figure(FIGURES[name])
+        if not isinstance(number, int):
+            raise Unanswered(getattr(number, "reason", f"{name} is not derived"))
+        found[name] = number
+    dtype = case.dtypes.activations if case.dtypes else "fp32"
+    units = [name for name in (f"matrix.{dtype}", f"vector.{dtype}") if name in on.figures]
+    try:
+        rate = max(on[name] for name in units or (f"matrix.{dtype}",))
+        products = found["mul"] + found["add"]
+        return {
+            "products": products / rate,
+            "exponentials": found["exp"] / on["special"] if found["exp"] else 0.0,
+            "memory": found["traffic"] / on["memory_bandwidth"],
+            "span": found["span"] / on["clock"],
+        }
+    except BoardError as error:
+        raise Unanswered(str(error)) from None
+
+
+def floor(case: Case) -> Answer:
+    """The longest of the limits, in nanoseconds, rounded up."""
+    return ceil(NANO * max(limits(case).values()))
+
+
+def bound(case: Case) -> Answer:
+    """The name of the longest limit."""
+    found = limits(case)
+    return max(found, key=lambda name: found[name])
+
+
+def steps(case: Case) -> Sequence[Step]:
+    """The predicted calls of a mixer in a phase on the case's board."""
+    with_numbers(case)
+    # numpy, which only predictions need, takes a while to load
+    from costmodel.prediction.layers import predicted_steps
+
+    try:
+        return predicted_steps(case, board_of(case))
+    except BoardError as error:
+        raise Unanswered(str(error)) from None
+
+
+def predicted(end: str) -> Figure:
+    """The column of the predicted time (`seconds`) or of its interval's end (`low`, `high`)."""
+    names = {"seconds": "predicted_time", "low": "predicted_low", "high": "predicted_high"}
+    meaning = "predicted nanoseconds of all calls, one after the other"
+    side = {"seconds": "", "low": ", nine of ten above", "high": ", nine of ten below"}[end]
+    return Figure(
+        names[end],
+        meaning + side,
+        lambda case: round(NANO * sum(getattr(step, end) for step in steps(case))),
+        header=f"{names[end].replace('_', ' ')} (ns)",
+        phases=FORWARD,
+    )
+
+
+COLUMNS: Mapping[str, Figure] = {
+    one.name: one
+    for one in (
+        Figure("floor", "the least nanoseconds by the board's peaks", floor, header="floor (ns)"),
+        Figure("bound", "what sets the floor", bound, kind="label"),
+        *(predicted(end) for end in ("seconds", "low", "high")),
+    )
+}
+"""Name in `--columns` -> the column."""
+
+
+def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
+    """The sentences below a table with columns of a board."""
+    on = next((case.board for case in cases if isinstance(case.board, Board)), None)
+    if on is None or not {*COLUMNS} & {*shown}:
+        return
+    labels = sorted({figure.label for figure in on.figures.values()})
+    yield f"board {on.name} ({on.title}), {' and '.join(labels)}: {on.path_shown}"
+    if {"floor", "bound"} & {*shown}:
+        yield (
+            "floor: each of products at the fastest unit's dense peak, compulsory bytes at the "
+            "memory's bandwidth, exponentials on the special function units, and the span at one "
+            "level a cycle takes a time alone; the longest is the floor, and its name the bound"
+        )
+    if any(name.startswith("predicted") for name in shown):
+        yield (
+            "predicted: each linear map is a matrix product, attention or a delta rule one kernel; "
+            "operations between them, which compilers fuse, take no time"
+        )

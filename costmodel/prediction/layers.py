@@ -1,0 +1,145 @@
+"""The calls of a mixer on a GPU: a matrix product for each linear map, and one kernel for what is
+between them, with their predicted times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.errors import Unanswered
+from costmodel.prediction.boards import Board
+from costmodel.prediction.calls import Calls
+from costmodel.prediction.predict import predict
+from costmodel.program.dependence import reads
+from costmodel.program.phases import iteration_domains
+from costmodel.questions.counting.by_equation import count_equations
+from costmodel.questions.question import Case
+from costmodel.questions.subject import system_of
+
+FITTED = ("bf16", "fp16")
+"""The element types whose kernels the constants describe: two bytes an entry."""
+
+CORES: Mapping[str, str] = {
+    "self-attention": "attention",
+    "mla": "latent attention",
+    "gated-deltanet": "gated delta rule",
+    "kda": "Kimi delta rule",
+}
+"""Mixer -> the kernel of what is between its linear maps."""
+CONVOLUTIONS: Mapping[str, str] = {
+    "gated-deltanet": "gated delta convolution",
+    "kda": "Kimi convolution",
+}
+"""Mixer -> the kernel of its short convolutions."""
+ATTENTION_OPTIONS = {
+    "grouped", "window", "bias", "output-bias", "qkv-bias", "rotary", "rotary-pairs",
+    "partial-rotary", "qk-norm", "unscaled",
+}  # fmt: skip
+"""The options of self-attention after which its kernel has the same products and bytes."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call: its kernel, its predicted seconds, and the ends of their interval."""
+
+    kernel: str
+    seconds: float
+    low: float
+    high: float
+
+
+def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
+    """The calls of the mixer of a case at its sizes, in a forward phase.
+
+    Raises:
+        Unanswered: no kernel for what is between the mixer's linear maps is known.
+        BoardError: the board has no figure that is needed.
+    """
+    dtype = case.dtypes.activations if case.dtypes else "fp32"
+    if dtype not in FITTED:
+        raise Unanswered(f"times are predicted in {' and '.join(FITTED)} alone, not in {dtype}")
+    found = []
+    for kernel, sizes in (*linear_maps(case), *cores(case)):
+        arrays = {letter: np.array([float(size)]) for letter, size in sizes.items()}
+        one = predict(Calls(kernel, arrays, dtype), on)
+        found.append(Step(kernel, float(one.seconds[0]), float(one.low[0]), float(one.high[0])))
+    return found
+
+
+def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
+    """The matrix products of a case: the equations that sum over a product with a matrix of
+    parameters. Depth and columns of a product follow from the counted operations: R terms take R
+    multiplications and R - 1 additions."""
+    about, sizes = case.about, dict(case.sizes)
+    batch = sizes.pop("b", 1)
+    rows = 1 if case.phase == "inference" else sizes["l"]
+    system = system_of(case.mixer, case.form, about.convention.rewrites, case.phase)
+    counts = count_equations(system, case.phase, "strict")
+    maps = dict.fromkeys(
+        part.equation.part_of
+        for part in iteration_domains(system, case.phase)
+        for read in reads(part.equation)
+        if read.ref.array.role == "parameter" and len(read.ref.array.shape) > 1 and not part.once
+    )
+    of_rows = {f"{step}_{of}" for step in "CH" for of in "QKV"}
+    convolved = of_rows if _named(case) in CONVOLUTIONS else set()
+    for name in maps:
+        if name in convolved:
+            continue
+        mul, add = (counts[name].exact(one).at(sizes) for one in ("mul", "add"))
+        outputs = mul - add
+        if outputs > 0 and mul > outputs:
+            yield (
+                "gemm",
+                {"l": batch * rows, "d": mul / outputs, "f": max(1.0, outputs / rows)},
+            )
+
+
+def _named(case: Case) -> str:
+    """The mixer's name without its options."""
+    return case.mixer.name.partition("+")[0].partition("{")[0]
+
+
+def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
+    """The kernels between the linear maps, with the sizes that they take.
+
+    Raises:
+        Unanswered: no kernel is known for this mixer, or for one of its options.
+    """
+    name, sizes = _named(case), dict(case.sizes)
+    options = {*case.mixer.name.partition("{")[0].split("+")[1:]}
+    unknown = options - ATTENTION_OPTIONS if name == "self-attention" else set()
+    if name not in CORES or unknown:
+        what = f"{name} with {', '.join(sorted(unknown))}" if unknown else name
+        raise Unanswered(f"no kernel of {what} is among those whose times are predicted")
+    decode = case.phase == "inference"
+    tokens = sizes["t"] if decode else sizes["l"]
+    taken: dict[str, float] = {"b": sizes.get("b", 1), "t" if decode else "l": tokens}
+    wanted = {
+        "self-attention": "n g", "mla": "n K R V c", "gated-deltanet": "n g K V k", "kda": "n k"
+    }[name].split()  # fmt: skip
+    taken |= {letter: sizes[letter] for letter in wanted if letter in sizes}
+    if name == "mla" and "R" not in sizes:
+        raise Unanswered("no kernel of latent attention without a shared key is predicted")
+    if name in ("self-attention", "kda"):
+        taken["h"] = sizes.get("h", sizes["d"] // sizes["n"])
+    if name == "self-attention":
+        taken.setdefault("g", sizes["n"])
+        taken["w"] = min(sizes.get("w", tokens), tokens)
+    when = "decode" if decode else "prefill"
+    yield _kernel(case, name, when), taken
+    if name in CONVOLUTIONS and "core" not in options:
+        yield f"{when} {CONVOLUTIONS[name]}", taken
+
+
+def _kernel(case: Case, name: str, when: str) -> str:
+    """The kernel between the maps of a mixer's form."""
+    if name == "mla":
+        usual = "absorbed" if when == "decode" else "expanded"
+        absorbed = "absorbed " if case.form == "absorbed" and when == "prefill" else ""
+        if case.form not in (usual, "absorbed"):
+            raise Unanswered(f"the form {case.form} has no kernel: choose --form {usual}")
+        return f"{when} {absorbed}{CORES[name]}"
+    return f"{when} {CORES[name]}"
