@@ -294,6 +294,9 @@ def explore(
             help="Measured records, drawn as points; repeatable.",
         ),
     ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every built-in mixer and model, beside those named.")
+    ] = False,
     phase: Phase = "both",
     convention: ConventionOption = "strict",
     force: Force = False,
@@ -308,7 +311,7 @@ def explore(
         records, problems = recorded(source, complain)
         told(problems)
         found = points(records)
-    written(mixers, output, phase, convention, force, found)
+    written(mixers, output, phase, convention, force, all_, found)
 
 
 @app.command()

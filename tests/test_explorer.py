@@ -17,16 +17,17 @@ import pytest
 from typer.testing import CliRunner
 
 import cli
+from costmodel.backwards.candidates import candidate
+from costmodel.language.equations import Mixer
 from costmodel.language.notation import equation
 from costmodel.mixers import builtin, names
-from costmodel.mixers.load import mixer as load
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import BYTES, Case, Dtypes, Missing, answers
 from costmodel.questions.registry import FIGURES
 from costmodel.report.mathml import mathml
 
 MIXERS = ("self-attention", "gqa", "mla", "gated-deltanet", "mamba-2", "reformer", "she", "fnet",
-          "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7")  # fmt: skip
+          "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7", "gpt-2")  # fmt: skip
 RECORDS = Path(__file__).with_name("recorded.jsonl")
 ROLES = ("activations", "weights", "cache", "state")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -50,6 +51,11 @@ def data(page_of: Path) -> dict[str, Any]:
     _, _, rest = text.partition('id="data">')
     found: dict[str, Any] = json.loads(rest.partition("</script>")[0])
     return found
+
+
+def load(name: str) -> Mixer:
+    """The mixer, or the model in the place of a mixer, of a name."""
+    return candidate(name)[0]
 
 
 def settings(seed: int) -> tuple[str, str, dict[str, int], dict[str, str]]:

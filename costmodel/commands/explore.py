@@ -29,9 +29,11 @@ def written(
     phase: Phase,
     convention: ConventionOption,
     force: Force,
+    all_: bool = False,
     points: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Write the page of the mixers, of all with their named variants if there are none.
+    """Write the page of mixers and models: of the named ones, and with `all_`, or if there are none,
+    of all built-in mixers with their named variants and of all networks with a name.
 
     Args:
         points: measured points, each with mixer, form, phase, machine, dtype, sizes, and readings
@@ -40,23 +42,22 @@ def written(
     Raises:
         UsageError: no file is named, or the file exists, unless `force`.
     """
+    from costmodel import networks
+    from costmodel.backwards.candidates import candidate
     from costmodel.mixers import builtin, names
-    from costmodel.mixers.load import mixer
     from costmodel.report.explorer.catalogue import catalogue
     from costmodel.report.explorer.page import page
 
     if output is None:
         raise UsageError("explore writes a file: name one, -o explore.html")
     new(output, force)
-    shown = (
-        [mixer(name) for name in mixers]
-        if mixers
-        else [
-            mixer(name) for found in map(builtin, names()) for name in (found.name, *found.variants)
-        ]
-    )
-    data = catalogue(dict.fromkeys(shown), phases(phase), read_convention(convention))
+    named = [*(mixers or ())]
+    if all_ or not named:
+        named += [name for found in map(builtin, names()) for name in (found.name, *found.variants)]
+        named += networks.presets()
+    shown = dict.fromkeys(candidate(name)[0] for name in named)
+    data = catalogue(shown, phases(phase), read_convention(convention))
     text = page({**data, "points": points})
     with written_whole(output) as path:
         path.write_text(text, encoding="utf-8")
-    printed(f"wrote {output}: {len(dict.fromkeys(shown))} mixers, {len(text.encode()):,} bytes\n")
+    printed(f"wrote {output}: {len(shown)} mixers and models, {len(text.encode()):,} bytes\n")

@@ -8,6 +8,7 @@ from typing import Any
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.notation import equation
+from costmodel.networks.answers import NetworkMixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import extents, letters_of
 from costmodel.program.conventions import Convention
@@ -46,10 +47,11 @@ ASKED = [
 
 
 class OpenDtypes(Dtypes):
-    """Element types that stay open: the bytes of an element are a size named as the role."""
+    """Element types that stay open: the bytes of an element are a size named as the role; rows, which
+    data choose, are of weights."""
 
     def bytes_of(self, kind: str) -> Any:
-        return Poly.atom(kind)
+        return Poly.atom("weights" if kind == "rows" else kind)
 
 
 def catalogue(
@@ -86,7 +88,7 @@ def _mixer(
         "name": mixer.name,
         "title": mixer.title,
         "idea": mixer.idea,
-        "group": mixer.group,
+        "group": "models" if isinstance(mixer, NetworkMixer) else mixer.group,
         "source": mixer.source,
         "called": called[0] if called else mixer.name,
         "aliases": [*called, *mixer.aliases],

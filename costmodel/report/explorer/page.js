@@ -617,7 +617,7 @@ function drawCard() {
     element("h2", { id: "h-card" }, `${mixer.title} (${mixer.name})`),
     element("p", {}, about),
     element("div", { class: "row" }, element("label", { for: "form" }, "Form"), choose, element("span", { class: "note" }, `${forms.length} ${forms.length === 1 ? "form" : "forms of one function"}`)),
-    element("h3", {}, "Equations"), ...equations,
+    ...(equations.length ? [element("h3", {}, "Equations"), ...equations] : []),
     element("h3", {}, `Answers, phase ${settings.phase}`), list);
 }
 
@@ -661,7 +661,7 @@ function drawChoices() {
   }));
 }
 
-$("caption").textContent = `${data.mixers.length} mixers, exact at every size. Convention ${data.convention}.`;
+$("caption").textContent = `${data.mixers.length} mixers and models, exact at every size. Convention ${data.convention}.`;
 options($("family"), ["", ...new Set(data.mixers.map((mixer) => mixer.group))], "", (x) => x || "all families");
 $("search").addEventListener("input", drawList);
 $("family").addEventListener("change", drawList);
