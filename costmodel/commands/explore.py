@@ -32,8 +32,8 @@ def written(
     all_: bool = False,
     points: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Write the page of mixers and models: of the named ones, and with `all_`, or if there are none,
-    of all built-in mixers with their named variants and of all networks with a name.
+    """Write the page of the named mixers and models; with `all_`, or if none is named, of all
+    built-in mixers with their named variants and of all networks with a name.
 
     Args:
         points: measured points, each with mixer, form, phase, machine, dtype, sizes, and readings

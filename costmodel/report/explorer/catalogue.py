@@ -47,8 +47,8 @@ ASKED = [
 
 
 class OpenDtypes(Dtypes):
-    """Element types that stay open: the bytes of an element are a size named as the role; rows, which
-    data choose, are of weights."""
+    """Element types that stay open: the bytes of an element are a size named as the role; rows,
+    which data choose, are of weights."""
 
     def bytes_of(self, kind: str) -> Any:
         return Poly.atom("weights" if kind == "rows" else kind)
