@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.published_kernels import Part, Table, read_folder
+from benchmarks.published_kernels import Part, Table, judged_watts, read_folder
 from costmodel.prediction.boards import Board
 from costmodel.prediction.families import FAMILIES, Family
+from costmodel.prediction.power import CONSTANTS, watts
 
 Floats = NDArray[np.float64]
 Data = Mapping[str, Sequence[tuple[Board, Part]]]
@@ -104,6 +105,32 @@ def of_family(family: Family, tables: Iterable[Table]) -> Data:
     return found
 
 
+def power(tables: Iterable[Table]) -> dict[str, Any]:
+    """The constants of the power of a board, fitted to every second call of those that take long
+    enough."""
+    from scipy.optimize import differential_evolution
+
+    parts = [(t.board, p, chosen) for t in tables for p in t.parts
+             if (chosen := judged_watts(p, fitted=True)).any()]  # fmt: skip
+
+    def loss(values: Floats) -> float:
+        c = dict(zip(CONSTANTS, values, strict=True))
+        ratios = [
+            np.log(watts(c, p.calls, on, p.seconds)[chosen] / p.watts[chosen])
+            for on, p, chosen in parts
+        ]
+        return float(np.abs(np.concatenate(ratios)).mean())
+
+    ranges = [(one.least, one.most) for one in CONSTANTS.values()]
+    found = differential_evolution(loss, ranges, maxiter=200, popsize=12, rng=0, tol=1e-4)
+    return {
+        "constants": {name: one.meaning for name, one in CONSTANTS.items()},
+        "boards": sorted({on.name for on, _, _ in parts}),
+        "calls": int(sum(chosen.sum() for _, _, chosen in parts)),
+        "values": {n: float(f"{v:.4g}") for n, v in zip(CONSTANTS, found.x, strict=True)},
+    }
+
+
 def main() -> None:
     """Print the fits of all families."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -126,7 +153,8 @@ def main() -> None:
             "fits": fits(family, data) if data else [],
         }
         print(family.name, file=sys.stderr)
-    print(json.dumps({"schema": 1, "families": families}, indent=1))
+    found = {"schema": 1, "families": families, "power": power(tables)}
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

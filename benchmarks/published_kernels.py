@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 from costmodel.errors import BoardError
 from costmodel.prediction.boards import Board, board
 from costmodel.prediction.calls import Calls
-from costmodel.prediction.predict import predict
+from costmodel.prediction.power import SHORT
+from costmodel.prediction.predict import power, predict
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, str]
@@ -302,6 +303,33 @@ def judged(table: Table, others: Sequence[Table]) -> dict[str, Any]:
     }
 
 
+def judged_watts(part: Part, *, fitted: bool) -> NDArray[np.bool_]:
+    """The calls of a part, of those with a power that take long enough, to which the power's
+    constants are fitted (every second one), or by which they are judged (the others)."""
+    every_second = np.arange(len(part.watts)) % 2 == 0
+    long = np.isfinite(part.watts) & (part.seconds >= SHORT)
+    return np.asarray(long & (every_second == fitted))
+
+
+def power_lines(tables: Sequence[Table]) -> Iterator[str]:
+    """A line for each table with power: errors of the predicted power of calls that the constants
+    were not fitted to, at their measured times."""
+    for table in tables:
+        errors = [
+            error(power(part.calls, table.board, part.seconds), part.watts)[chosen]
+            for part in table.parts
+            if (chosen := judged_watts(part, fitted=False)).any()
+        ]
+        if errors:
+            found = np.concatenate(errors)
+            size, name = 100 * np.abs(found), table.file.removesuffix(ENDING)
+            yield (
+                f"power of {table.board.name} {name}, {len(found)} calls of 100 us or more that "
+                f"were not fitted: median {np.median(size):.1f}, p90 {np.quantile(size, 0.9):.1f}, "
+                f"bias {100 * found.mean():+.1f}"
+            )
+
+
 def report(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
     """A row for each table that can be predicted; a sentence on standard error for each other."""
     for table in tables:
@@ -336,7 +364,8 @@ def main() -> None:
     for place in (asked.folder, asked.devices):
         if place is not None and not place.is_dir():
             parser.error(f"no folder {place}")
-    rows = list(report(list(read_folder(asked.folder, asked.devices))))
+    tables = list(read_folder(asked.folder, asked.devices))
+    rows = list(report(tables))
     if not rows:
         sys.exit(f"no table of {asked.folder} could be predicted")
     if asked.format == "json":
@@ -345,6 +374,8 @@ def main() -> None:
     print(f"{'board':<20} {'table':<22} {'n':>6} {' '.join(COLUMNS)}")
     for row in rows:
         print(shown(row))
+    for line in power_lines(tables):
+        print(line)
 
 
 if __name__ == "__main__":

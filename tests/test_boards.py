@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -124,13 +125,12 @@ def test_what_binds_changes_with_the_phase_and_the_board(tmp_path: Path) -> None
         l=2,
         dtype="bf16",
     )
-    assert (row["floor"], row["bound"]) == (math.ceil(row["span"] / 1.83), "span")
-    slow = tmp_path / "slow.toml"
-    slow.write_text(
-        (data_dir("devices") / "h100_sxm.toml")
-        .read_text()
-        .replace("special = 3.865e+12", "special = 1e3")
+    assert (row["floor"], row["bound"]) == (
+        math.ceil(1e9 * row["span"] / board("h100")["clock"]),
+        "span",
     )
+    slow, text = tmp_path / "slow.toml", (data_dir("devices") / "h100_sxm.toml").read_text()
+    slow.write_text(re.sub(r"special = \S+", "special = 1e3", text))
     (row,) = cm.table(GQA, board=str(slow), columns=["bound"], **TOKEN)  # type: ignore[arg-type]
     assert row["bound"] == "exponentials"
 
@@ -138,15 +138,16 @@ def test_what_binds_changes_with_the_phase_and_the_board(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", [GQA, "mla:absorbed", "gdn", "kda"])
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_a_predicted_time_is_above_the_floor_inside_its_interval(name: str, phase: str) -> None:
-    columns = ["floor", "predicted_low", "predicted_time", "predicted_high"]
+    columns = ["floor", "predicted_low", "predicted_time", "predicted_high", "predicted_energy"]
     sizes = {**TOKEN, "phase": phase, "l": 4096, "t": 4096, "K": 128, "V": 128, "R": 64, "c": 512}
     letters = cm.mixer(name.partition(":")[0]).letters
     kept = {k: v for k, v in sizes.items() if len(k) > 1 or k in letters or k in "tbn"}
     if name in ("gdn", "kda", "mla:absorbed"):
         kept["n"] = 32
     (row,) = cm.table(name, board="h200", columns=columns, **kept)  # type: ignore[arg-type]
-    low, middle, high = (row[column] for column in columns[1:])
+    low, middle, high, energy = (row[column] for column in columns[1:])
     assert row["floor"] < middle and low < middle < high
+    assert 100 < energy / (middle / 1000) <= board("h200")["power_limit"] * 1.001
 
 
 def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from costmodel.data import data_dir
 from costmodel.prediction.boards import board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.families import FAMILIES
-from costmodel.prediction.predict import fit_for, fits, predict
+from costmodel.prediction.predict import fit_for, fits, power, predict
 
 PUBLISHED = data_dir("published") / "kernels"
 
@@ -132,3 +132,23 @@ def test_the_page_is_that_of_the_published_times() -> None:
     tables = [t for t in report.read_folder(PUBLISHED, None) if t.file == "generation_mla.csv.gz"]
     lines = [report.shown(row) for row in report.report(tables)]
     assert len(lines) == 3 and all(line in page for line in lines)
+
+
+def test_power_is_judged_by_the_long_calls_that_fitted_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"8192,8192,8192,{ms},{watts}" for ms, watts in ((1.5, 1), (1.5, 700), (0.05, 9))]
+    write(tmp_path / "h200_sxm" / "gemm.csv.gz", "m,n,k,latency_ms,power_W", rows)
+    asked(tmp_path, monkeypatch=monkeypatch)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("power of h200_sxm gemm, 1 calls of 100 us or more that were not fitted")
+    assert float(line.partition("median ")[2].partition(",")[0]) < 15
+
+
+def test_power_rises_with_work_up_to_the_limit() -> None:
+    on = board("h200")
+    calls = Calls("gemm", {x: np.array([8192.0]) for x in "lfd"})
+    least = calls.roofline(on)
+    watts = [float(power(calls, on, least * times)[0]) for times in (1, 1.5, 4, 100)]
+    assert watts[0] == on["power_limit"] and watts == sorted(watts, reverse=True)
+    assert 100 < watts[-1] < watts[1]

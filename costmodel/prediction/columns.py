@@ -98,12 +98,31 @@ def predicted(end: str) -> Figure:
     )
 
 
+def energy(case: Case) -> Answer:
+    """The predicted microjoules of all calls.
+
+    Raises:
+        Unanswered: no time is predicted, or the board has no power limit.
+    """
+    on = board_of(case)
+    if "power_limit" not in on.figures:
+        raise Unanswered(f"board {on.name} has no figure 'power_limit': add it to {on.path}")
+    return round(1e6 * sum(step.joules for step in steps(case)))
+
+
 COLUMNS: Mapping[str, Figure] = {
     one.name: one
     for one in (
         Figure("floor", "the least nanoseconds by the board's peaks", floor, header="floor (ns)"),
         Figure("bound", "what sets the floor", bound, kind="label"),
         *(predicted(end) for end in ("seconds", "low", "high")),
+        Figure(
+            "predicted_energy",
+            "predicted microjoules of all calls, at the board's mean power while they repeat",
+            energy,
+            header="predicted energy (uJ)",
+            phases=FORWARD,
+        ),
     )
 }
 """Name in `--columns` -> the column."""

@@ -66,7 +66,7 @@ class Family:
 
 
 START = Constant("launch and tail of a call, in microseconds", 0.5, 25)
-TILE = Constant("start and end of a tile, in thousands of cycles", 0.1, 8)
+TILE = Constant("start and end of a tile, in thousands of cycles", 0.1, 20)
 PEAK = Constant("share of the matrix units' dense peak that a full tile reaches", 0.3, 1)
 BANDWIDTH = Constant("share of the memory's bandwidth that large calls reach", 0.3, 1)
 FEED = Constant("bytes a cycle that one SM loads", 4, 128)
@@ -329,7 +329,7 @@ FAMILIES = (
     Family(
         "matrix products",
         ("gemm",),
-        {"start": Constant(START.meaning, 0.3, 6), "tile": TILE, "peak": PEAK, "feed": FEED,
+        {"start": Constant(START.meaning, 0.05, 6), "tile": TILE, "peak": PEAK, "feed": FEED,
          "bandwidth": BANDWIDTH, "overlap": OVERLAP},
         gemm,
     ),

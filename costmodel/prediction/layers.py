@@ -42,12 +42,14 @@ ATTENTION_OPTIONS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A call: its kernel, its predicted seconds, and the ends of their interval."""
+    """A call: its kernel, its predicted seconds, the ends of their interval, and joules (nan on a
+    board without a power limit)."""
 
     kernel: str
     seconds: float
     low: float
     high: float
+    joules: float
 
 
 def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
@@ -64,7 +66,9 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
     for kernel, sizes in (*linear_maps(case), *cores(case)):
         arrays = {letter: np.array([float(size)]) for letter, size in sizes.items()}
         one = predict(Calls(kernel, arrays, dtype), on)
-        found.append(Step(kernel, float(one.seconds[0]), float(one.low[0]), float(one.high[0])))
+        joules = float("nan") if one.joules is None else float(one.joules[0])
+        ends = float(one.low[0]), float(one.high[0])
+        found.append(Step(kernel, float(one.seconds[0]), *ends, joules))
     return found
 
 

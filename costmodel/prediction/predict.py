@@ -14,6 +14,7 @@ from costmodel.errors import BoardError
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.families import FAMILIES, Family, family_of
+from costmodel.prediction.power import watts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +29,8 @@ class Prediction:
     seconds: Floats
     low: Floats
     high: Floats
+    joules: Floats | None
+    """The predicted energy; None on a board without a power limit."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,20 @@ class Fit:
 
 
 @cache
+def _read() -> Any:
+    """The contents of the file of constants."""
+    return read_data(data_dir("predictions") / "kernels.json")
+
+
+@cache
 def fits() -> Mapping[str, tuple[Fit, ...]]:
     """Family -> its fits: one on all boards, and one without each."""
-    read: Any = read_data(data_dir("predictions") / "kernels.json")
     return {
         name: tuple(
             Fit(tuple(one["boards"]), one["constants"], (one["interval"][0], one["interval"][1]))
             for one in found["fits"]
         )
-        for name, found in read["families"].items()
+        for name, found in _read()["families"].items()
     }
 
 
@@ -85,4 +93,16 @@ def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
         raise BoardError(f"no family of kernels predicts {calls.kernel} by '{source}'")
     fit = fit_for(family, on.name)
     seconds = family.seconds(fit.constants, calls, on)
-    return Prediction(seconds, seconds * fit.interval[0], seconds * fit.interval[1])
+    joules = None
+    if "power_limit" in on.figures:
+        joules = seconds * power(calls, on, seconds)
+    return Prediction(seconds, seconds * fit.interval[0], seconds * fit.interval[1], joules)
+
+
+def power(calls: Calls, on: Board, seconds: Floats) -> Floats:
+    """The mean watts of a board while each of N calls is repeated, which takes these seconds.
+
+    Raises:
+        BoardError: the board has no figure that is needed.
+    """
+    return watts(_read()["power"]["values"], calls, on, seconds)
