@@ -462,6 +462,20 @@ def model(
     recompute: Annotated[
         str | None, typer.Option("--recompute", help="Training step: recompute none or layers.")
     ] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            "--train", metavar="A,B", help="Training step: parts that are trained, layers.*.attn."
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision",
+            metavar="ROLE=TYPE,...",
+            help="Training step: types of parameters, gradients, optimiser, activations, master.",
+        ),
+    ] = None,
     mfu: Annotated[
         bool,
         typer.Option("--mfu", help="Training step: formulas for MFU beside the exact count."),
@@ -535,9 +549,12 @@ def model(
     given, kept = network_table.asked(sizes)
     wanted = network_table.phases(phase)
     described = networks.described(name, hf, changes, ignore or ())
+    described = networks.trained(described, wanted, train)
     shown, in_bytes = network_table.columns(columns, wanted)
     step = None if in_bytes and "training-step" not in wanted else dtype
-    memory = networks.memory_options(wanted, optimiser=optimiser, dtype=step, recompute=recompute)
+    memory = networks.memory_options(
+        wanted, optimiser=optimiser, dtype=step, recompute=recompute, precision=precision
+    )
     request = network_table.Request(
         described,
         given,

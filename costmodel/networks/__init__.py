@@ -17,6 +17,7 @@ from costmodel.language.equations import Mixer
 from costmodel.language.options import braces, listed
 from costmodel.networks import huggingface
 from costmodel.networks.answers import whole
+from costmodel.networks.assembly import matches, module_name
 from costmodel.networks.blocks import Description as Description, Use as Use
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.from_choices import description as description
@@ -30,6 +31,7 @@ from costmodel.networks.network import (
 )
 from costmodel.networks.part_costs import Counting as Counting, counting as counting
 from costmodel.networks.presets import names as names, preset as preset, presets as presets
+from costmodel.questions.parameters import parameters
 
 
 def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) -> Network:
@@ -97,19 +99,57 @@ def standing(name: str) -> Mixer | None:
     return whole(built(replace(found, name=name), **sizes), frozenset(sizes))
 
 
-def memory_options(phases: tuple[str, ...], **typed: str | None) -> MemoryOptions:
+def memory_options(
+    phases: tuple[str, ...], *, precision: str | None = None, **typed: str | None
+) -> MemoryOptions:
     """The options of a training step's memory, as a command line types them; None: not typed.
+
+    Args:
+        precision: element types by role, such as `parameters=bf16,optimiser=fp32`.
 
     Raises:
         ModelError: an unknown value, or no phase training-step (`recompute`: nor backward).
     """
     there = {name: value for name, value in typed.items() if value is not None}
-    for name in there:
+    for name in (*there, *(("precision",) if precision is not None else ())):
         step = "training-step" in phases
         if not (step or (name == "recompute" and "backward" in phases)):
             raise ModelError(f"--{name} is about what a training step holds: it needs "
                              f"--phase training-step")  # fmt: skip
-    return MemoryOptions(**there)
+    types: dict[str, str] = {}
+    for part in (precision or "").split(",") if precision is not None else ():
+        role, equals, dtype = part.strip().partition("=")
+        if not equals:
+            raise ModelError(f"--precision '{part}': expected ROLE=TYPE, such as parameters=bf16")
+        types[role.strip()] = dtype.strip()
+    return MemoryOptions(**there, precision=types)
+
+
+def trained(described: Description, phases: tuple[str, ...], typed: str | None) -> Description:
+    """The description with the parts that `--train layers.*.attn,head` names; the others are
+    frozen.
+
+    Raises:
+        ModelError: a pattern that names no part with parameters, a head whose weights a frozen
+            embedding has, or no phase with gradients.
+    """
+    if typed is None:
+        return described
+    if not {"backward", "training-step"} & {*phases}:
+        raise ModelError("--train is about gradients: it needs --phase training-step")
+    patterns = tuple(listed(typed))
+    having = [use for use in described.parts() if parameters(use.mixer).arrays]
+    for pattern in patterns:
+        if not any(matches(use, pattern) for use in having):
+            names = dict.fromkeys(n for use in having for n in (module_name(use), use.label))
+            raise ModelError(f"--train '{pattern}': no part has this name: {', '.join(names)} have")
+    found = replace(described, trained=patterns)
+    shared = frozenset[str]().union(*(use.shared for use in having))
+    tables = [u for u in having if u.table or u.shared if shared & {*parameters(u.mixer).arrays}]
+    named = [any(matches(use, pattern) for pattern in patterns) for use in tables]
+    if any(named) and not all(named):
+        raise ModelError("--train: the head shares the embedding's weights: name both, or neither")
+    return found
 
 
 def formulas_asked(phases: tuple[str, ...], typed: bool) -> bool:
@@ -179,4 +219,5 @@ __all__ = [
     "preset",
     "presets",
     "standing",
+    "trained",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 from costmodel.errors import ModelError, SizeError
@@ -16,6 +17,21 @@ LAYERS = Poly.atom("L")
 
 Templates = Sequence[tuple[Use, Poly]]
 """Parts of blocks, each with the number of its layers."""
+
+
+def matches(use: Use, pattern: str) -> bool:
+    """Whether a pattern, as a shell reads it, names a part: its label, or `module_name`."""
+    return any(fnmatchcase(name, pattern) for name in (use.label, module_name(use)))
+
+
+def module_name(use: Use) -> str:
+    """The name of a part as modules are named: `layers.*.attn`, `layers.*.ffn`, `layers.*.norm`;
+    else its label."""
+    if use.mixer.group != "part of a network":
+        return "layers.*.attn"
+    if use.mixer.name in ("ffn", "gated-ffn", "experts"):
+        return "layers.*.ffn"
+    return "layers.*.norm" if use.label.startswith("norm, ") else use.label
 
 
 @dataclass
@@ -187,6 +203,11 @@ class Assembly:
     def use(self, section: str, part: Use) -> Use:
         """The part of the network that stands for a part of a block, or of another place."""
         return self._placing.of[section, part.equal]
+
+    def trains(self, use: Use) -> bool:
+        """Whether a training step changes the parameters of a part."""
+        patterns = self.described.trained
+        return not patterns or any(matches(use, pattern) for pattern in patterns)
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -201,6 +201,7 @@ class Description:
         dtype: the element type of the weights, if the configuration says; "" else.
         state_dtype: the element type of recurrent states; "" is that of the weights.
         model_type: the type that the configuration names; "" if none was read.
+        trained: patterns of the parts whose parameters a training step changes; () for all parts.
         choices: the choices that the network was made of; None if a configuration was read.
     """
 
@@ -219,6 +220,7 @@ class Description:
     dtype: str = ""
     state_dtype: str = "fp32"
     model_type: str = ""
+    trained: tuple[str, ...] = ()
     choices: Choices | None = None
 
     @property

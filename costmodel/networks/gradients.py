@@ -63,7 +63,8 @@ def gradients(
     parameter's rows by number are not among them, but counted as additions.
 
     Args:
-        unwanted: inputs whose gradient nothing reads; equations that only it needs are left out.
+        unwanted: inputs and parameters whose gradient nothing reads; equations that only these
+            gradients need are left out.
 
     Raises:
         Unsupported: an equation whose gradient is not derived.
@@ -71,11 +72,14 @@ def gradients(
     system = system_of(mixer, form, rewrites, "training")
     reader = _LookUps(system)
     found = adjoint(reader.without_numbers())
-    found = without_unwanted(found, unwanted)
+    rows_of = {rows.name for rows, table in reader.rows.items() if table.name in unwanted}
+    found = without_unwanted(found, unwanted | rows_of)
     scattered: dict[str, Exact] = {}
     handed: set[Array] = set()
     for rows, table in reader.rows.items():
         equations = [e for e in found.backward if e.array.gradient_of is rows]
+        if not equations:
+            continue
         scattered[table.name] = scattered.get(table.name, Exact()) + _number_of_points(equations)
         if rows in reader.chosen:
             handed |= {e.array for e in equations}

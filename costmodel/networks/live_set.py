@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from costmodel.networks.blocks import Use
 from costmodel.networks.part_costs import part_sizes
-from costmodel.networks.schedule import PartRun, Wire, repetition, schedule
+from costmodel.networks.schedule import PartRun, Wire, given_arrays, repetition, schedule
 from costmodel.networks.training import Graph, activations_of
 from costmodel.questions.peak import held_arrays, steps_of
 from costmodel.symbolic.piecewise import Exact
@@ -86,7 +86,13 @@ class _Simulation:
         self.graph, self.sizes = graph, sizes
         self.batch = sizes.get("b", 1)
         self.runs = schedule(graph.network, layers)
-        self.events = tuple(_events(self.runs, recompute))
+        self.unwanted = given_arrays(graph.network)
+        flows = {run.use for run in self.runs if graph.gradients(run.use).system.backward}
+        self.events = tuple(
+            event
+            for event in _events(self.runs, recompute)
+            if event.kind == "forward" or self.runs[event.run].use in flows
+        )
         self.inside = {use: self._own_live_sets(use) for use in {run.use for run in self.runs}}
         self.live: dict[object, int] = {}
         self.needed = self._needed()
@@ -123,9 +129,10 @@ class _Simulation:
                 self.live[event.run] = self.inside[run.use].between
         else:
             self.live.pop(_Gradient(run.writes))
-            for wire in _parents(run):
-                if not wire.source:
-                    self.live[_Gradient(wire)] = self._size(wire)
+            for name, wires in run.reads.items():
+                for wire in _through(wires):
+                    if not wire.source and name not in self.unwanted[run.use]:
+                        self.live[_Gradient(wire)] = self._size(wire)
         for wire in [w for w in self.live if isinstance(w, Wire)]:
             if not wire.source and not self._later(k, wire):
                 del self.live[wire]

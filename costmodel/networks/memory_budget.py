@@ -6,8 +6,8 @@ gradients, and the largest live set of a step at given sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from costmodel.errors import ModelError, Unanswered, Unsupported
@@ -23,6 +23,12 @@ from costmodel.symbolic.polynomial import Poly
 
 BATCH = Poly.atom("b")
 
+ROLES = ("parameters", "gradients", "optimiser", "activations")
+"""What a training step holds, each with an element type of its own; `master` beside them is a
+second copy of the parameters, in the type in which the optimiser changes them."""
+
+MASTER = "master"
+
 
 @dataclass(frozen=True)
 class MemoryOptions:
@@ -30,54 +36,85 @@ class MemoryOptions:
 
     Args:
         optimiser: one of `OPTIMISERS`.
-        dtype: the type of every element; None: elements are counted, and no bytes.
+        dtype: the type of elements without a type of their own; None: elements are counted, and no
+            bytes.
         recompute: one of `RECOMPUTE`.
+        precision: role of `ROLES`, or `master`, -> its element type.
 
     Raises:
-        ModelError: an unknown name.
+        ModelError: an unknown name, or types for some roles alone.
     """
 
     optimiser: str = "adamw"
     dtype: str | None = None
     recompute: str = "none"
+    precision: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ModelError for an unknown optimiser, recomputation or element type."""
-        for name, known in (("optimiser", OPTIMISERS), ("recompute", RECOMPUTE)):
+        """Raise ModelError for an unknown optimiser, recomputation, role or element type, and for a
+        role without a type where others have one."""
+        for name, known in (("optimiser", [*OPTIMISERS]), ("recompute", [*RECOMPUTE])):
             if (value := getattr(self, name)) not in known:
                 raise ModelError(f"--{name} '{value}': expected one of {', '.join(known)}")
+        for role in self.precision:
+            if role not in (*ROLES, MASTER):
+                there = ", ".join((*ROLES, MASTER))
+                raise ModelError(f"--precision '{role}': expected one of {there}")
         try:
-            _ = self.bytes_each
+            _ = self.bytes_each, [self.bytes_of(role) for role in (*ROLES, *self.precision)]
+        except ModelError:
+            raise
         except ValueError as reason:
-            raise ModelError(f"--dtype: {reason}") from None
+            option = "--precision" if self.precision else "--dtype"
+            raise ModelError(f"{option}: {reason}") from None
 
     @property
     def bytes_each(self) -> int | None:
         """The size of an element in bytes; None without a type."""
         return None if self.dtype is None else element_bytes(self.dtype)
 
+    def bytes_of(self, role: str) -> int | None:
+        """The size of an element of a role in bytes; None without any type; ModelError for a role
+        without a type where others have one."""
+        if role in self.precision:
+            return element_bytes(self.precision[role])
+        if self.precision and self.dtype is None:
+            raise ModelError(f"--precision says nothing of {role}: add {role}=TYPE, or --dtype")
+        return self.bytes_each
+
+    @property
+    def types(self) -> str:
+        """The element types in words; "" without any."""
+        own = ", ".join(f"{role} {dtype}" for role, dtype in self.precision.items())
+        return ", ".join(filter(None, (self.dtype, own)))
+
+
+Number = Exact | int | Missing
+
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """One line of the budget: its name, its elements, and notes for a reader."""
+    """One line of the budget: its name, its elements, notes for a reader, and its bytes where the
+    element types are known."""
 
     name: str
-    elements: Exact | int | Missing
+    elements: Number
     says: tuple[str, ...] = ()
+    bytes: Number | None = None
 
     def at(self, sizes: Mapping[str, int], *, settled: bool) -> MemoryLine:
-        """The line with `sizes` put in: a number of elements if `settled`, that is, if these are
-        all sizes; else a formula. A line without an answer stays as it is."""
-        if not isinstance(self.elements, Exact):
-            return self
-        if settled:
-            return replace(self, elements=self.elements.at(sizes))
-        values = {letter: Poly.of(value) for letter, value in sizes.items()}
-        return replace(self, elements=self.elements.substitute(values))
+        """The line with `sizes` put in: numbers if `settled`, that is, if these are all sizes; else
+        formulas. What has no answer stays as it is."""
+        held = None if self.bytes is None else _at(self.bytes, sizes, settled)
+        return replace(self, elements=_at(self.elements, sizes, settled), bytes=held)
 
-    def times(self, size: int) -> Exact | int | Missing:
-        """The line in bytes, an element having `size` bytes."""
-        return self.elements if isinstance(self.elements, Missing) else self.elements * size
+
+def _at(number: Number, sizes: Mapping[str, int], settled: bool) -> Number:
+    if not isinstance(number, Exact):
+        return number
+    if settled:
+        return number.at(sizes)
+    return number.substitute({letter: Poly.of(value) for letter, value in sizes.items()})
 
 
 @dataclass(frozen=True)
@@ -114,15 +151,22 @@ class MemoryBudget:
         return self._attempt(lambda: Exact.of(gradient_elements(graph)))
 
     @property
-    def optimiser(self) -> Exact:
-        """The elements of the optimiser's state."""
-        return self.parameters * OPTIMISERS[self.memory_options.optimiser]
+    def trained(self) -> Exact | Missing:
+        """The parameters that a step changes: all, or those with a gradient if some are frozen."""
+        return self.gradients if self.network.described.trained else self.parameters
+
+    @property
+    def optimiser(self) -> Exact | Missing:
+        """The elements of the optimiser's state, of the parameters that a step changes."""
+        found = self.trained
+        times = OPTIMISERS[self.memory_options.optimiser]
+        return found if isinstance(found, Missing) else found * times
 
     @property
     def without_activations(self) -> Exact | Missing:
         """Parameters, their gradients and the optimiser's state together."""
-        grads = self.gradients
-        return grads if isinstance(grads, Missing) else self.parameters + grads + self.optimiser
+        beside = _sum_or_missing(self.gradients, self.optimiser)
+        return _sum_or_missing(self.parameters, beside)
 
     def _peak(self) -> tuple[Exact | Missing, str]:
         """The elements of the largest live set, and in words the event at which it is reached; a
@@ -145,18 +189,47 @@ class MemoryBudget:
             f"largest live set: during the {when}, with the parts' equations run one after "
             f"another; the network's input, arrays between parts and their gradients are included"
         )
-        return (
-            MemoryLine("parameters", self.parameters),
-            MemoryLine("their gradients", self.gradients),
-            MemoryLine(f"state of the optimiser ({self.memory_options.optimiser})", self.optimiser),
-            MemoryLine("activations", self.kept),
-            MemoryLine("these together", _sum_or_missing(self.without_activations, self.kept)),
-            MemoryLine("largest live set", most_held, (says,) if when else ()),
-            MemoryLine(
-                "with parameters, gradients and optimiser",
-                _sum_or_missing(self.without_activations, most_held),
-            ),
-        )
+        options = self.memory_options
+        parts = {
+            "parameters": ("parameters", self.parameters),
+            "gradients": ("their gradients", self.gradients),
+            "optimiser": (f"state of the optimiser ({options.optimiser})", self.optimiser),
+            **({MASTER: ("master copy", self.trained)} if MASTER in options.precision else {}),
+        }
+        lines = [self._line(name, number, role) for role, (name, number) in parts.items()]
+        held = self._line("activations", self.kept, "activations")
+        peak = self._line("largest live set", most_held, "activations", (says,) if when else ())
+        with_peak = "with parameters, gradients and optimiser"
+        together = _together("these together", [*lines, held])
+        return (*lines, held, together, peak, _together(with_peak, [*lines, peak]))
+
+    def _line(
+        self, name: str, number: Exact | Missing, role: str, says: tuple[str, ...] = ()
+    ) -> MemoryLine:
+        size = self.memory_options.bytes_of(role)
+        held: Number | None = None if size is None else number
+        if size is not None and isinstance(number, Exact):
+            held = number * size
+        return MemoryLine(name, number, says, held)
+
+
+def _together(name: str, lines: Sequence[MemoryLine]) -> MemoryLine:
+    """The sum of lines, in elements and in bytes; the first reason of a line without an answer."""
+    held = [line.bytes for line in lines]
+    return MemoryLine(
+        name,
+        _sum([line.elements for line in lines]),
+        bytes=None if None in held else _sum([number for number in held if number is not None]),
+    )
+
+
+def _sum(numbers: Sequence[Number]) -> Number:
+    result = Exact()
+    for number in numbers:
+        if isinstance(number, Missing):
+            return number
+        result = result + (number if isinstance(number, Exact) else Exact.of(Poly.of(number)))
+    return result
 
 
 def _sum_or_missing(one: Exact | Missing, two: Exact | Missing) -> Exact | Missing:

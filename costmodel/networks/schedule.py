@@ -156,11 +156,33 @@ def readers(runs: Sequence[PartRun]) -> dict[Wire, list[tuple[int, str]]]:
 
 @cache
 def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
-    """Part -> the names of its arrays that are inputs of the network, computed by no part."""
+    """Part -> the names of its arrays without gradients: inputs of the network, frozen parameters,
+    and arrays that no trained parameter changes.
+
+    A part of several layers has the gradients that the part has in any of these layers. So what
+    stands before the first trained part of the first layer counts as what stands there later.
+    """
     found: dict[Use, frozenset[str]] = {}
-    for run in schedule(network, layers_of(network)):
+    wanted: dict[Use, set[str]] = {}
+    changing: set[Wire] = set()
+    period = layers_of(network)
+    layers = 2 * period if network.layers is None else min(2 * period, network.layers)
+    for run in schedule(network, layers if network.described.trained else period):
+        use = run.use
         given = {name for name, wires in run.reads.items() if all(w.source for w in wires)}
-        found[run.use] = found.get(run.use, frozenset()) | given
+        through = {name for name, wires in run.reads.items() if not changing.isdisjoint(wires)}
+        if through or network.trains(use):
+            changing.add(run.writes)
+        found[use] = found.get(use, frozenset()) | given
+        wanted.setdefault(use, set()).update(through)
+    if not network.described.trained:
+        return found
+    for use, given_ in found.items():
+        arrays = use.mixer.arrays.values()
+        fixed = {a.name for a in arrays if a.role in ("input", "context")} - wanted[use]
+        if not network.trains(use):
+            fixed |= {a.name for a in arrays if a.role == "parameter"}
+        found[use] = given_ | fixed
     return found
 
 

@@ -180,6 +180,8 @@ def _wire_joins(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[str, Exac
             graph.gradient_entries(runs[k].use, name).substitute(runs[k].use.sizes)
             for k, name in reading
         ]
+        if all(entries.is_zero for entries in given):
+            continue  # no trained parameter changes the wire
         shares = [_entries_per_wire(entries, len(runs[k].reads[name]))
                   for entries, (k, name) in zip(given, reading, strict=True)]  # fmt: skip
         if not any((share - number).is_zero for share in shares):

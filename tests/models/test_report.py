@@ -77,6 +77,7 @@ def test_generation_prints_prefill_and_decode_with_their_sum(
     made = networks.generation(net)
     prompt, new = (counts.at(**at).total for counts in (made.prompt, made.new))
     assert f"{prompt:,}" in text and f"{new:,}" in text
+    assert f"first token: {prompt:,} operations; the further ones: {new:,}" in text
     assert f"prefill and decode together: {prompt + new:,} operations" in text
     assert "Prefill: the p tokens of the prompt in one pass" in text
     assert "layers L = 2, prompt length p = 2, new tokens after the prompt q = 2" in text

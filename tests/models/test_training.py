@@ -27,6 +27,7 @@ from costmodel.networks.training import Graph, _kept_entries, graph_of
 from costmodel.oracle.execute import Execution, random_arrays, run
 from costmodel.questions.activations import Activations, kept
 from costmodel.questions.question import Missing
+from costmodel.symbolic.piecewise import Exact
 from tests.models.test_network import NETWORKS
 
 SIZES = {"L": 2, "d": 6, "n": 2, "l": 5, "u": 7, "f": 4, "z": 3, "e": 3, "K": 3, "V": 4, "v": 2}
@@ -268,7 +269,40 @@ def test_memory_of_gpt_2_by_hand() -> None:
     assert lines["largest live set"].says[0].startswith("largest live set: during the gradients of")
     for optimiser, each in {"none": 0, "sgd": 0, "momentum": 1, "adamw": 2}.items():
         other = replace(budget, memory_options=MemoryOptions(optimiser))
-        assert other.optimiser.at(net.sizes) == each * parameters
+        held = other.optimiser
+        assert isinstance(held, Exact) and held.at(net.sizes) == each * parameters
+
+
+def test_each_role_has_its_own_type() -> None:
+    """As with torch's autocast, and with a master copy as in Megatron."""
+    net = networks.model("gpt-2")
+    sizes = {**net.sizes, "b": 1}
+    types = {"parameters": "bf16", "gradients": "fp32", "activations": "bf16", "master": "fp32"}
+    options = MemoryOptions(dtype="fp32", precision=types)
+    budget = MemoryBudget(net, part_costs.counting(), options, sizes)
+    lines = {one.name: one.at(sizes, settled=True) for one in budget.lines()}
+    parameters, kept = lines["parameters"].elements, lines["activations"].elements
+    assert isinstance(parameters, int) and isinstance(kept, int)
+    assert lines["master copy"].bytes == lines["their gradients"].bytes == 4 * parameters
+    assert lines["these together"].bytes == (2 + 4 + 8 + 4) * parameters + 2 * kept
+    assert lines["these together"].elements == 5 * parameters + kept
+    plain = MemoryBudget(net, part_costs.counting(), MemoryOptions(dtype="fp32"), sizes)
+    assert {one.name: one for one in plain.lines()}.keys() == lines.keys() - {"master copy"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("parameters=bf16", "--precision says nothing of gradients: add gradients=TYPE"),
+        ("weights=bf16", "--precision 'weights': expected one of parameters, gradients"),
+        ("parameters=bf17", "--precision: unknown dtype 'bf17'"),
+        ("bf16", "--precision 'bf16': expected ROLE=TYPE, such as parameters=bf16"),
+    ],
+)
+def test_precision_that_is_refused(typed: str, sentence: str) -> None:
+    with pytest.raises(ModelError) as raised:
+        networks.memory_options(("training-step",), precision=typed)
+    assert sentence in str(raised.value)
 
 
 def test_recomputed_layers_by_hand() -> None:

@@ -163,6 +163,11 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
     masks = "; dropout masks are not counted" if c.dropout else ""
     yield ("activations: entries of the forward pass that equations of gradients read; an array "
            f"between two parts counts once{masks}")  # fmt: skip
+    if patterns := sheet.network.described.trained:
+        yield (
+            f"trained: {', '.join(patterns)}; other parts are frozen; gradients run back to the "
+            f"first part whose kind is trained, and in layers to the first layer"
+        )
     if (recompute := sheet.request.memory_options.recompute) != "none":
         yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
 

@@ -84,14 +84,14 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
     """The memory of a training step, line by line, in elements and in bytes."""
-    size = sheet.request.memory_options.bytes_each
+    typed = sheet.request.memory_options.types
     columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
-    if size is not None:
-        columns.append(Column("bytes", f"bytes ({sheet.request.memory_options.dtype})"))
+    if typed:
+        columns.append(Column("bytes", f"bytes ({typed})"))
     rows = []
     for one in sheet.memory:
         elements: Cell = cell(one.elements)
-        rows.append((one.name, elements, *([cell(one.times(size))] if size is not None else [])))
+        rows.append((one.name, elements, *([cell(one.bytes)] if one.bytes is not None else [])))
     notes = tuple(Note((said,)) for one in sheet.memory for said in one.says)
     at = [f"{x} = {sheet.sizes[x]}" for x in LETTERS if x in sheet.sizes and x in sheet.letters]
     title = f"Memory of a training step{' at ' + ', '.join(at) if swept else ''}"
@@ -218,13 +218,17 @@ def _note(text: str, *of: str) -> Note:
 
 
 def together(sheets: Sequence[Sheet]) -> Line | None:
-    """The operations of prefill and decoding together; None unless each is one number."""
+    """The operations of the first token, of the further ones, and of both together; None unless
+    each is one number."""
     totals = [s.total.value("total") for s in sheets if s.stage in ("prefill", "decode")]
     if len(totals) != 2 or any(isinstance(total, Missing) for total in totals):
         return None
     first, second = totals
     if isinstance(first, int) and isinstance(second, int):
-        return ("prefill and decode together: ", first + second, " operations")
+        return (
+            "first token: ", first, " operations; the further ones: ", second,
+            "; prefill and decode together: ", first + second, " operations",
+        )  # fmt: skip
     return None
 
 

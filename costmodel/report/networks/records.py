@@ -41,6 +41,7 @@ def record(sheet: Sheet) -> dict[str, Any]:
         "place": c.place,
         "kind": c.kind,
         "mixers": list(c.mixers),
+        **({"trained": list(c.trained)} if c.trained else {}),
         "phase": sheet.stage,
         "convention": list(sheet.request.counting.names),
         "sizes": {x: sheet.sizes.get(x, x) for x in sorted({*sheet.letters, *sheet.sizes})},
@@ -74,8 +75,8 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
     lines = []
     for one in sheet.memory:
         line: dict[str, Any] = {"held": one.name, "elements": exact(one.elements)}
-        if memory_options.bytes_each is not None:
-            line["bytes"] = exact(one.times(memory_options.bytes_each))
+        if one.bytes is not None:
+            line["bytes"] = exact(one.bytes)
         if isinstance(one.elements, Missing):
             line["reason"] = one.elements.reason
         lines.append(line)
@@ -83,6 +84,7 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
         "optimiser": memory_options.optimiser,
         "recompute": memory_options.recompute,
         "dtype": memory_options.dtype,
+        "precision": dict(memory_options.precision),
         "lines": lines,
     }
 
