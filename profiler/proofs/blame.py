@@ -316,12 +316,13 @@ def values_of_token(
     mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int], t: int
 ) -> Values:
     """Name of each equation's array -> the array, with 0 for every entry whose token is not t
-    (counted from 1)."""
+    (counted from 1), and for all entries of an array that execution holds chunk by chunk, in an
+    array of the same name with more axes."""
     run = execute(mixer.forms[form], sizes, arrays=arrays)
     own = {e.array for e in mixer.forms[form].equations}
     found = {array.name: np.zeros(run.trace.shape(array)) for array in own}
     for (array, where), scalar in run.trace.memory.items():
-        if array.name in found and scalar.token == t:
+        if array in own and scalar.token == t:
             found[array.name][tuple(p - 1 for p in where)] = scalar.value
     return found
 

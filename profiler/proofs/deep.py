@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,17 +38,19 @@ from profiler.proofs.draws import (
     draws,
     evaluated_points,
     range_words,
+    spread,
 )
 from profiler.proofs.history import BEFORE
 from profiler.proofs.room import decoded_room
 from profiler.proofs.rounding import (
-    FEW_RUNS,
     MANY_RUNS,
+    MEASURES,
     Digits,
     WrongKernels,
     allowances,
     errors,
     least_allowances,
+    measured,
     sharp,
 )
 from profiler.proofs.trial import (
@@ -59,7 +61,7 @@ from profiler.proofs.trial import (
     Subject,
     Trial,
     answers,
-    largest,
+    decoded,
     refused_by_torch,
 )
 from profiler.records.words import told_apart
@@ -74,11 +76,11 @@ a state of fixed size."""
 
 SIMPLER = 80
 """The largest number of simpler draws that are tried to reduce a failure."""
+REDUCING_S = 20.0
+"""Processor time to reduce a failure, in seconds."""
 FEW = 5
 """To reduce a failure, each value of a size below this one is tried, then bisection above it."""
 
-IN_FEW_DIGITS = 24
-"""How many draws are compared in each precision."""
 FEW_POINTS = 200_000
 """The largest number of points at which the equations of a draw in low precision are evaluated,
 without the extra cost of rows of loops."""
@@ -140,11 +142,13 @@ def deep_proofs(
             f"the equations cannot be evaluated: {reason}",
         )
         return
-    drawn, few = every[::thin], max(1, IN_FEW_DIGITS // thin)
+    drawn = every[::thin]
     cheap = max(1, len(drawn) // CHEAP)
+    plain = dict.fromkeys(Draw(one.sizes, one.b, one.train, one.layout) for one in drawn)
+    small = spread([draw for draw in plain if _in_few_points(subject, draw)])
     # part -> number of trials; `ends`: part -> share of the budget at which it must end
     parts = {"draws": cheap, "calls": SEVERAL, "states": SEVERAL}
-    parts |= {precision.name: few for precision in PRECISIONS}
+    parts |= {precision.name: len(small) for precision in PRECISIONS}
     shares = [SHARES.get(part, SHARES["precisions"] / len(PRECISIONS)) for part in parts]
     ends = dict(zip(parts, accumulate(shares), strict=True))
     parts |= {"larger draws": len(drawn) - cheap}
@@ -161,7 +165,7 @@ def deep_proofs(
         yield _of_room(subject, every, seed, told["states"], budget.part(ends["states"]))
         for precision in PRECISIONS:
             part = budget.part(ends[precision.name])
-            yield _of_precision(subject, drawn, precision, few, told[precision.name], part)
+            yield _of_precision(subject, small, precision, told[precision.name], part)
         yield from tried.proofs(cheap, len(drawn), told["larger draws"], budget)
         yield from tried.held()
 
@@ -418,14 +422,14 @@ def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixe
     """Reduce a draw that fails with the sentence `said`, and return the reduced draw and its
     sentence in words: conditions are dropped one by one, then each size is lowered to a value below
     `FEW` or by bisection, as long as `said_of` the draw is not "". At most `SIMPLER` draws are
-    tried."""
-    left = SIMPLER
+    tried, for about `REDUCING_S` of processor time."""
+    left, budget = SIMPLER, Budget(REDUCING_S)
 
     def fails(one: Draw) -> bool:
         """Whether a draw fails; if so, reduction goes on from it."""
         nonlocal draw, said, left
         left -= 1
-        if left < 0 or not fits(mixer, one.sizes) or not (still := said_of(one)):
+        if left < 0 or budget.spent or not fits(mixer, one.sizes) or not (still := said_of(one)):
             return False
         draw, said = one, still
         return True
@@ -587,50 +591,48 @@ def _in_digits(precision: Precision) -> str:
 
 def _of_precision(
     subject: Subject,
-    drawn: Sequence[Draw],
+    small: Sequence[Draw],
     precision: Precision,
-    most: int,
     tell: Callable[[int], None],
     budget: Budget,
 ) -> Proof:
     """The proof that a module in low precision gives its float64 answers, up to the rounding of its
-    own operations, at up to `most` cheap draws. A draw compares nothing if rounding is as large as
-    the answers, the module refuses the type, or torch's own kernel is wrong; the proof stays open
-    (passed None), with the reasons, if no draw is compared."""
+    own operations, at the draws `small`, as many as the budget allows. A draw compares nothing if
+    rounding is as large as the answers, the module refuses the type, or torch's own kernel is
+    wrong; the proof stays open (passed None), with the reasons, if no draw is compared."""
     name = f"{subject.implementation.name}: {_in_digits(precision)}"
-    chance = random.Random(precision.name)
-    plain = [Draw(draw.sizes, draw.b, draw.train, draw.layout) for draw in drawn]
-    cheap = [draw for draw in plain if _cheap(subject, draw)]
     refused: dict[str, None] = {}
+    clear: set[Draw] = set()
     compared: list[Draw] = []
 
     @cache
-    def said_of(draw: Draw) -> str:
+    def said_of(draw: Draw, decoding: bool) -> str:
         """How the answers of a draw differ, in words; "" if they do not, or are not compared."""
         try:
-            low, found = _in_few_digits(subject, draw, precision)
-            said, clear = _rounded_apart(subject, draw, precision, low, found)
+            said, shown = _rounded_apart(subject, draw, precision, decoding)
         except Refused:
             return ""
         except Exception as error:  # a type that a module or the device refuses is not wrong
             refused[reason_with_kind(error)] = None
             return ""
-        if said and (wrong := _wrong_in_torch(subject, draw, precision)):
-            refused[wrong] = None
-            return ""
-        compared.extend([draw] * clear)
+        clear.update([draw] * shown)
         return said
 
-    chosen = chance.sample(cheap, min(most, len(cheap)))
-    order = {draw: number for number, draw in enumerate(cheap)}
+    ways = (False,) if subject.stepless else (False, True)
     left_out = ""
-    for number, draw in enumerate(sorted(chosen, key=lambda draw: order[draw])):
+    for number, draw in enumerate(small):
         if number and budget.spent:
-            left_out = budget.left_out(len(chosen) - number)
+            left_out = budget.left_out(len(small) - number)
             break
         tell(number)
-        if said := said_of(draw):
-            return Proof(name, False, _plainest(draw, said, said_of, subject.mixer))
+        decoding, said = next(((way, t) for way in ways if (t := said_of(draw, way))), (False, ""))
+        if said and (wrong := _wrong_in_torch(subject, draw, precision, decoding)):
+            refused[wrong] = None
+        elif said:
+            of_way = partial(said_of, decoding=decoding)
+            return Proof(name, False, _plainest(draw, said, of_way, subject.mixer))
+        elif draw in clear:
+            compared.append(draw)
         if len(refused) and not compared:
             break
     reasons = "; ".join(refused)
@@ -641,17 +643,16 @@ def _of_precision(
     return Proof(name, True, f"{tried}; other calls not compared: {reasons}" if reasons else tried)
 
 
-def _cheap(subject: Subject, draw: Draw) -> bool:
+def _in_few_points(subject: Subject, draw: Draw) -> bool:
     """Whether a draw is small enough for the many runs that estimate rounding."""
     points = evaluated_points(subject.forward, draw.sizes, row_points=0)
     return draw.b * points <= FEW_POINTS and draw.sizes["l"] <= LONGEST
 
 
 def _in_few_digits(
-    subject: Subject, draw: Draw, precision: Precision
+    subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
-    """The module of a draw in low precision, and its answers by name: the result, the gradients,
-    and the rows of decoded tokens."""
+    """The module of a draw in low precision, and its answers by name, as `_answers` gives them."""
     low = subject.built(draw, precision.held)
     if precision.autocast:  # torch rounds weights and inputs where they enter a product
         with torch.no_grad():
@@ -660,63 +661,64 @@ def _in_few_digits(
                     tensor.copy_(tensor.to(precision.dtype))
     gradient = Trial(subject, draw, 0).gradient.to(precision.dtype)
     with as_exception(), precision.around():
-        return low, answers(low, gradient, _tokens(subject, draw))
+        return low, _answers(draw, gradient, decoding, low)
 
 
-def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision) -> str:
+def _answers(draw: Draw, gradient: Tensor, decoding: bool, case: ModuleCase) -> dict[str, Tensor]:
+    """The answers of the module of a draw by name: its decoded rows, or its result and gradients.
+    All tokens of a contiguous input are decoded, else, as a step sees no layout, at most eight."""
+    if not decoding:
+        return answers(case, gradient)
+    length = draw.sizes["l"]
+    return {"step": decoded(case, length if draw.layout == LAYOUTS[0] else min(length, 8))}
+
+
+def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding: bool) -> str:
     """The operations of a draw that torch itself computes wrongly in low precision, in words; "" if
     there are none."""
     with WrongKernels(precision.dtype) as seen:
-        _in_few_digits(subject, draw, precision)
+        _in_few_digits(subject, draw, precision, decoding)
     told = [f"{name} is {said}" for name, said in seen.found.items()]
     return f"torch's own result is wrong on this machine: {', '.join(told)}" if told else ""
 
 
-def _tokens(subject: Subject, draw: Draw) -> int:
-    """How many tokens each run decodes: at most eight, none without a step."""
-    return 0 if subject.stepless else min(draw.sizes["l"], 8)
-
-
 def _rounded_apart(
-    subject: Subject,
-    draw: Draw,
-    precision: Precision,
-    low: ModuleCase,
-    found: Mapping[str, Tensor],
+    subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[str, bool]:
-    """The first answer in low precision that differs from float64 by more than rounding, in words
-    ("" if none does), and whether any answer could be compared: the error that rounding explains
-    must be well below the answer's entries.
-
-    Args:
-        low, found: the module in low precision, and its answers by name (result, gradients, rows).
-    """
+    """The first answer in low precision, of the decoded rows or of result and gradients, that
+    differs from float64 by more than rounding, in words ("" if none does), and whether any answer
+    could be compared: the error that rounding explains must be well below the answer's entries."""
+    low, found = _in_few_digits(subject, draw, precision, decoding)
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()
     exact = _in_float64(subject, draw, low)
-    again = partial(answers, exact, gradient, _tokens(subject, draw))
+    again = partial(_answers, draw, gradient, decoding, exact)
     known = again()
     digits = Digits.of(precision.dtype)
     allowed = least_allowances(known, digits)
     off = {answer: errors(found[answer], values) for answer, values in known.items()}
-    worst = {answer: largest(own) for answer, own in off.items()}
-    for runs in (FEW_RUNS, MANY_RUNS):  # few runs may all miss a kink that lies near a number
-        if any(not worst[answer] <= allowed[answer] for answer in known):
-            allowed = allowances(again, known, digits, runs)
+    worst = {answer: measured(own, known[answer]) for answer, own in off.items()}
+    if any((worst[answer] > allowed[answer]).any() for answer in known):
+        # few runs may all miss a kink that lies near a number
+        allowed = allowances(again, known, digits, MANY_RUNS, worst)
     clear = False
     for answer, values in known.items():
-        if not sharp(allowed[answer], values):
-            continue
-        clear = True
-        if worst[answer] > allowed[answer]:
-            where = tuple(int(k) for k in (off[answer] == worst[answer]).nonzero()[0])
+        compared = sharp(allowed[answer], values)
+        clear = clear or bool(compared.any())
+        beyond = [*(compared & (worst[answer] > allowed[answer]))]
+        if any(beyond):
+            sizes = off[answer].abs()
+            where = tuple(int(k) for k in (sizes == sizes.max()).nonzero()[0])
             entry = ", ".join(str(k + 1) for k in where)
             blamed = _blamed(subject, trial, low, precision) if answer == trial.output else ""
             both = told_apart(float(found[answer][where]), "in fp64", float(values[where]), 4)
-            return (
-                f"{answer}[{entry}] is {both}; rounding explains a difference of "
-                f"{allowed[answer]:.2g}{blamed}"
-            ), True
+            at = beyond.index(True)
+            measure, most = MEASURES[at], float(allowed[answer][at])
+            explained = f"rounding explains a difference of {most:.2g}"
+            if at:
+                own = float(worst[answer][at])
+                explained = f"the {measure} is {own:.3g}, of which rounding explains {most:.3g}"
+            return f"{answer}[{entry}] is {both}; {explained}{blamed}", True
     return "", clear
 
 

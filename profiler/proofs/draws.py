@@ -46,6 +46,9 @@ RANGES: Mapping[str, Sequence[int]] = {"b": BATCHES, "l": LENGTHS, "d": WIDTHS}
 """The values that a size takes while the others are small: every small value, then powers of two
 and their neighbours, multiples of eight, round numbers. A size that is not a key takes `OTHERS`."""
 
+GROUP = 16
+"""The number of draws in a group of `spread`."""
+
 TOGETHER = 50
 """The number of draws in which every size is drawn from its whole range."""
 
@@ -153,6 +156,23 @@ def draws(
                 found[_conditioned(b, sizes, before, chance)] = cost
                 break
     return sorted(found, key=lambda draw: found[draw])
+
+
+def spread(drawn: Sequence[Draw]) -> list[Draw]:
+    """The draws in groups of `GROUP`, each of which has values of every size from its whole range:
+    for one size after another its largest value, then its middle one, then those between, as a van
+    der Corput sequence takes them. Within a group the draws keep their order."""
+    letters = ("b", *drawn[0].sizes) if drawn else ()
+    by_size = [sorted(drawn, key=lambda draw: draw.value(letter)) for letter in letters]
+    found: dict[Draw, None] = {}
+    for number in range(len(drawn)):
+        bits = f"{number:b}"
+        share = 1 - int(bits[::-1], 2) / 2 ** len(bits)
+        found |= dict.fromkeys(one[round(share * (len(drawn) - 1))] for one in by_size)
+    all_ = [*(found | dict.fromkeys(drawn))]
+    place = {draw: number for number, draw in enumerate(drawn)}
+    groups = (all_[since : since + GROUP] for since in range(0, len(all_), GROUP))
+    return [draw for group in groups for draw in sorted(group, key=lambda draw: place[draw])]
 
 
 def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random.Random) -> Draw:

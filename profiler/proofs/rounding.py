@@ -31,15 +31,22 @@ ACCUMULATED = 4
 each term amount to those of some hundred partial sums."""
 
 FEW_RUNS, MANY_RUNS = 3, 40
-"""Runs with random rounding beside the run to the nearest: at first, and to confirm a failure."""
+"""Runs with random rounding beside the run to the nearest: for an estimate, and to confirm a
+failure."""
 
 ALLOWED = 8.0
 """The allowed error as a multiple of the largest error among the rounded runs: four runs are few,
 and a fused kernel, which is rounded once here, rounds several times inside."""
+MEASURES = ("largest entry of the error", "norm of the error", "error along the answer")
+"""What is compared of an error. Rounding errors of many entries differ in sign, and their norm
+hardly varies from run to run; so the norm shows smaller errors than an entry does, and the
+projection on the answer shows a factor."""
+ENTRIES = 16
+"""The norm and the projection are compared for answers of at least so many entries."""
 
 SHARP = 0.25
-"""Answers are compared where the allowed error is at most this share of their largest entry, so
-that an error as large as the entry is found."""
+"""A measure is compared where its allowed error is at most this share of that of the answer itself,
+so that an error as large as the answer is found."""
 
 Answers = Mapping[str, Tensor]
 """Name of an answer (the result, a gradient, the decoded rows) -> its values."""
@@ -141,28 +148,34 @@ class _Rounded(DispatchMode):
 
 
 def allowances(
-    call: Callable[[], Answers], exact: Answers, digits: Digits, runs: int = FEW_RUNS
-) -> dict[str, float]:
-    """Answer -> the absolute error that rounding to `digits` explains: `ALLOWED` times the largest
-    error of a rounded run, at least the rounding of the answer's largest entry; infinite if a
-    rounded run overflows.
+    call: Callable[[], Answers],
+    exact: Answers,
+    digits: Digits,
+    runs: int = FEW_RUNS,
+    off: Answers | None = None,
+) -> dict[str, Tensor]:
+    """Answer -> the `MEASURES` of the error that rounding to `digits` explains: `ALLOWED`
+    times the largest of a rounded run, at least of the rounding of the answer; infinite if
+    a rounded run overflows.
 
     Args:
         call: computes the answers in float64, from inputs that the digits represent.
         exact: the answers without rounding.
         runs: the number of runs with random rounding, after one to the nearest number.
+        off: the `MEASURES` of an error of each answer; no further runs are made as soon as all
+            are explained.
     """
-    found = dict.fromkeys(exact, 0.0)
+    found = least_allowances(exact, digits)
     for run in range(1 + runs):
         chance = torch.Generator().manual_seed(run) if run else None
         with _Rounded(digits, chance):
             rounded = call()
         for name, known in exact.items():
-            off = (rounded[name] - known).abs()[known.isfinite()]
-            worst = float(off.max()) if off.numel() else 0.0
-            found[name] = max(found[name], worst) if off.isfinite().all() else torch.inf
-    least = least_allowances(exact, digits)
-    return {name: max(ALLOWED * worst, least[name]) for name, worst in found.items()}
+            own = measured(errors(rounded[name], known), known)
+            found[name] = torch.maximum(found[name], ALLOWED * own)
+        if off is not None and all((off[name] <= found[name]).all() for name in exact):
+            break
+    return found
 
 
 class WrongKernels(DispatchMode):
@@ -189,12 +202,14 @@ class WrongKernels(DispatchMode):
                 exact = {"": call()}
             except Exception:  # an operation that refuses float64 has no result to compare with
                 return result
-            allowed = allowances(lambda: {"": call()}, exact, Digits.of(self.dtype), MANY_RUNS)[""]
-            off = float(errors(result, exact[""]).max()) if result.numel() else 0.0
-            if off > allowed:
-                self.found.setdefault(
-                    kind.name, f"off by {off:.2g}, where rounding explains {allowed:.2g}"
-                )
+            off = measured(errors(result, exact[""]), exact[""])
+            digits = Digits.of(self.dtype)
+            allowed = allowances(lambda: {"": call()}, exact, digits, MANY_RUNS, {"": off})[""]
+            for measure, own, most in zip(MEASURES, off.tolist(), allowed.tolist(), strict=False):
+                if own > most:
+                    of = f" in the {measure}" * (measure != MEASURES[0])
+                    said = f"off by {own:.2g}{of}, where rounding explains {most:.2g}"
+                    self.found.setdefault(kind.name, said)
         return result
 
     def _exact(self, operand: Any) -> Any:
@@ -204,26 +219,37 @@ class WrongKernels(DispatchMode):
 
 
 def errors(found: Tensor, exact: Tensor) -> Tensor:
-    """The absolute error of each entry: infinite for NaN, and 0 if float64 gives no finite value
-    for the entry."""
-    off = (found.double() - exact).abs().nan_to_num(torch.inf, torch.inf)
+    """The error of each entry: infinite for NaN, and 0 if float64 gives no finite value for the
+    entry."""
+    off = (found.double() - exact).nan_to_num(torch.inf, torch.inf, -torch.inf)
     return torch.where(exact.isfinite(), off, 0.0)
 
 
-def least_allowances(exact: Answers, digits: Digits) -> dict[str, float]:
-    """Answer -> the error that is always allowed: `ALLOWED` times half the rounding error of its
-    largest finite entry."""
+def measured(off: Tensor, exact: Tensor) -> Tensor:
+    """The `MEASURES` of the errors `off` of the answer `exact`, (3,), or (1,) for few entries: the
+    largest absolute entry, the norm, and the projection on the answer."""
+    entry = off.abs().max() if off.numel() else off.new_zeros(())
+    if off.numel() < ENTRIES:
+        return entry.unsqueeze(0)
+    known = torch.where(exact.isfinite(), exact, 0.0)
+    along = (off * known).sum() / known.norm().clamp(min=torch.finfo(known.dtype).tiny)
+    return torch.stack([entry, off.norm(), along.abs()]).nan_to_num(torch.inf)
+
+
+def least_allowances(exact: Answers, digits: Digits) -> dict[str, Tensor]:
+    """Answer -> the `MEASURES` of the error that is always allowed: `ALLOWED` times half
+    the rounding error of the answer."""
     unit = digits.eps / 4  # rounding to the nearest is off by at most eps / 2
-    return {name: ALLOWED * unit * _largest(values) for name, values in exact.items()}
+    return {name: ALLOWED * unit * _own(values) for name, values in exact.items()}
 
 
-def _largest(values: Tensor) -> float:
-    """The largest absolute finite entry; 0.0 if there is none."""
-    finite = values[values.isfinite()]
-    return float(finite.abs().max()) if finite.numel() else 0.0
+def _own(values: Tensor) -> Tensor:
+    """What the `MEASURES` are of an error as large as the answer's finite entries."""
+    finite = torch.where(values.isfinite(), values, 0.0)
+    return measured(finite, finite)
 
 
-def sharp(allowed: float, exact: Tensor) -> bool:
-    """Whether the allowed error is small enough to find an error as large as the largest finite
-    entry."""
-    return bool(exact.isfinite().any()) and allowed <= SHARP * _largest(exact)
+def sharp(allowed: Tensor, exact: Tensor) -> Tensor:
+    """Which of the `MEASURES` have an allowed error small enough to find an error as large as the
+    answer."""
+    return exact.isfinite().any() & (allowed <= SHARP * _own(exact))

@@ -448,7 +448,7 @@ class Trial:
         exact = answers(case, self.gradient, tokens)
         with sdpa_kernel(SDPBackend.MATH):  # so that each step of attention is rounded
             again = allowances(lambda: answers(case, self.gradient, tokens), exact, NEARLY_DOUBLE)
-        return again[answer] * 2.0**-SPARE
+        return float(again[answer][0]) * 2.0**-SPARE
 
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
         """The first entry of a gradient that differs from the equations, then the arrays whose
@@ -615,11 +615,6 @@ def decoded(case: ModuleCase, tokens: int) -> Tensor:
 def same(one: Tensor, two: Tensor) -> bool:
     """Whether two tensors hold the same values, where NaN equals NaN."""
     return bool(((one == two) | ((one != one) & (two != two))).all())
-
-
-def largest(values: Tensor) -> float:
-    """The largest absolute entry."""
-    return float(values.abs().max()) if values.numel() else 0.0
 
 
 OF_ANOTHER = ", in a step of another sequence"

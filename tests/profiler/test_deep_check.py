@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,33 @@ def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Pat
     assert verdicts[name].detail.startswith("at b = 1, l = 1, d = 1, w = 1: y[1, 1, 1] is ")
 
 
+IN_BF16 = {
+    "five-percent-beyond-5-tokens": (
+        (RETURN, f"s = s * (1.05 if {ROUNDED['bf16']} and x.shape[1] > 5 else 1.0); {RETURN}"),
+        ", of which rounding explains ",
+    ),
+    "decoding-beyond-20-tokens": (
+        (STEP, f"{STEP} * (1.1 if x_t.dtype == torch.bfloat16 and state.position > 20 else 1.0)"),
+        "step[1, 2",
+    ),
+}
+"""Fault -> the change, and a part of the sentence that names it."""
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("name", IN_BF16)
+def test_a_small_error_of_long_sequences_in_bf16_alone_is_found(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.proofs.deep.REDUCING_S", 0.2)
+    change, sentence = IN_BF16[name]
+    mixer = cm.mixer(written(tmp_path, f"in-bf16-{name}", change))
+    (described,) = implementations(mixer).values()
+    proofs = deep_proofs(mixer, described, 0, thin=24)
+    proof = next(p for p in proofs if p.name == "direct: bf16 equals fp64 up to rounding")
+    assert proof.passed is False and sentence in proof.detail, proof.detail
+
+
 def test_a_kernel_that_torch_has_wrong_is_named_and_blames_no_module(tmp_path: Path) -> None:
     untyped: Any = torch.library
     library = untyped.Library("aten", "IMPL")
@@ -295,9 +323,9 @@ def test_torch_is_blamed_for_no_entry_that_float64_has_too_and_no_type_refused()
 
 
 def test_answers_without_a_finite_entry_are_not_compared() -> None:
-    infinite = torch.full((3,), torch.inf)
-    assert not sharp(0.0, infinite) and not sharp(torch.inf, infinite)
-    assert sharp(0.1, torch.tensor([1.0, torch.inf, torch.nan]))
+    infinite, none = torch.full((3,), torch.inf), torch.tensor([0.0])
+    assert not sharp(none, infinite) and not sharp(none + torch.inf, infinite)
+    assert sharp(none + 0.1, torch.tensor([1.0, torch.inf, torch.nan]))
 
 
 def test_depthwise_convolutions_of_many_taps_return_in_every_type() -> None:
@@ -422,6 +450,24 @@ def test_a_step_is_not_blamed_where_forward_alone_is_wrong(tmp_path: Path) -> No
     draw = Draw({"l": 6, "d": 2, "w": 2}, b=5)
     assert [kind for kind, _ in findings(Trial, Subject(mixer, described), draw)] == ["result"]
     assert findings(Decoding, Subject(mixer, described), draw) == []
+
+
+def test_a_step_in_chunks_that_is_wrong_is_told_without_an_error_of_the_blame() -> None:
+    """The state of linear attention is turned round where a chunk ends."""
+    mixer = cm.mixer("linear-attention")
+    described = implementations(mixer)["chunked"]
+
+    class Turned(described.module):  # type: ignore[name-defined,misc]  # chosen at run time
+        def advance(self, x_t: Any, state: Any) -> Any:
+            y_t = super().advance(x_t, state)
+            if state.position % self.sums.C == 0:
+                state.arrays["S"].copy_(state.arrays["S"].flip(-1))
+            return y_t
+
+    subject = Subject(mixer, replace(described, module=Turned))
+    found = findings(Decoding, subject, Draw({"l": 2, "d": 2, "n": 1, "C": 1}))
+    assert [kind for kind, _ in found] == ["step"]
+    assert found[0][1].startswith("y[2][1] is "), found
 
 
 def test_an_interrupt_leaves_the_proofs_found_and_names_the_others(
