@@ -17,6 +17,7 @@ import gc
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -462,6 +463,16 @@ def model(
     recompute: Annotated[
         str | None, typer.Option("--recompute", help="Training step: recompute none or layers.")
     ] = None,
+    replace_: Annotated[
+        str | None,
+        typer.Option(
+            "--replace", metavar="OLD=NEW", help="Another mixer in layers, and what changes."
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option("--layers", metavar="2,4,6", help="The layers of --replace; else all."),
+    ] = None,
     train: Annotated[
         str | None,
         typer.Option(
@@ -549,6 +560,8 @@ def model(
     given, kept = network_table.asked(sizes)
     wanted = network_table.phases(phase)
     described = networks.described(name, hf, changes, ignore or ())
+    number = None if "L" in kept else network_table.one_number("L", described, given)
+    after = networks.exchanged(described, replace_, layers, number)
     described = networks.trained(described, wanted, train)
     shown, in_bytes = network_table.columns(columns, wanted)
     step = None if in_bytes and "training-step" not in wanted else dtype
@@ -567,10 +580,14 @@ def model(
         element_types(dtype or described.dtype or "fp32", None, None, None),
         networks.formulas_asked(wanted, mfu),
     )
-    made = network_table.sheets(request)
+    made, before = network_table.sheets(request), []
+    if after is not None:
+        before = made
+        after = networks.trained(after, wanted, train)
+        made = network_table.sheets(replace(request, described=after))
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
     checked_label(label)
-    document = network_document.document(made)
+    document = network_document.document(made, before)
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from costmodel.errors import ModelError as ModelError
 from costmodel.language.equations import Mixer
 from costmodel.language.options import braces, listed
+from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import huggingface
 from costmodel.networks.answers import whole
 from costmodel.networks.assembly import matches, module_name
@@ -32,6 +33,7 @@ from costmodel.networks.network import (
 from costmodel.networks.part_costs import Counting as Counting, counting as counting
 from costmodel.networks.presets import names as names, preset as preset, presets as presets
 from costmodel.questions.parameters import parameters
+from costmodel.symbolic.polynomial import Poly
 
 
 def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) -> Network:
@@ -125,6 +127,46 @@ def memory_options(
     return MemoryOptions(**there, precision=types)
 
 
+def exchanged(
+    described: Description, typed: str | None, layers: str | None, number: int | None
+) -> Description | None:
+    """The description that `--replace OLD=NEW --layers 2,4,6` asks for; None if nothing is typed.
+
+    Args:
+        layers: numbers of layers, counted from 1; None: every layer with the mixer OLD.
+        number: the number of layers.
+
+    Raises:
+        ModelError: one option without the other, no number of layers, a text that is none of
+            these, or a layer that lacks the mixer; UnknownMixer: no such mixer.
+    """
+    if typed is None:
+        if layers is not None:
+            raise ModelError("--layers says where a mixer is replaced: add --replace OLD=NEW")
+        return None
+    old, equals, new = typed.partition("=")
+    if not equals or not old or not new:
+        raise ModelError(f"--replace '{typed}': expected OLD=NEW, such as self-attention=mamba-2")
+    if number is None:
+        raise ModelError("--replace needs a number of layers: give --L")
+    mixer = load_mixer(new)
+    sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
+    use = Use(mixer.origin, mixer, sizes=sizes)
+    blocks = described.decoder.blocks
+    having = [
+        k + 1
+        for k in range(number)
+        if any(s.part.mixer.base == old for s in blocks[k % len(blocks)].sublayers)
+    ]
+    if layers is None and not having:
+        there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
+        raise ModelError(f"--replace {old}: no layer has such a part, but {', '.join(there)}")
+    texts = having if layers is None else listed(layers)
+    if bad := [text for text in texts if not str(text).isdecimal()]:
+        raise ModelError(f"--layers '{bad[0]}': expected numbers of layers, such as 2,4,6")
+    return described.exchanged(old, use, [int(text) for text in texts], number)
+
+
 def trained(described: Description, phases: tuple[str, ...], typed: str | None) -> Description:
     """The description with the parts that `--train layers.*.attn,head` names; the others are
     frozen.
@@ -210,6 +252,7 @@ __all__ = [
     "counting",
     "described",
     "description",
+    "exchanged",
     "formulas_asked",
     "generation",
     "memory_options",

@@ -7,11 +7,12 @@ configuration made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import lcm
 
+from costmodel.errors import ModelError
 from costmodel.language.equations import Mixer
 from costmodel.networks.choices import Choices, Size
 from costmodel.symbolic.polynomial import Poly
@@ -247,6 +248,32 @@ class Description:
         """The description with other sizes; a size that is given follows from no others."""
         formulas = {letter: poly for letter, poly in self.formulas.items() if letter not in given}
         return replace(self, sizes={**self.sizes, **given}, formulas=formulas)
+
+    def exchanged(self, old: str, new: Use, layers: Collection[int], number: int) -> Description:
+        """The description with the part `new` in place of each mixer named `old`, without options
+        and sizes, in these layers of the last stack, counted from 1, of `number` layers in all.
+
+        Raises:
+            ModelError: a layer that is not there, or one without such a mixer.
+        """
+        *others, last = self.stacks
+        blocks = [last.blocks[k % len(last.blocks)] for k in range(number)]
+        for layer in layers:
+            if not 1 <= layer <= number:
+                raise ModelError(f"--layers {layer}: the network has layers 1 to {number}")
+            block = blocks[layer - 1]
+            there = [s.part.mixer.base for s in block.sublayers]
+            if old not in there:
+                raise ModelError(
+                    f"--replace {old}: layer {layer} has no such part, but {', '.join(there)}"
+                )
+            sublayers = tuple(
+                replace(s, part=new) if s.part.mixer.base == old else s for s in block.sublayers
+            )
+            blocks[layer - 1] = Block(new.label, sublayers)
+        stack = replace(last, blocks=in_turn(blocks))
+        sizes = {**self.sizes, "L": number}
+        return replace(self, stacks=(*others, stack), sizes=sizes, choices=None)
 
     def parts(self) -> Iterator[Use]:
         """Every part of every block, and the parts before and after the layers."""

@@ -25,7 +25,7 @@ from costmodel.report.document import (
     listed,
 )
 from costmodel.report.mixer_document import cell, column as figure_column
-from costmodel.report.networks import mfu, records as network_records
+from costmodel.report.networks import changes, mfu, records as network_records
 from costmodel.report.networks.captions import (
     convention_line,
     described,
@@ -52,19 +52,31 @@ TITLES: Mapping[str, Line] = {
 }  # fmt: skip
 
 
-def document(sheets: Sequence[Sheet]) -> Document:
+def document(sheets: Sequence[Sheet], before: Sequence[Sheet] = ()) -> Document:
     """A document with one table per stage (a phase; or prefill and decode, which make up
     generation): a row per part, or with several combinations of sizes a row per combination; and
-    the memory of a training step at each combination."""
+    the memory of a training step at each combination.
+
+    Args:
+        before: the sheets of another network, at the same stages and sizes, to which the figures
+            are compared in a table of their own.
+    """
     request, c = sheets[0].request, sheets[0].network.described
     about = (convention_line(request), *source_lines(c))
     return Document(
-        lambda: [*_tables(sheets), *([Paragraph(line)] if (line := together(sheets)) else [])],
+        lambda: [
+            *_tables(sheets),
+            *([Paragraph(line)] if (line := together(sheets)) else []),
+            *([changes.table(before, sheets)] if before else []),
+        ],
         lead=(
             (Strong(heading_of(sheets[0].network)),), (described(c),), sizes_line(list(sheets)),
             *((line,) for line in about),
         ),
-        data=lambda: {"models": [network_records.record(sheet) for sheet in sheets]},
+        data=lambda: {
+            "models": [network_records.record(sheet) for sheet in sheets],
+            **({"changes": changes.data(before, sheets)} if before else {}),
+        },
         rows=lambda: network_records.rows(sheets),
     )  # fmt: skip
 

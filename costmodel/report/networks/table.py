@@ -110,6 +110,12 @@ def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
     return given_sizes({x: text for x, text in typed.items() if x not in kept}), kept
 
 
+def one_number(letter: str, described: Description, given: Given) -> int | None:
+    """The value of a size that is given, or that the network has; None if it is no one number."""
+    found = listed(given).get(letter, (described.sizes.get(letter),))
+    return found[0] if len(found) == 1 and isinstance(found[0], int) else None
+
+
 @dataclass(frozen=True, eq=False)
 class Line(Row):
     """One part, or all parts together, in one stage at one combination of sizes."""

@@ -1,0 +1,61 @@
+"""What changes from one network to another at the same stages and sizes?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from costmodel.questions.question import Value
+from costmodel.questions.registry import FIGURES
+from costmodel.report.document import Cell, Column, Table
+from costmodel.report.mixer_document import cell
+from costmodel.report.networks.table import Sheet
+from costmodel.report.records import exact
+from costmodel.symbolic.sizes import LETTERS
+
+COMPARED = ("parameters", "total", "state", "activations")
+"""The figures that are compared, each in the stages in which it exists."""
+
+Change = tuple[Sheet, str, Value, Value]
+"""The sheet of the new network, a figure's name, its value before and its value after."""
+
+
+def changes(before: Sequence[Sheet], after: Sequence[Sheet]) -> Iterator[Change]:
+    """Every figure of `COMPARED` of all parts together, stage by stage; parameters once."""
+    for k, (one, two) in enumerate(zip(before, after, strict=True)):
+        for name in COMPARED:
+            if name == "parameters" and k:
+                continue
+            if two.total.phase in FIGURES[name].phases or name == "parameters":
+                yield two, name, one.total.value(name), two.total.value(name)
+
+
+def table(before: Sequence[Sheet], after: Sequence[Sheet]) -> Table:
+    """A row for each figure, with its change where both values are numbers."""
+    columns = (
+        Column("figure", "figure", numeric=False, names=True),
+        Column("stage", "stage", numeric=False),
+        Column("before", "before"),
+        Column("after", "after"),
+        Column("difference", "difference"),
+        Column("ratio", "after/before"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    varied = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in after}) > 1]
+    for sheet, name, one, two in changes(before, after):
+        difference: Cell = ""
+        ratio = ""
+        if isinstance(one, int) and isinstance(two, int):
+            difference, ratio = two - one, f"{two / one:.4f}" if one else ""
+        at = ", ".join(f"{x} = {sheet.sizes[x]}" for x in varied if x in sheet.sizes)
+        stage = "" if name == "parameters" else f"{sheet.stage}{f' at {at}' if at else ''}"
+        rows.append((name, stage, cell(one), cell(two), difference, ratio))
+    return Table("What changes", columns, tuple(rows), (), "changes")
+
+
+def data(before: Sequence[Sheet], after: Sequence[Sheet]) -> list[dict[str, Any]]:
+    """The objects of JSON: figure, stage, value before and after."""
+    return [
+        {"figure": name, "stage": sheet.stage, "before": exact(one), "after": exact(two)}
+        for sheet, name, one, two in changes(before, after)
+    ]

@@ -1,0 +1,85 @@
+"""What changes in a model whose layers get another mixer?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import app
+from costmodel import networks
+from costmodel.errors import ModelError
+from costmodel.networks.network import network
+from tests.models.test_architectures import LLAMA, read, written
+
+MAMBA = "mamba-2{n=128,P=64,N=128,G=8,k=4}"
+
+
+def changed(*words: str) -> Any:
+    result = CliRunner().invoke(app, ["model", *words, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_three_layers_of_llama_with_mamba_2(tmp_path: Path) -> None:
+    """Each loses 41,943,040 weights of attention and its rows, and gets Mamba-2's, of which the
+    state does not grow."""
+    path = written(tmp_path, LLAMA)
+    where = ("--replace", f"self-attention={MAMBA}", "--layers", "2,4,6", "--t", "4096")
+    found = changed("--hf", path, "--phase", "inference", *where)
+    of = {one["figure"]: (one["before"], one["after"]) for one in found["changes"]}
+    d, inner = 4096, 128 * 64
+    mamba = d * (2 * inner + 2 * 8 * 128 + 128) + (inner + 2 * 8 * 128) * 5 + inner * d
+    mamba += 3 * 128 + inner
+    assert of["parameters"][1] - of["parameters"][0] == 3 * (mamba - 41_943_040)
+    state = 128 * 64 * 128 + 3 * (inner + 2 * 8 * 128)
+    assert of["state"][1] - of["state"][0] == 3 * (state - 2 * 1024 * 4096)
+    assert found["models"][0]["total"] == of["total"][1] != of["total"][0]
+    plain = read(tmp_path, LLAMA)
+    assert of["total"][0] == plain.count("inference").at(t=4096).total
+
+
+def test_equal_mixers_change_nothing() -> None:
+    described = networks.model("decoder", sizes={"L": 4}).described
+    new = networks.exchanged(described, "self-attention=self-attention", "2,3", 4)
+    assert new is not None and new.period == 1
+    one, two = (
+        network(x).count("training").at(l=9, d=12, n=3, u=7).total for x in (described, new)
+    )
+    assert one == two
+    every = networks.exchanged(described, "self-attention=retnet", None, 4)
+    assert every is not None and every.mixers == ("retnet",)
+
+
+def test_the_table_says_what_changes() -> None:
+    words = "model gpt-2 --replace self-attention=retnet --layers 1,12 --phase training --l 8"
+    output = CliRunner().invoke(app, words.split()).output
+    assert "What changes" in output and "after/before" in output
+    unanswered = "model gpt-2 --replace self-attention=fnet --phase inference --t 8"
+    result = CliRunner().invoke(app, [*unanswered.split(), "--format", "markdown"])
+    assert "What changes" in result.output and "fnet: not causal" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("gpt-2 --layers 1", "--layers says where a mixer is replaced: add --replace OLD=NEW"),
+        (
+            "gpt-2 --replace she",
+            "--replace 'she': expected OLD=NEW, such as self-attention=mamba-2",
+        ),
+        ("gpt-2 --replace mla=she", "--replace mla: no layer has such a part, but self-attention"),
+        ("gpt-2 --replace self-attention=she --layers 13", "the network has layers 1 to 12"),
+        ("gpt-2 --replace self-attention=she --layers one", "--layers 'one': expected numbers of"),
+        (
+            "gpt-2 --replace self-attention=she --L L",
+            "--replace needs a number of layers: give --L",
+        ),
+    ],
+)
+def test_exchanges_that_are_refused(words: str, sentence: str) -> None:
+    result = CliRunner().invoke(app, ["model", *words.split()])
+    assert isinstance(result.exception, ModelError) and sentence in str(result.exception)
