@@ -48,11 +48,13 @@ from costmodel.commands.options import (
     Symbols,
     UsageError,
     WeightDtype,
+    Width,
     apart,
     chosen,
     element_types,
     formatted,
     import_own,
+    inches,
     labelled,
     no_empty_word,
     no_source,
@@ -192,16 +194,18 @@ def table(
     symbols: Symbols = "",
     label: Annotated[str, labelled("two phases get LABEL-training and LABEL-inference")] = "",
     caption: Caption = "",
+    width: Width = "",
 ) -> None:
     """Operations, parameters, critical path and span of mixers, derived from their equations."""
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.report import mixer_document, mixer_table as rows
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
-    typeset(format_, symbols=symbols, label=label, caption=caption)
+    typeset(format_, symbols=symbols, label=label, caption=caption, width=width)
+    asked = {"label": label, "caption": caption, "inches": inches(width)}
     if source:
         kept = ("source", "own", "mixers", "phase", "columns", "sort", "format_", "output", "force",
-                "symbols", "label", "caption")  # fmt: skip
+                "symbols", "label", "caption", "width")  # fmt: skip
         apart(context, "--from FILE reads sizes and options from FILE", *kept)
         no_source(output, source)
         import_own(own)
@@ -209,7 +213,7 @@ def table(
         every = "--phase" not in typed_beside(context)
         document, problems = of_records(source, mixers, None if every else phase, columns, sort)
         names = mixer_document.symbol_names(symbols, [])
-        show(document, format_, output, force, context, names=names, label=label, caption=caption)
+        show(document, format_, output, force, context, names=names, **asked)
         told(problems)
         if problems:
             raise Failed
@@ -239,7 +243,7 @@ def table(
     mixer_document.checked_label(label)
     hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT
     document = mixer_document.document(rows.table(request), hint)
-    show(document, format_, output, force, context, names=names, label=label, caption=caption)
+    show(document, format_, output, force, context, names=names, **asked)
 
 
 def of_records(

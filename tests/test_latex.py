@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from typer.testing import CliRunner
 
 import cli
 import costmodel as cm
@@ -399,10 +400,55 @@ def test_columns_that_do_not_fit_stand_in_panels_below_each_other() -> None:
     assert [panel.count("1,000,000,000") for panel in panels] == [4, 4, 4]
 
 
-def test_long_headings_are_parted_and_sections_stand_across() -> None:
+def latex_of(*options: str) -> str:
+    done = CliRunner().invoke(cli.app, ["table", *options, "--format", "latex"])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+WINDOW = ("self-attention+window", "--symbolic", "--phase", "training", "--columns", "mixer,div")
+
+
+def test_a_cell_holds_the_main_case_and_a_note_the_others() -> None:
+    text = latex_of(*WINDOW, "--symbols", "l=N")
+    row = next(line for line in text.splitlines() if line.startswith("Self-attention (window)"))
+    assert row == r"Self-attention (window) & $n w (2 N - w + 1)$\,\textsuperscript{a} \\"
+    note = next(line for line in text.splitlines() if r"\textsuperscript{a}\," in line)
+    assert r"If $N > w$; $N^{2} n + N n$ if $N \le w$." in note
+
+
+def test_a_caption_of_the_authors_replaces_ours_which_stands_below() -> None:
+    text = latex_of(*WINDOW, "--caption", "Costs of a window.")
+    assert r"\caption{Costs of a window.}" in text
+    below = text.partition(r"\end{tabular}")[2]
+    assert "Convention: strict" in below and "Forward pass" in below
+
+
+def test_a_width_makes_a_table_of_one_column() -> None:
+    assert r"\begin{table*}" in latex_of(*WINDOW)
+    for width in ("3.3in", "8.4cm", "icml"):
+        text = latex_of("self-attention", "she", "--width", width)
+        assert r"\begin{table}" in text and "table*" not in text
+        assert text.count(r"\begin{tabular}") > latex_of("self-attention", "she").count(
+            r"\begin{tabular}"
+        )
+    refused = CliRunner().invoke(cli.app, ["table", "--format", "latex", "--width", "3.3"])
+    assert refused.exit_code != 0
+    assert CliRunner().invoke(cli.app, ["table", "--width", "3.3in"]).exit_code != 0
+
+
+def test_all_mixers_are_one_table_over_turned_pages() -> None:
+    text = latex_of("--all", "--phase", "training")
+    assert text.count(r"\begin{landscape}") == text.count(r"\end{landscape}") == 1
+    assert text.count(r"\begin{longtable}") == 2  # the critical paths stand behind the numbers
+    first = text.partition(r"\end{longtable}")[0]
+    assert "Mult." in first and "Parameters" in first and "Span" in first
+
+
+def test_long_headings_are_abbreviated_and_sections_stand_across() -> None:
     columns = (Column("a", "a", numeric=False), Column("mul", "mul", "multiplications"))
     text = typeset(Table("T", columns, (Section(("first",)), ("x", 1))))
-    assert r"\begin{tabular}[b]{@{}r@{}}Multipli-\\cations\end{tabular}" in text
+    assert r" & Mult. \\" in text
     assert r"\multicolumn{2}{@{}l@{}}{\emph{first}}" in text
 
 

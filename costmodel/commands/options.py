@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import os
+import re
 import shlex
 import shutil
 import string
@@ -136,7 +137,39 @@ Symbols = Annotated[
         help=f"Rename sizes in {' and '.join(formats_with('symbols'))}.",
     ),
 ]
-Caption = Annotated[str, typer.Option("--caption", help="First sentence of the LaTeX caption.")]
+Caption = Annotated[str, typer.Option("--caption", help="The LaTeX caption, instead of ours.")]
+Width = Annotated[
+    str,
+    typer.Option(
+        "--width",
+        metavar="3.3in",
+        help="Width of LaTeX tables, or a class: icml, acl, ieee, ...",
+    ),
+]
+_WIDTH = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?)(in|cm|mm|pt)")
+_PER_INCH = {"in": 1.0, "cm": 2.54, "mm": 25.4, "pt": 72.27}
+
+
+def inches(text: str) -> float | None:
+    """The width that `--width` types, in inches; None for "".
+
+    Raises:
+        UsageError: neither a length from 1 to 40 inches nor a class of documents.
+    """
+    from costmodel.report.latex import COLUMNS
+
+    if not text:
+        return None
+    if text in COLUMNS:
+        return COLUMNS[text]
+    found = _WIDTH.fullmatch(text)
+    width = float(found[1]) / _PER_INCH[found[2]] if found else 0.0
+    if not 1 <= width <= 40:
+        raise UsageError(
+            f"--width '{text}': expected a length from 1in to 40in (in, cm, mm or pt), or a "
+            f"class of documents: {', '.join(COLUMNS)}"
+        )
+    return width
 
 
 def labelled(several: str) -> Any:

@@ -286,7 +286,8 @@ class Page:
         command: the command line that writes the document.
         names: size letter -> its symbol in LaTeX.
         label: the label of LaTeX tables; with several tables, each appends its slug.
-        caption: the first sentence of LaTeX captions.
+        caption: the caption of LaTeX tables, in place of the document's own.
+        inches: the width of the text or of the column that LaTeX tables stand in.
     """
 
     width: int | None = None
@@ -295,6 +296,7 @@ class Page:
     names: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
     caption: str = ""
+    inches: float | None = None
 
 
 DIGITS = 4

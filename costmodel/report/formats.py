@@ -34,7 +34,7 @@ class Format:
 FORMATS: Mapping[str, Format] = {
     "rich": Format("terminal", "Terminal"),
     "markdown": Format("markdown", "Markdown", options=("symbols",)),
-    "latex": Format("latex", "Latex", options=("symbols", "label", "caption")),
+    "latex": Format("latex", "Latex", options=("symbols", "label", "caption", "width")),
     "csv": Format("records", "Csv", of="rows"),
     "json": Format("records", "Json", of="data"),
     "parquet": Format("frames", "parquet", of="frame"),

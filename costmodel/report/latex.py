@@ -9,10 +9,12 @@ which formulas are printed below the table under a letter.
 from __future__ import annotations
 
 import unicodedata
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 from costmodel.report.document import (
     Column,
@@ -35,10 +37,20 @@ from costmodel.report.document import (
 )
 from costmodel.report.writer import FACTORED_TEXT, PLAIN_TEXT, Marks, Typeset, cited
 from costmodel.symbolic.cases import cases
+from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.printing import conditions_latex, formula_latex
+from costmodel.symbolic.sizes import LETTERS
 
-PACKAGES = ("amsmath", "array", "booktabs", "longtable")
+PACKAGES = ("amsmath", "array", "booktabs", "longtable", "pdflscape")
 """The LaTeX packages that the fragments need."""
+
+COLUMNS: Mapping[str, float] = {
+    "article": 4.77, "neurips": 5.5, "iclr": 5.5, "icml": 3.25, "acl": 3.03, "ieee": 3.49,
+    "acm": 3.33,
+}  # fmt: skip
+"""Class of documents -> `\\linewidth` in inches: the text of article at 10 points, neurips, iclr; a
+column of icml2025, acl, IEEEtran and acmart sigconf."""
+
 
 PLAIN = {
     "\\": r"\textbackslash{}",
@@ -119,18 +131,29 @@ class Latex(Typeset):
     def table(self, part: Table, notes: Sequence[Line]) -> str:
         """A table with its caption above, footnotes and notes below: a float if its estimated lines
         fit a page, else a longtable. `notes` is not used: a table prints all its own notes."""
-        made = _Set(part, self)
+        inches = self.page.inches
+        made = _Set(part, self, round(inches * PER_INCH) if inches else ROOM)
         slug = f"-{part.slug}" if self.several and part.slug else ""
         label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
-        short = made.lines * len(made.panels) + 2 * len(made.letters) <= ROWS
-        return (_float if short else _long)(made, self._caption(part), label)
+        below = sum(1 if made.main(cell) else 2 for cell in made.letters)
+        short = made.lines * len(made.panels) + below <= ROWS
+        if short:
+            return _float(made, self._caption(part), label)
+        many = made.lines > ROWS and len(made.panels) > 2
+        if many and len((wide := turned_page(made)).panels) <= 2:
+            return _long(wide, self._caption(part), label)
+        return _long(made, self._caption(part), label)
 
     def _caption(self, table: Table) -> str:
-        """The page's caption, the table's title, and the table's lead, else the document's."""
-        lines: list[Line] = [(self.page.caption,)] if self.page.caption else []
-        lines += [table.title if isinstance(table.title, tuple) else (table.title,)]
-        lines += table.lead or self.lead
-        return "".join(self.text(sentence(line)) for line in lines if any(line)).strip()
+        """The page's caption; without one, the title and the lead (`about`)."""
+        return escaped(self.page.caption) or "".join(self.about(table)).strip()
+
+    def about(self, table: Table) -> list[str]:
+        """The table's title and the table's lead, else the document's, as sentences."""
+        title = table.title if isinstance(table.title, tuple) else (table.title,)
+        return [
+            self.text(sentence(line)) for line in (title, *(table.lead or self.lead)) if any(line)
+        ]
 
     def words(self, words: str) -> str:
         """Escaped words, indented if they begin with two spaces."""
@@ -213,8 +236,14 @@ LONG = 100
 ROOM = 82
 """The width of a table in characters, on the narrowest usual page."""
 
+PER_INCH = ROOM / COLUMNS["article"]
+"""The characters in an inch of a table's width."""
+
 LINE = 20
 """The width in characters of a column of formulas or words, whose cells are broken into lines."""
+
+TURNED, TURNED_LINE = 144, 12
+"""The same two widths on that page turned, in a smaller type."""
 
 GAP = 2
 """The width of the gap beside a column, in characters."""
@@ -226,13 +255,11 @@ HIGHEST = 90
 """A formula with more characters than this is printed below the table."""
 
 ROWS = 24
-"""A table with more lines in all panels, plus two per formula below it, becomes a longtable."""
+"""A table with more lines in all panels, plus one for the other cases of a formula and two for a
+formula below the table, becomes a longtable."""
 
-SET = (
-    r"\footnotesize\emergencystretch=3em"
-    r"\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
-)
-"""LaTeX that makes tables small and their rows slightly apart."""
+SET = r"\emergencystretch=3em\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
+"""LaTeX that sets the rows of tables slightly apart."""
 
 
 @dataclass(frozen=True)
@@ -241,10 +268,15 @@ class _Set:
 
     table: Table
     writer: Latex
+    room: int = ROOM
+    line: int = LINE
+    """The width in characters of the table, and of a column whose cells are broken into lines."""
+    type: str = r"\footnotesize"
 
     @cached_property
     def letters(self) -> Mapping[Text, str]:
-        """Formula printed below the table (piecewise, or longer than `HIGHEST`) -> its letter."""
+        """Formula with a paragraph below the table (piecewise, or longer than `HIGHEST`) -> its
+        letter."""
         found = dict.fromkeys(
             cell for row in self.table.body for cell in row
             if isinstance(cell, Formula)
@@ -260,7 +292,7 @@ class _Set:
     def lines(self) -> int:
         """The estimated number of lines of all rows; cells wider than the page take several."""
         long = [max((self._length(cell) for cell in row), default=0) for row in self.table.body]
-        return len(self.table.rows) + sum(length // ROOM for length in long)
+        return len(self.table.rows) + sum(length // self.room for length in long)
 
     def breaks(self, k: int) -> bool:
         """Whether a column holds words or formulas that LaTeX breaks into lines."""
@@ -277,16 +309,36 @@ class _Set:
 
     def _length(self, cell: Text) -> int:
         """The estimated width of an unbroken cell; 3 for the letter `(a)` of a formula below."""
-        return 3 if cell in self.letters else len(self._plain(cell))
+        if cell not in self.letters:
+            return len(self._plain(cell))
+        main = self.main(cell)
+        return 3 if main is None else 4 + len(self._plain(Formula(main[1])))
+
+    def main(self, cell: Text) -> tuple[Constraints, Any] | None:
+        """The case (guards, formula) of a piecewise formula that a cell prints: the case at the
+        default sizes. None for a formula of one case, or whose case is longer than `HIGHEST`."""
+        if not isinstance(cell, Formula) or cell.of:
+            return None
+        usual = defaultdict(lambda: 16, {x: y.default for x, y in LETTERS.items() if y.default})
+        usual["t"] = usual["l"]
+        holding = (
+            (guards, value)
+            for guards, value in cases(cell.value)
+            if guards and all(guard.rational(usual) >= 0 for guard in guards)
+        )
+        found = next(holding, None)
+        short = found is not None and len(self._plain(Formula(found[1]))) <= HIGHEST
+        return found if short else None
 
     @cached_property
     def widths(self) -> list[int]:
         """The least width of each column in characters, with the gap beside it; cells of words and
-        names, which may be broken into lines, count at most `LINE`."""
+        names, which may be broken into lines, count at most `line`."""
         widths = []
         for k, column in enumerate(self.table.columns):
             widest = self.natural[k]
-            widest = min(widest, LINE) if self.breaks(k) or column.names else widest
+            if column.names or self.breaks(k):
+                widest = min(widest, LINE if column.names else self.line)
             widths.append(max(widest, *map(len, _heading(column, widest))) + GAP)
         return widths
 
@@ -294,10 +346,15 @@ class _Set:
     def panels(self) -> list[list[int]]:
         """The columns of each panel, a part of the table that is as wide as the page: as few
         panels as possible, each with the columns that name the rows. The widths are made similar:
-        the room is reduced until one more panel would be needed."""
+        the room is reduced until one more panel would be needed. On a turned page, columns of cells
+        that are longer than a line (critical paths) are the last panel."""
         names = naming(self.table.columns)
         rest = [k for k in range(len(self.table.columns)) if k not in names]
-        room = max(ROOM - sum(self.widths[k] for k in names), 1)
+        room = max(self.room - sum(self.widths[k] for k in names), 1)
+        if self.line == TURNED_LINE:
+            long = [k for k in rest if self.natural[k] > ROOM]
+            short = [k for k in rest if k not in long]
+            return [[*names, *panel] for panel in (*self._packed(short, room), long) if panel]
         panels = found = self._packed(rest, room)
         while room > 0 and len(found) == len(panels) > 1:
             panels, room = found, room - 1
@@ -321,12 +378,12 @@ class _Set:
             return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
         names = naming(self.table.columns)
         widest = max(sum(self.widths[k] for k in other) for other in self.panels)
-        lead = sum(self.widths[k] for k in names) / max(widest, ROOM)
-        rest = self._stretched([k for k in panel if k not in names], ROOM * (1 - lead))
+        lead = sum(self.widths[k] for k in names) / max(widest, self.room)
+        rest = self._stretched([k for k in panel if k not in names], self.room * (1 - lead))
         found = ""
         for k in panel:
             gaps = rf"{1 if k in (panel[0], panel[-1]) else 2}\tabcolsep"
-            own = self.widths[k] / max(widest, ROOM)
+            own = self.widths[k] / max(widest, self.room)
             share = own if k in names else (1 - lead) * rest[k]
             right = self.table.columns[k].numeric and not self.breaks(k)
             side = r"\raggedleft" if right else r"\raggedright"
@@ -373,9 +430,14 @@ class _Set:
         return "\n".join(lines)
 
     def _cell(self, column: Column, cell: Text) -> str:
-        """A cell in LaTeX; a formula that is printed below the table is its letter."""
+        """A cell in LaTeX; a formula that is printed below the table is its letter, a piecewise one
+        its main case with the letter."""
         if cell in self.letters:
-            return f"({self.letters[cell]})"
+            letter, main = self.letters[cell], self.main(cell)
+            if main is None:
+                return f"({letter})"
+            shown = formula_latex(main[1], self.writer.page.names)
+            return rf"${shown}$\,\textsuperscript{{{letter}}}"
         if column.wide and isinstance(cell, str):
             return _breaking(cell)
         return self.writer.text(cell, self.table.marks, rounded=column.rounded)
@@ -386,12 +448,31 @@ class _Set:
         text, marks = self.writer.text, self.table.marks
         lines = [f"{_mark(k)}\\,{text(sentence(note))}" for note, k in marks.items()]
         lines += [text(sentence(line)) for line in self.table.said]
+        if self.writer.page.caption:
+            lines = [*self.writer.about(self.table), *lines]
         for cell, name in self.letters.items():
             assert isinstance(cell, Formula)
-            found = "; ".join(self.writer.cases(cell)).replace(", ", r",\allowbreak ")
-            lines.append(f"({name}) {found}.")
+            main, names = self.main(cell), self.writer.page.names
+            if main is None:
+                found = "; ".join(self.writer.cases(cell))
+            else:
+                shown = conditions_latex(main[0], names)
+                others = [
+                    f"${formula_latex(value, names)}$ if ${conditions_latex(guards, names)}$"
+                    for guards, value in cases(cell.value)
+                    if guards != main[0]
+                ]
+                found = "; ".join([f"If ${shown}$", *others])
+            mark = f"({name})" if main is None else rf"\textsuperscript{{{name}}}\,"
+            loose = found.replace(", ", r",\allowbreak ")
+            lines.append(f"{mark} {loose}.")
         lead = r"\par\hangindent=1.5em\hangafter=1\noindent"
         return "\n".join(f"{lead} {line.strip()}" for line in lines)
+
+
+def turned_page(made: _Set) -> _Set:
+    """The same table for a page that is turned, in a smaller type."""
+    return replace(made, room=TURNED, line=TURNED_LINE, type=r"\scriptsize")
 
 
 def _letter(k: int) -> str:
@@ -402,53 +483,52 @@ def _letter(k: int) -> str:
 
 def _heading(column: Column, room: int) -> list[str]:
     """The heading of a column, with a capital first, in lines of `room` characters, or `SHORT` if
-    that is more; a longer word is hyphenated if `PARTED` has its parts."""
+    that is more; a longer word is abbreviated if `SHORTER` has it."""
     room, lines = max(room, SHORT), [""]
     for word in (column.title or PLAIN_TEXT.text(column.header)).split():
-        parts = PARTED.get(word.lower(), (word,)) if len(word) > room else (word,)
-        for k, part in enumerate(parts):
-            piece = part if k == len(parts) - 1 else f"{part}-"
-            beside = f"{lines[-1]} {piece}".strip()
-            if not k and (not lines[-1] or len(beside) <= room):
-                lines[-1] = beside
-            else:
-                lines.append(piece)
+        piece = SHORTER.get(word.lower(), word) if len(word) > room else word
+        beside = f"{lines[-1]} {piece}".strip()
+        if not lines[-1] or len(beside) <= room:
+            lines[-1] = beside
+        else:
+            lines.append(piece)
     return [lines[0][:1].upper() + lines[0][1:], *lines[1:]]
 
 
-PARTED = {
-    "multiplications": ("multipli", "cations"),
-    "exponentiations": ("exponen", "tiations"),
-}
-"""Long word of headings -> its parts, between which it is hyphenated."""
+SHORTER = {"multiplications": "mult.", "exponentiations": "exp."}
+"""Long word of headings -> its abbreviation, for columns that are narrower than the word."""
 
 
 def _float(made: _Set, caption: str, label: str) -> str:
-    """A table on one page, as a float across both columns of a two-column text."""
+    """A table on one page, as a float: of one column if its width is given (`Page.inches`), else
+    across both columns of a two-column text."""
+    star = "" if made.writer.page.inches else "*"
     tabulars = [
         f"\\begin{{tabular}}{{@{{}}{made.columns(panel)}@{{}}}}\n\\toprule\n{made.head(panel)}\n"
         f"\\midrule\n{made.body(panel)}\n\\bottomrule\n\\end{{tabular}}"
         for panel in made.panels
     ]
     lines = [
-        r"\begin{table*}[tp]",
+        rf"\begin{{table{star}}}[tp]",
         r"\centering",
         r"\setlength{\abovecaptionskip}{0pt}\setlength{\belowcaptionskip}{8pt}",
         rf"\caption{{{caption}}}{label}",
-        SET,
+        f"{made.type}{SET}",
         "\n\\par\\medskip\n".join(tabulars),
         *([r"\par\smallskip\raggedright", made.below, r"\par"] if made.below else []),
-        r"\end{table*}",
+        rf"\end{{table{star}}}",
     ]
     return "\n".join(lines)
 
 
 def _long(made: _Set, caption: str, label: str) -> str:
-    """A longtable over several pages, which a two-column text interrupts with one column."""
+    """A longtable over several pages, turned if its layout is, which a two-column text interrupts
+    with one column."""
     lines = [
         r"\csname if@twocolumn\endcsname\onecolumn\let\tableends\twocolumn"
         r"\else\let\tableends\relax\fi",
-        rf"\begingroup{SET}\setlength{{\LTcapwidth}}{{\linewidth}}",
+        *([r"\begin{landscape}"] if made.line == TURNED_LINE else []),
+        rf"\begingroup{made.type}{SET}\setlength{{\LTcapwidth}}{{\linewidth}}",
     ]
     for k, panel in enumerate(made.panels):
         head = f"\\toprule\n{made.head(panel)}\n\\midrule"
@@ -463,4 +543,6 @@ def _long(made: _Set, caption: str, label: str) -> str:
             made.body(panel),
             r"\end{longtable}",
         ]
-    return "\n".join([*lines, *([made.below] if made.below else []), r"\par\endgroup\tableends"])
+    ends = r"\end{landscape}" if made.line == TURNED_LINE else ""
+    below = [made.below] if made.below else []
+    return "\n".join([*lines, *below, rf"\par\endgroup{ends}\tableends"])
