@@ -42,7 +42,7 @@ from costmodel.symbolic.printing import conditions_latex, formula_latex
 from costmodel.symbolic.sizes import LETTERS
 
 PACKAGES = ("amsmath", "array", "booktabs", "longtable", "pdflscape")
-"""The LaTeX packages that the fragments need."""
+"""The LaTeX packages that the fragments need, the last one for tables on turned pages."""
 
 COLUMNS: Mapping[str, float] = {
     "article": 4.77, "neurips": 5.5, "iclr": 5.5, "icml": 3.25, "acl": 3.03, "ieee": 3.49,
@@ -106,11 +106,12 @@ class Latex(Typeset):
         parts = document.parts()
         self.lead = document.lead
         self.several = sum(isinstance(part, Table) for part in parts) > 1
-        blocks = [preamble(self.page.command)]
+        blocks = []
         for is_item, group in groupby(parts, lambda p: isinstance(p, Paragraph) and p.item):
             inside = [self.block(part, ()) for part in group]
             blocks += [r"\begin{itemize}", *inside, r"\end{itemize}"] if is_item else inside
-        return "\n\n".join(blocks) + "\n"
+        text = "\n\n".join(blocks) + "\n"
+        return f"{preamble(self.page.command, turned='{landscape}' in text)}\n\n{text}"
 
     def heading(self, part: Heading) -> str:
         words = escaped(part.text)
@@ -211,11 +212,12 @@ def _mark(number_of: int) -> str:
     return rf"\textsuperscript{{{number_of}}}"
 
 
-def preamble(command: str) -> str:
+def preamble(command: str, *, turned: bool = False) -> str:
     """Two comments: the command that writes the fragment, if there is one, and the packages that it
     needs."""
+    packages = PACKAGES if turned else PACKAGES[:-1]
     written = f"% {' '.join(command.split())}\n" if command else ""
-    return f"{written}% needs \\usepackage{{{','.join(PACKAGES)}}}"
+    return f"{written}% needs \\usepackage{{{','.join(packages)}}}"
 
 
 def _loosely(words: str) -> str:
