@@ -4,7 +4,9 @@
 
 FOLDER as `benchmarks.published_kernels` reads it. Each family is fitted on all boards of FOLDER,
 and again without each of them, to the least mean absolute logarithm of the ratio of predicted to
-measured time. The interval of a fit holds nine of ten such ratios on a board that was left out.
+measured time. The interval of a fit holds nine of ten such ratios on a board that was left out,
+widened by sqrt(1 + 1/boards), as the interval of one more draw is; so does that of constants which
+stand in for those of another implementation.
 """
 
 from __future__ import annotations
@@ -58,6 +60,29 @@ def fitted(family: Family, data: Data, boards: Sequence[str]) -> Floats:
     return np.asarray(found.x)
 
 
+def widened(ratios: Sequence[Floats], boards: int) -> Floats:
+    """The ends (2,) of an interval of ratios that holds nine of ten of some logarithms, widened
+    because so few boards were seen."""
+    ends = np.quantile(np.concatenate(ratios), (0.05, 0.95))
+    return np.asarray(np.exp(ends * np.sqrt(1 + 1 / boards)))
+
+
+def standing_in(families: Mapping[str, Any], data: Mapping[str, Data]) -> list[float]:
+    """The interval of constants of one implementation that stand in for those of another one, on
+    the boards without which the other was fitted nowhere."""
+    found = []
+    for family in FAMILIES:
+        for board, parts in data[family.name].items() if family.like else ():
+            others = [f for f in families[family.name]["fits"] if board not in f["boards"]]
+            like = [f for f in families[family.like]["fits"] if board not in f["boards"]]
+            if not others and like:
+                best = max(like, key=lambda fit: len(fit["boards"]))
+                constants = {**best["constants"], **family.stand_in}
+                values = np.array([constants[name] for name in family.constants])
+                found.append(logs(family, values, parts))
+    return [float(f"{ratio:.4g}") for ratio in widened(found, len(found))]
+
+
 def fits(family: Family, data: Data) -> list[dict[str, Any]]:
     """The fits of a family on all boards and without each."""
     boards = sorted(data)
@@ -72,7 +97,7 @@ def fits(family: Family, data: Data) -> list[dict[str, Any]]:
             for left in c
             if len(c) > 1
         ] or [logs(family, values[c], data[c[0]])]
-        ratios = np.exp(np.quantile(np.concatenate(unseen), (0.05, 0.95)))
+        ratios = widened(unseen, len(c))
         found.append(
             {
                 "boards": list(c),
@@ -141,19 +166,25 @@ def main() -> None:
     tables = list(read_folder(asked.folder, None))
     old = json.loads(asked.kept.read_text())["families"] if asked.kept else {}
     families = {}
+    data = {family.name: of_family(family, tables) for family in FAMILIES}
     for family in FAMILIES:
         if asked.only and family.name not in asked.only:
             families[family.name] = old[family.name]
             continue
-        data = of_family(family, tables)
+        own = data[family.name]
         families[family.name] = {
             "constants": {name: one.meaning for name, one in family.constants.items()},
-            "sources": sorted({p.source for parts in data.values() for _, p in parts}),
-            "calls": sum(len(p.seconds) for parts in data.values() for _, p in parts),
-            "fits": fits(family, data) if data else [],
+            "sources": sorted({p.source for parts in own.values() for _, p in parts}),
+            "calls": sum(len(p.seconds) for parts in own.values() for _, p in parts),
+            "fits": fits(family, own) if own else [],
         }
         print(family.name, file=sys.stderr)
-    found = {"schema": 1, "families": families, "power": power(tables)}
+    found = {
+        "schema": 1,
+        "families": families,
+        "stand_in_interval": standing_in(families, data),
+        "power": power(tables),
+    }
     print(json.dumps(found, indent=1))
 
 

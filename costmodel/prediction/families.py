@@ -70,6 +70,7 @@ TILE = Constant("start and end of a tile, in thousands of cycles", 0.1, 20)
 PEAK = Constant("share of the matrix units' dense peak that a full tile reaches", 0.3, 1)
 BANDWIDTH = Constant("share of the memory's bandwidth that large calls reach", 0.3, 1)
 FEED = Constant("bytes a cycle that one SM loads", 4, 128)
+STREAM = Constant("how many times its share of the memory's bandwidth one SM streams", 0.2, 10)
 OVERLAP = Constant(
     "overlap p of arithmetic and movement: their times add as (a**p + m**p)**(1/p)", 1, 8
 )
@@ -191,7 +192,7 @@ def decode(c: Constants, calls: Calls, on: Board) -> Floats:
     blocks = a.groups * np.ceil(a.rows / DECODE_ROWS)
     tiles = np.ceil(a.keys / DECODE_KEYS)
     wide = a.key if a.shared else a.key + a.value
-    tile = DECODE_KEYS * wide * ENTRY * cycle / c["feed"]
+    tile = DECODE_KEYS * wide * ENTRY / (c["stream"] * on["memory_bandwidth"] / sms)
     movement = calls.movement(on) / c["bandwidth"]
     best = np.full(tiles.shape, np.inf)
     for split in DECODE_SPLITS:
@@ -213,7 +214,8 @@ def few_splits(c: Constants, calls: Calls, on: Board) -> Floats:
     and reads them once for every few heads."""
     a = attended(calls)
     blocks = a.groups * np.ceil(a.rows / TRITON_HEADS) * TRITON_SPLITS
-    part = np.ceil(a.keys / TRITON_SPLITS) * a.key * ENTRY / (c["feed"] * on["clock"])
+    streamed = c["stream"] * on["memory_bandwidth"] / on["sms"]
+    part = np.ceil(a.keys / TRITON_SPLITS) * a.key * ENTRY / streamed
     again = calls.movement(on) * np.ceil(a.rows / TRITON_HEADS) / c["bandwidth"]
     return np.maximum(np.ceil(blocks / on["sms"]) * part, again)
 
@@ -305,7 +307,7 @@ PREFILL = {
     "overlap": OVERLAP,
 }  # fmt: skip
 DECODE = {
-    "start": START, "tile": TILE, "feed": FEED, "bandwidth": BANDWIDTH, "overlap": OVERLAP,
+    "start": START, "tile": TILE, "stream": STREAM, "bandwidth": BANDWIDTH, "overlap": OVERLAP,
     "join": JOIN,
 }  # fmt: skip
 
@@ -349,7 +351,7 @@ FAMILIES = (
     Family(
         "latent attention of one new row by Triton",
         ("decode latent attention",),
-        {"host": HOST, "feed": FEED, "bandwidth": BANDWIDTH},
+        {"host": HOST, "stream": STREAM, "bandwidth": BANDWIDTH},
         by_host(few_splits),
         sources="triton",
         like="latent attention of one new row",

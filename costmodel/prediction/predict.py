@@ -36,7 +36,7 @@ class Prediction:
 @dataclass(frozen=True)
 class Fit:
     """Constants of a family, the boards that they were fitted on, and the ratios of measured to
-    predicted time between which nine of ten calls lie on a board that a fit did not see."""
+    predicted time between which nine of ten calls on another board are expected."""
 
     boards: tuple[str, ...]
     constants: Mapping[str, float]
@@ -76,7 +76,8 @@ def fit_for(family: Family, on: str) -> Fit:
     if not found:
         raise BoardError(f"no constants of {family.name} were fitted on a board other than {on}")
     fit = max(found, key=lambda one: len(one.boards))
-    return replace(fit, constants={**fit.constants, **family.stand_in})
+    low, high = _read()["stand_in_interval"]
+    return replace(fit, constants={**fit.constants, **family.stand_in}, interval=(low, high))
 
 
 def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
