@@ -28,6 +28,8 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p skips entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
+    ("mamba-2", "chunked", "path_length"): "which rows T_X reads of U_X depends on more than their "
+    "distance, or some rows between are left out",
 }
 """Mixer, form and question of the forward pass -> why no rule answers it in letters; at given sizes
 a search does."""

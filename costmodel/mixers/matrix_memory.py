@@ -12,8 +12,8 @@ a gain and a sigmoid of a linear map. `parallel` weighs the products of a query 
 by exp(G_i - G_k + I_k - M_i), where G is the running sum of F; the largest of these exponents
 without M_i, which the paper subtracts, is M_i, so that M is computed by its recurrence. `chunked`
 weighs pairs so within chunks of C rows, where G sums F since the start of the chunk, and carries S,
-Z and T, the M of the last row, from chunk to chunk; M_i is max(G_i + T, max over k of G_i + N_k)
-with N = I - G, as in the authors' chunkwise kernels.
+Z and T, the M of the last row, from chunk to chunk; M_i is max(G_i + T, max over k of G_i + J_k)
+with J = I - G, as in the authors' chunkwise kernels.
 
 RWKV-7: six mixes of a row and the row before (zeros before the first) give r, w, k, v, a and a gate
 g. The decay exp(-exp(-1/2) sigmoid(w)) of each key channel and the rates alpha = sigmoid(a) come
@@ -78,9 +78,7 @@ def mlstm(chosen: Chosen) -> Mixer:
         m.parameter("W_O", d, n * h)
         m.parameter("gain", n * h)
     W_out = m.parameter("W_out", n * h, d)
-    forms = {"recurrent": _recurrent, "parallel": _parallel} | (
-        {} if whole else {"chunked": _chunked}
-    )
+    forms = {"recurrent": _recurrent, "parallel": _parallel, "chunked": _chunked}
     for form, read in forms.items():
         with m.form(form) as f:
             i, v, b = f.index("i", 1, l), f.index("v", 1, n * h), f.index("b", 1, d)
@@ -198,12 +196,12 @@ def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
     j, p, c = f.index("j", 1, n), f.index("p", 1, width), f.index("c", 1, h)
     s, w, first = f.index("s", 1, e), f.index("w", 1, C), f.index("e4", 1, min_(C, l))
     I, F = _gates(f, chunks.places)
-    G, N, X, M = (f.array(name, n, number, C) for name in "GNXM")
+    G, J, X, M = (f.array(name, n, number, C) for name in "GJXM")
     L, A, B = (f.array(name, n, number, C, C) for name in "LAB")
     T, E, P = f.array("T", n, l // C), f.array("E", n, l // C, C), f.array("P", n, l // C)
     G[j, q, e] = sum_(F[j, q, s], over=s)
-    N[j, q, e] = I[j, q, e] - G[j, q, e]
-    L[j, q, e, s] = G[j, q, e] + N[j, q, s]
+    J[j, q, e] = I[j, q, e] - G[j, q, e]
+    L[j, q, e, s] = G[j, q, e] + J[j, q, s]
     X[j, q, e] = max_over(L[j, q, e, s], over=s)
     for o, before in chunks.whole:
         end = G[j, o, C]
@@ -212,7 +210,7 @@ def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
     M[j, z, u] = maximum(G[j, z, u] + T[j, z - 1], X[j, z, u])
     S, Z = f.array("S", n, l // C, width, h), f.array("Z", n, l // C, width)
     K_C = f.array("K_C", n, l // C, C, width)
-    E[j, every, w] = exp(G[j, every, C] + N[j, every, w] - T[j, every])
+    E[j, every, w] = exp(G[j, every, C] + J[j, every, w] - T[j, every])
     K_C[j, every, w, p] = E[j, every, w] * K[j, every, w, p]
     for o, before in chunks.whole:
         matrix = sum_(K_C[j, o, w, p] * V[j, o, w, c], over=w)
@@ -224,7 +222,7 @@ def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
         S[j, o, p, c] = matrix
         Z[j, o, p] = row
     A[j, q, e, s] = scaled(sum_(Q[j, q, e, p] * K[j, q, s, p], over=p), by=width)
-    B[j, q, e, s] = A[j, q, e, s] * exp(G[j, q, e] + N[j, q, s] - M[j, q, e])
+    B[j, q, e, s] = A[j, q, e, s] * exp(G[j, q, e] + J[j, q, s] - M[j, q, e])
     own, weights, kept = (
         f.array("O_C", *V.shape),
         f.array("W_C", *M.shape),

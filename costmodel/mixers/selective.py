@@ -11,9 +11,9 @@ belong to G groups of heads and pass the convolution too, and the result, times 
 is normalised over the channels of each group. K and Q are that paper's B and C, the keys and
 queries of its section 7, since C is the length of a chunk here.
 
-Of Mamba-2's recurrence alone there are two more forms: `parallel`, by the pairs of all rows, each
-with the product of the decays between; and `chunked` (SSD), by the pairs within chunks of C rows,
-and a recurrence over chunks.
+Mamba-2 has two more forms: `parallel`, by the pairs of all rows, each with the product of the
+decays between; and `chunked` (SSD), by the pairs within chunks of C rows, and a recurrence over
+chunks.
 
 Mamba-3, Lahoti et al. 2026, single input and output: no short convolution or norm of the result, B
 and C normalised and with a bias of each head, and a step adds two products, the row's and that of
@@ -193,12 +193,12 @@ class Heads:
         h, p = self.index("h"), self.index("p")
         return (h - 1) * p.upper[0] + p
 
-    def define(self, row: Any, read: Node, *at: Any) -> None:
-        """Define O at a row, given what the row reads of U at group g, head h and channel p; in
-        chunks, `at` is the row's chunk and place."""
+    def define(self, array: Array, at: tuple[Any, ...], read: Node) -> None:
+        """Define an array at a row, or at a chunk and place: what the row reads of U at group g,
+        head h and channel p, plus D X."""
         channel = self.index("g"), self.channel
-        own = self.f.mixer.arrays["D"][self.head] * self.X[*(at or (row,)), *channel]
-        self.O[row, *channel] = read + own
+        own = self.f.mixer.arrays["D"][self.head] * self.X[*at, *channel]
+        array[*at, *channel] = read + own
 
 
 def recurrent(on: Heads) -> None:
@@ -212,7 +212,7 @@ def recurrent(on: Heads) -> None:
     S[1, g, h, p, s] = on.U[1, g, on.channel] * on.K[1, g, s]
     added = on.U[later, g, on.channel] * on.K[later, g, s]
     S[later, g, h, p, s] = kept[later, on.head] * S[later - 1, g, h, p, s] + added
-    on.define(i, sum_(S[i, g, h, p, s] * on.Q[i, g, s], over=s))
+    on.define(on.O, (i,), sum_(S[i, g, h, p, s] * on.Q[i, g, s], over=s))
 
 
 def parallel(on: Heads) -> None:
@@ -226,13 +226,14 @@ def parallel(on: Heads) -> None:
     F[later, j] = F[later - 1, j] + on.step[later, j] * on.A[j]
     M[g, i, k] = sum_(on.Q[i, g, s] * on.K[k, g, s], over=s)
     W[g, h, i, k] = M[g, i, k] * exp(F[i, on.head] - F[k, on.head])
-    on.define(i, sum_(W[g, h, i, k] * on.U[k, g, on.channel], over=k))
+    on.define(on.O, (i,), sum_(W[g, h, i, k] * on.U[k, g, on.channel], over=k))
 
 
 def chunked(on: Heads) -> None:
-    """Section 6, the SSD algorithm: a row reads the pairs of its chunk, and S (l//C, G, n/G, P, N),
-    the states at the end of the chunk before; F (l//C + 1, C, n) is the logarithm of the decays
-    since the start of the chunk, each summed anew, and L the decay over a whole chunk."""
+    """Section 6, the SSD algorithm: a row reads the pairs of its chunk, V with D X, and S (l//C, G,
+    n/G, P, N), the states at the end of the chunk before; F (l//C + 1, C, n) is the logarithm of
+    the decays since the start of the chunk, each summed anew, and L the decay over a whole
+    chunk."""
     f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
     g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
     l, n, P, N, G, C = f.mixer.sizes("l n P N G C")
@@ -243,7 +244,7 @@ def chunked(on: Heads) -> None:
     F[q, e, j] = sum_(on.step[q, k, j], over=k) * on.A[j]
     M[g, q, e, k] = sum_(on.Q[q, e, g, s] * on.K[q, k, g, s], over=s)
     W[g, h, q, e, k] = M[g, q, e, k] * exp(F[q, e, on.head] - F[q, k, on.head])
-    V[q, e, g, on.channel] = sum_(W[g, h, q, e, k] * on.U[q, k, g, on.channel], over=k)
+    on.define(V, (q, e), sum_(W[g, h, q, e, k] * on.U[q, k, g, on.channel], over=k))
     E, T, B = f.array("E", *F.shape), f.array("T", l // C, C, n), f.array("B", l // C, *V.shape[1:])
     E[z, u, j] = exp(F[z, u, j])
     T[every, w, j] = exp(F[every, C, j] - F[every, w, j])
@@ -255,9 +256,9 @@ def chunked(on: Heads) -> None:
             L[chunk, j] = exp(F[chunk, C, j])
             own = L[chunk, on.head] * S[before, g, h, p, s] + own
         S[chunk, g, h, p, s] = own
-    on.define(first, V[1, first, g, on.channel], 1, first)
+    on.O[first, g, on.channel] = V[1, first, g, on.channel]
     found = E[z, u, on.head] * sum_(S[z - 1, g, h, p, s] * on.Q[z, u, g, s], over=s)
-    on.define(chunks.row(z, u), V[z, u, g, on.channel] + found, z, u)
+    on.O[chunks.row(z, u), g, on.channel] = V[z, u, g, on.channel] + found
 
 
 def chunks_of(f: Form) -> Chunks:
@@ -268,7 +269,7 @@ def chunks_of(f: Form) -> Chunks:
 @offering(CORE)
 def mamba_2(chosen: Chosen) -> Mixer:
     """Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K (the
-    paper's B) and Q (C). `core`, without convolution, gate and norm, alone has three forms."""
+    paper's B) and Q (C); with `core` without convolution, gate and norm."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",
@@ -289,7 +290,7 @@ def mamba_2(chosen: Chosen) -> Mixer:
         m.parameter("W_Z", d, n * P)
         m.parameter("gain", n * P)
     m.parameter("W_out", n * P, d)
-    for form in (recurrent, parallel, chunked) if "core" in chosen else (recurrent,):
+    for form in (recurrent, parallel, chunked):
         with m.form(form.__name__) as f:
             write(f, form)
     return m

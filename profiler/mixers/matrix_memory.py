@@ -191,27 +191,38 @@ class CellsInChunks(Cells):
     """The cells in chunks of C rows: gated products of pairs within a chunk, and S, Z and T, the
     bound M of its last row, at its end."""
 
-    def __init__(self, *, d: int, l: int, n: int, K: int, C: int, h: int | None = None) -> None:
-        super().__init__(d=d, l=l, n=n, K=K, h=h, whole=False)
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        K: int,
+        C: int,
+        h: int | None = None,
+        whole: bool = True,
+    ) -> None:
+        """Chunks of C rows; the other arguments are those of all cells."""
+        super().__init__(d=d, l=l, n=n, K=K, h=h, whole=whole)
         require_sizes(C=C)
         self.C = C
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """Chunk after chunk. G sums F since the start of the chunk; N is I - G, and X the largest
-        exponent G + N of a row's pairs."""
+        """Chunk after chunk. G sums F since the start of the chunk; J is I - G, and X the largest
+        exponent G + J of a row's pairs."""
         carried: Carried | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v, I, F))
         for queries, keys, values, gates, forgets in zip(*split, strict=True):
             places = range(1, gates.shape[2] + 1)
             G = torch.stack([forgets[..., :e].sum(-1) for e in places], dim=-1)
-            N = gates - G
-            rows = [G[..., e - 1 : e] + N[..., :e] for e in places]
+            J = gates - G
+            rows = [G[..., e - 1 : e] + J[..., :e] for e in places]
             X = torch.cat([row.max(-1, keepdim=True).values for row in rows], dim=-1)
             M = larger(G if carried is None else G + carried[2], X)
             B = [
                 queries[:, :, e - 1 : e] @ keys[:, :, :e].mT / math.sqrt(self.K)
-                * torch.exp(G[..., e - 1 : e] + N[..., :e] - M[..., e - 1 : e]).unsqueeze(2)
+                * torch.exp(G[..., e - 1 : e] + J[..., :e] - M[..., e - 1 : e]).unsqueeze(2)
                 for e in places
             ]  # fmt: skip
             reads = torch.cat([B[e - 1] @ values[:, :, :e] for e in places], dim=2)
@@ -222,15 +233,15 @@ class CellsInChunks(Cells):
                 reads, weights = reads + U @ S, weights + (U * Z.unsqueeze(2)).sum(-1)
             found.append(self.quotient(reads, weights, M))
             if len(B) == self.C:
-                carried = self.after(keys, values, G[..., -1:], N, X[..., -1:], carried)
+                carried = self.after(keys, values, G[..., -1:], J, X[..., -1:], carried)
         return torch.cat(found, dim=2)
 
     def after(
-        self, k: Tensor, v: Tensor, G: Tensor, N: Tensor, X: Tensor, carried: Carried | None
+        self, k: Tensor, v: Tensor, G: Tensor, J: Tensor, X: Tensor, carried: Carried | None
     ) -> Carried:
         """S, Z and T after a complete chunk, whose last row has these G and X, (b, n, 1)."""
         T = larger(G if carried is None else G + carried[2], X)
-        keys = torch.exp(G + N - T).unsqueeze(-1) * k
+        keys = torch.exp(G + J - T).unsqueeze(-1) * k
         S, Z = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2), keys.sum(2)
         if carried is not None:
             P = torch.exp(G + carried[2] - T)
@@ -250,7 +261,7 @@ PAIRS = {
 }
 IN_CHUNKS = {
     **CORE,
-    **dict.fromkeys(("L", "N", "T", "E", "P", "K_C", "B", "U", "D_C"), "elementwise"),
+    **dict.fromkeys(("L", "J", "T", "E", "P", "K_C", "B", "U", "D_C"), "elementwise"),
     **dict.fromkeys(("G", "X", "S", "Z", "W_C"), "reduction"),
     **dict.fromkeys(("A", "O_C"), "contraction"),
 }
@@ -281,6 +292,18 @@ class MlstmOfPairs(CellsOfPairs):
     """The layer by all pairs."""
 
 
+@implementation(
+    "mlstm",
+    "chunked",
+    form="chunked",
+    kernels=IN_CHUNKS | LAYER,
+    step_form="recurrent",
+    step_kernels=CARRIED | LAYER,
+)
+class MlstmInChunks(CellsInChunks):
+    """The layer in chunks of C rows, and by the recurrence token by token."""
+
+
 @implementation("mlstm+core", "recurrent", form="recurrent", kernels=CARRIED, step_kernels=CARRIED)
 class CoreCarried(CellsRowByRow):
     """The cells by the recurrence."""
@@ -299,6 +322,9 @@ class CoreCarried(CellsRowByRow):
 )
 class CoreInChunks(CellsInChunks):
     """The cells in chunks of C rows, and by the recurrence token by token."""
+
+    def __init__(self, *, d: int, l: int, n: int, K: int, C: int, h: int | None = None) -> None:
+        super().__init__(d=d, l=l, n=n, K=K, C=C, h=h, whole=False)
 
 
 DECAY = 0.6065306597126334

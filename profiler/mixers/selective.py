@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.mixers.long_convolution import short_convolution, short_latest
+from profiler.mixers.long_convolution import short_convolution, short_latest, short_sums
 from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
@@ -31,6 +31,8 @@ class Selective(Mixer):
     taps and silu, and a gate. If `core`, there are no convolutions, no silu and no gate."""
 
     core: ClassVar[bool] = False
+    padded: ClassVar[bool] = True
+    """Whether a convolution of a sequence multiplies zeros before the first row too."""
     k: int
     W_Z: nn.Parameter
     log_A: nn.Parameter
@@ -59,7 +61,7 @@ class Selective(Mixer):
             return projected
         w, b = getattr(self, f"w_{name}"), getattr(self, f"b_{name}")
         if state is None:
-            return F.silu(short_convolution(projected, w, b))
+            return F.silu((short_convolution if self.padded else short_sums)(projected, w, b))
         new[f"U_{name}"] = projected
         return F.silu(short_latest(projected, state.held(f"U_{name}"), w) + b)
 
@@ -388,12 +390,13 @@ class Mamba2Chunked(Mamba2):
         """The token's reads within its chunk and of S: y_t (b, d); the last token of a chunk
         updates S."""
         assert isinstance(state, ChunkState)
-        X, K, Q, step, U = self.given(x_t, state, {})
+        new: dict[str, Tensor] = {}
+        X, K, Q, step, U = self.given(x_t, state, new)
         held = state.held("S")
         S = held.view(-1, self.G, self.n // self.G, self.P, self.N) if held.shape[2] else None
         steps = torch.cat([state.held("step"), step[..., None, None]], dim=2)
         F = steps.sum(2).squeeze(-1) * state.prepared
-        state.append(F=F.unsqueeze(-1), step=step.unsqueeze(-1), K=K, U=U)
+        state.append(F=F.unsqueeze(-1), step=step.unsqueeze(-1), K=K, U=U, **new)
         sums, keys, values = (state.chunk(name).transpose(1, 2) for name in ("F", "K", "U"))
         sums, latest, query = sums.squeeze(-1), F.unsqueeze(1), Q.unsqueeze(1)
         own = self.pairs(query, latest, keys, sums, values)
@@ -429,7 +432,8 @@ class Mamba2Chunked(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """F, steps, K and U of one chunk, and S, for any number of tokens; `prepared` holds A."""
+        """F, steps, K and U of one chunk, S, and the last k-1 rows of each convolution, for any
+        number of tokens; `prepared` holds A."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         rows = {"F": (self.n, 1), "step": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {
@@ -437,7 +441,8 @@ class Mamba2Chunked(Mamba2):
             for name, (heads, width) in rows.items()
         }
         arrays["S"] = self.like.new_zeros(batch, self.n, 1, self.P * self.N)
-        state = ChunkState(arrays, sliding=True, chunked=tuple(rows))
+        arrays |= self.short_rows(batch, X=self.n * self.P, K=self.G * self.N, Q=self.G * self.N)
+        state = ChunkState(arrays, newest_first=True, sliding=True, chunked=tuple(rows))
         state.prepared = self.A()
         return state
 
@@ -481,6 +486,18 @@ NEW_PAIRS = PAIRS | {"F": "elementwise"}
 
 
 @implementation(
+    "mamba-2",
+    "parallel",
+    form="parallel",
+    rewrites=("dense",),
+    kernels=ALL_PAIRS | NORMED | kernels(*HEADS, convolution="convolution"),
+    step_kernels=NEW_PAIRS | NORMED | kernels(*HEADS, convolution="reduction"),
+)
+class Mamba2Pairs(Mamba2Parallel):
+    """Mamba-2 by the pairs of all rows."""
+
+
+@implementation(
     "mamba-2+core",
     "parallel",
     form="parallel",
@@ -500,6 +517,19 @@ IN_CHUNKS = {
     "V": "contraction",
     "S": "reduction",
 }
+
+
+@implementation(
+    "mamba-2",
+    "chunked",
+    form="chunked",
+    kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="reduction"),
+    step_kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="reduction"),
+)
+class Mamba2LayerInChunks(Mamba2Chunked):
+    """Mamba-2 in chunks of C rows."""
+
+    padded = False
 
 
 @implementation(

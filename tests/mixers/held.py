@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -118,10 +118,11 @@ def equals_the_paper(
         equal_at_every_length(module, arrays["x"], expected, rounding, steps=steps, beyond=beyond)
 
 
-def everything_is_explained(mixer: str, sizes: Sizes) -> None:
-    """Nothing stays unexplained of a training step. A forward pass and a token are swept for every
-    implementation in tests/profiler/test_reconcile.py."""
-    for found in reconciled(mixer, sizes, "training-step"):
+def everything_is_explained(mixer: str, sizes: Sizes, only: str = "") -> None:
+    """Nothing stays unexplained of a training step of any implementation, or of `only` one. A
+    forward pass and a token are swept for every implementation in
+    tests/profiler/test_reconcile.py."""
+    for found in reconciled(mixer, sizes, "training-step", only):
         assert found.explained, (found.implementation, found.unexplained)
 
 
@@ -143,7 +144,13 @@ def operations(mixer: str, sizes: Sizes, **asked: Any) -> dict[str, int]:
     return nonzero(cm.count(cm.mixer(mixer), **asked).at(**sizes).by_class())
 
 
-def reconciled(mixer: str, sizes: Sizes, phase: str) -> list[Ladder]:
-    """The ladder of every implementation of a mixer."""
-    found = registry.implementations(cm.mixer(mixer)).values()
-    return [ladders.reconciled(mixer, each, sizes, phase) for each in found]
+def reconciled(mixer: str, sizes: Sizes, phase: str, only: str = "") -> list[Ladder]:
+    """The ladder of every implementation of a mixer, or of `only` one."""
+    found = registry.implementations(cm.mixer(mixer))
+    chosen = [found[only]] if only else found.values()
+    return [ladders.reconciled(mixer, each, sizes, phase) for each in chosen]
+
+
+def modules_of(mixers: Iterable[str]) -> list[tuple[str, str]]:
+    """(mixer, implementation) for every implementation of some mixers."""
+    return [(name, each) for name in mixers for each in registry.implementations(name)]

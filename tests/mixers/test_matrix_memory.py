@@ -25,6 +25,7 @@ from tests.mixers.held import (
     everything_is_explained,
     gradients_pass,
     module_of,
+    modules_of,
     operations,
 )
 from tests.small import by_sizes
@@ -99,14 +100,14 @@ def test_the_mlstm_equals_the_paper(sizes: Sizes) -> None:
 
 
 def test_values_of_another_width_equal_the_paper() -> None:
-    sizes = {"l": 3, "d": 3, "n": 2, "h": 4, "K": 3}
+    sizes = {"l": 3, "d": 3, "n": 2, "h": 4, "K": 3, "C": 2}
     equals_the_paper(f"mlstm{WIDER}", sizes, layer, ROUNDING)
 
 
 def test_gradients_pass_through_the_mlstm() -> None:
-    for implementation in ("recurrent", "parallel"):
-        assert gradients_pass("mlstm", implementation, {"l": 3, "d": 2, "n": 1, "K": 2})
-    assert gradients_pass("mlstm+core", "chunked", {"l": 5, "d": 2, "n": 1, "K": 2, "C": 2})
+    for name, implementation in modules_of(("mlstm", "mlstm+core")):
+        sizes = {"l": 3, "d": 2, "n": 1, "K": 2, "C": 2}
+        assert gradients_pass(name, implementation, sizes)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -212,8 +213,13 @@ def test_parameters_of_xlstm_7b() -> None:
     assert cm.parameters(cm.mixer("mlstm{n=8,K=256}")).at(d=4096) == 67_178_512
 
 
-def test_nothing_of_the_mlstm_is_left_unexplained() -> None:
-    everything_is_explained("mlstm", {"b": 2, "l": 2, "d": 4, "n": 2, "K": 1})
+@pytest.mark.grid(3)
+@pytest.mark.parametrize(("name", "implementation"), modules_of(("mlstm", "mlstm+core")))
+def test_nothing_of_the_mlstm_is_left_unexplained(name: str, implementation: str) -> None:
+    sizes = {"b": 2, "l": 2, "d": 4, "n": 2, "K": 1}
+    chunks = (3, 1) if implementation == "chunked" else (1,)
+    for chunk in chunks:
+        everything_is_explained(name, {**sizes, "C": chunk}, implementation)
 
 
 # --------------------------------------------------------------------------------------------------

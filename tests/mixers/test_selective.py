@@ -25,6 +25,7 @@ from tests.mixers.held import (
     everything_is_explained,
     gradients_pass,
     module_of,
+    modules_of,
     same,
     stepped,
 )
@@ -170,13 +171,20 @@ def test_selective_state_spaces_equal_the_papers(name: str, sizes: Sizes) -> Non
 @each_name
 def test_gradients_of_selective_state_spaces_pass(name: str) -> None:
     for implementation in registry.implementations(name):
-        assert gradients_pass(name, implementation, {**SIZES[1], "l": 3, "k": 2})
+        assert gradients_pass(name, implementation, {**SIZES[1], "l": 3, "k": 2, "C": 2})
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_nothing_of_selective_state_spaces_is_left_unexplained(name: str) -> None:
-    sizes = {x: SIZES[0][x] for x in cm.mixer(name).letters}
-    everything_is_explained(name, {**sizes, "b": 2, "l": 2})
+@pytest.mark.grid(3)
+@pytest.mark.parametrize(("name", "implementation"), modules_of(NAMES))
+def test_nothing_of_selective_state_spaces_is_left_unexplained(
+    name: str, implementation: str
+) -> None:
+    """Chunks longer than the sequence, and one chunk after another."""
+    sizes = {x: SIZES[0][x] for x in cm.mixer(name).letters} | {"b": 2, "l": 2}
+    for chunk in (3, 1) if implementation == "chunked" else (1,):
+        everything_is_explained(
+            name, sizes | ({"C": chunk} if "C" in sizes else {}), implementation
+        )
 
 
 def test_equations_take_a_step_beyond_the_range_of_exp() -> None:
@@ -263,11 +271,13 @@ def test_a_token_of_mamba_2_in_chunks_costs_what_its_lines_cost(sizes: Sizes) ->
 @each_size
 def test_the_state_of_chunks_is_a_sawtooth(sizes: Sizes) -> None:
     """The states once a chunk is complete; a step, a sum of logarithms, K and U of each row of the
-    current chunk."""
-    n, P, N, G, C = (sizes[letter] for letter in "nPNGC")
+    current chunk; of the layer the k-1 rows before each convolution too."""
+    n, P, N, G, C, k = (sizes[letter] for letter in "nPNGCk")
     for t in range(1, 10):
         rows = (t % C) * (2 * n + G * N + n * P)
         assert state("mamba-2+core", sizes, t, "chunked") == n * N * P * (t >= C) + rows
+        columns = min(t, k - 1) * (n * P + 2 * G * N)
+        assert state("mamba-2", sizes, t, "chunked") == n * N * P * (t >= C) + rows + columns
 
 
 @each_size
