@@ -465,7 +465,8 @@ def model(
         typer.Option("--dtype", help="Element type of columns in bytes, and of a training step."),
     ] = None,
     recompute: Annotated[
-        str | None, typer.Option("--recompute", help="Training step: recompute none or layers.")
+        str | None,
+        typer.Option("--recompute", help="Training step: recompute none, layers, or blocks A,B."),
     ] = None,
     replace_: Annotated[
         str | None,
@@ -570,7 +571,12 @@ def model(
     shown, in_bytes = network_table.columns(columns, wanted)
     step = None if in_bytes and "training-step" not in wanted else dtype
     memory = networks.memory_options(
-        wanted, optimiser=optimiser, dtype=step, recompute=recompute, precision=precision
+        wanted,
+        described.blocks,
+        optimiser=optimiser,
+        dtype=step,
+        recompute=recompute,
+        precision=precision,
     )
     request = network_table.Request(
         described,

@@ -32,6 +32,7 @@ from costmodel.networks.network import (
 )
 from costmodel.networks.part_costs import Counting as Counting, counting as counting
 from costmodel.networks.presets import names as names, preset as preset, presets as presets
+from costmodel.networks.training import RECOMPUTE
 from costmodel.questions.parameters import parameters
 from costmodel.symbolic.polynomial import Poly
 
@@ -102,11 +103,16 @@ def standing(name: str) -> Mixer | None:
 
 
 def memory_options(
-    phases: tuple[str, ...], *, precision: str | None = None, **typed: str | None
+    phases: tuple[str, ...],
+    blocks: Collection[str] = (),
+    *,
+    precision: str | None = None,
+    **typed: str | None,
 ) -> MemoryOptions:
     """The options of a training step's memory, as a command line types them; None: not typed.
 
     Args:
+        blocks: the names of the network's blocks, of which some may be recomputed.
         precision: element types by role, such as `parameters=bf16,optimiser=fp32`.
 
     Raises:
@@ -118,6 +124,14 @@ def memory_options(
         if not (step or (name == "recompute" and "backward" in phases)):
             raise ModelError(f"--{name} is about what a training step holds: it needs "
                              f"--phase training-step")  # fmt: skip
+    names_ = listed(there.get("recompute", "none"))
+    if unknown := [name for name in names_ if name not in (*RECOMPUTE, *blocks)]:
+        known = ", ".join(dict.fromkeys((*RECOMPUTE, *blocks)))
+        raise ModelError(f"--recompute '{unknown[0]}': expected one of {known}")
+    if len(names_) > 1 and {*names_} & {*RECOMPUTE}:
+        raise ModelError("--recompute takes none, layers, or names of blocks: one of the three")
+    if len(names_) > 1:
+        there["recompute"] = ",".join(names_)
     types: dict[str, str] = {}
     for part in (precision or "").split(",") if precision is not None else ():
         role, equals, dtype = part.strip().partition("=")

@@ -273,11 +273,12 @@ class PartAnswers(Answers):
     def _with_gradients(self) -> Counts:
         """The operations of one run's gradients, and of its forward passes in the phase."""
         found = self.graph.counts(self.use)
-        forward = self.phase == "training-step"
-        again = self.recompute == "layers" and self.use in training.in_layers(self.network)
-        for _ in range(forward + again):
-            own = part_answers(self.use, "training", self.graph.counting)
+        own = part_answers(self.use, "training", self.graph.counting)
+        if self.phase == "training-step":
             found = added(own.of(counted), found)
+        if share := training.share_again(self.network, self.use, self.recompute):
+            times = Poly.of(share)
+            found = added(own.of(counted).scaled({}, times, times), found)
         return found
 
     @property

@@ -235,6 +235,11 @@ class Description:
         return self.decoder.names
 
     @property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of the blocks of all stacks, each once."""
+        return tuple(dict.fromkeys(name for stack in self.stacks for name in stack.names))
+
+    @property
     def period(self) -> int:
         """After how many layers the blocks of every stack come again."""
         return lcm(*(stack.period for stack in self.stacks))

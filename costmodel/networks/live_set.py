@@ -207,15 +207,14 @@ def _parents(run: PartRun) -> list[Wire]:
 
 def _events(runs: Sequence[PartRun], recompute: str) -> Iterator[_Event]:
     """The events of a training step: the forward pass of each run in order, then the backward
-    passes in reverse order; if `recompute` is "layers", the forward passes of each layer once more
-    before its backward passes."""
-    again = recompute == "layers"
+    passes in reverse order; of a layer that is recomputed the forward passes once more before its
+    backward passes."""
     for k, run in enumerate(runs):
-        yield _Event("forward", k, keeps=not (again and run.layer is not None))
+        yield _Event("forward", k, keeps=not run.again(recompute))
     done: set[object] = set()
     for k in reversed(range(len(runs))):
         layer = runs[k].layer
-        if again and layer is not None and layer not in done:
+        if runs[k].again(recompute) and layer not in done:
             done.add(layer)
             for j, run in enumerate(runs):
                 if run.layer == layer:

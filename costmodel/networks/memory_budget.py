@@ -14,7 +14,7 @@ from costmodel.errors import ModelError, Unanswered, Unsupported
 from costmodel.networks.live_set import largest_live_set
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting
-from costmodel.networks.training import RECOMPUTE, gradient_elements, graph_of
+from costmodel.networks.training import gradient_elements, graph_of
 from costmodel.questions.activations import Activations, kept
 from costmodel.questions.peak import OPTIMISERS
 from costmodel.questions.question import Missing, element_bytes
@@ -38,7 +38,7 @@ class MemoryOptions:
         optimiser: one of `OPTIMISERS`.
         dtype: the type of elements without a type of their own; None: elements are counted, and no
             bytes.
-        recompute: one of `RECOMPUTE`.
+        recompute: one of `RECOMPUTE`, or names of blocks, separated by commas.
         precision: role of `ROLES`, or `master`, -> its element type.
 
     Raises:
@@ -51,11 +51,11 @@ class MemoryOptions:
     precision: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ModelError for an unknown optimiser, recomputation, role or element type, and for a
-        role without a type where others have one."""
-        for name, known in (("optimiser", [*OPTIMISERS]), ("recompute", [*RECOMPUTE])):
-            if (value := getattr(self, name)) not in known:
-                raise ModelError(f"--{name} '{value}': expected one of {', '.join(known)}")
+        """Raise ModelError for an unknown optimiser, role or element type, and for a role without
+        a type where others have one."""
+        if self.optimiser not in OPTIMISERS:
+            known = ", ".join(OPTIMISERS)
+            raise ModelError(f"--optimiser '{self.optimiser}': expected one of {known}")
         for role in self.precision:
             if role not in (*ROLES, MASTER):
                 there = ", ".join((*ROLES, MASTER))

@@ -10,6 +10,7 @@ from itertools import product
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.nodes import Array
+from costmodel.language.options import listed
 from costmodel.networks.assembly import Assembly
 from costmodel.networks.blocks import Stack, Use, of_first_row
 from costmodel.program.phases import TRAINING_STEP
@@ -35,12 +36,21 @@ class Wire:
 
 @dataclass(frozen=True, eq=False)
 class PartRun:
-    """One run of a part: the wires read as each of the part's arrays, and the wire written."""
+    """One run of a part: the wires read as each of the part's arrays, and the wire written; in a
+    layer the layer and the name of its block."""
 
     use: Use
     reads: Mapping[str, tuple[Wire, ...]]
     writes: Wire
     layer: Layer | None = None
+    block: str = ""
+
+    def again(self, recompute: str) -> bool:
+        """Whether the backward pass runs the part a second time: "none", in all "layers", or in the
+        layers of blocks with these names, separated by commas."""
+        if self.layer is None or recompute == "none":
+            return False
+        return recompute == "layers" or self.block in listed(recompute)
 
 
 @dataclass
@@ -50,6 +60,7 @@ class _Writer:
     network: Assembly
     runs: list[PartRun] = field(default_factory=list)
     layer: Layer | None = None
+    block: str = ""
     section: str = ""
 
     def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
@@ -64,7 +75,7 @@ class _Writer:
             if array.role == "context" and context is not None:
                 reads[array.name] = (context,)
         out = Wire(use.name, entries_of(use, use.mixer.role("output")))
-        self.runs.append(PartRun(use, reads, out, self.layer))
+        self.runs.append(PartRun(use, reads, out, self.layer, self.block))
         return out
 
     def stack(self, stack: Stack, tower: int, layers: int, memory: Wire | None) -> Wire:
@@ -78,9 +89,10 @@ class _Writer:
             stream = self.run(part, stream)
         self._name_stream(stream)
         for k in range(layers):
-            self.layer = (stack.section, tower, k)
+            block = stack.blocks[k % len(stack.blocks)]
+            self.layer, self.block = (stack.section, tower, k), block.name
             start = entry = stream
-            for sublayer in stack.blocks[k % len(stack.blocks)].sublayers:
+            for sublayer in block.sublayers:
                 if not sublayer.beside:
                     start = entry = stream
                 if sublayer.before is not None:
@@ -308,7 +320,7 @@ def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
         run, later = runs[k], through.get(runs[k].writes, [])
         before = [path for reader in later for path in after[reader]] or [Passed()]
         own = Passed({(run.use, "backward"): 1})
-        if recompute == "layers" and run.layer is not None:
+        if run.again(recompute):
             own[run.use, "training"] += 1
         if len(later) > 1:
             own[None, "backward"] += 1

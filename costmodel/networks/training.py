@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from typing import TypeVar
 
@@ -51,6 +52,10 @@ SCATTER = (
 where the table has another gradient, as that of a tied head; else it is an upper bound, too large
 by the entries of the rows that are written a first time."""
 
+OF_BLOCKS = (
+    "of a layer of these blocks its inputs are kept, and its forward pass is run again before its "
+    "gradients"
+)
 RECOMPUTE: Mapping[str, str] = {
     "none": "what gradients read is kept",
     "layers": "of a layer its inputs are kept, and its forward pass is run again before its "
@@ -247,6 +252,30 @@ def in_layers(network: Assembly) -> frozenset[Use]:
     return frozenset(inside)
 
 
+@cache
+def share_again(network: Assembly, use: Use, recompute: str) -> Fraction:
+    """The share of a part's runs that the backward pass runs a second time; of dropout, which no
+    run names, the share of the layers of its stack."""
+    if recompute == "none" or use not in in_layers(network):
+        return Fraction()
+    if recompute == "layers":
+        return Fraction(1)
+
+    def tally(runs: tuple[PartRun, ...]) -> Counter[tuple[bool, Exact]]:
+        layers = {(run.layer, run.again(recompute)) for run in runs if run.layer is not None}
+        mine = [run.again(recompute) for run in runs if run.use is use]
+        found = [again for _, again in layers] if use.regularises else mine
+        return Counter((again, Exact.of(ONE)) for again in found)
+
+    times = {again: n for (again, _), (n, _) in linear_in_layers(network, tally).items()}
+    if True not in times:
+        return Fraction()
+    share = times[True] / sum_of(times.values())
+    number = share.constant()
+    assert number is not None, "blocks with the same parts have all runs or none in common"
+    return Fraction(number)
+
+
 def step_of(graph: Graph, use: Use) -> System:
     """The equations of a training step of a part, without gradients of the network's own inputs;
     Unsupported for an equation whose gradient is not derived."""
@@ -294,7 +323,7 @@ def _kept_entries(
     each run, without runs that are recomputed, and the arrays between parts."""
     found: Counter[tuple[Use, Exact]] = Counter()
     for run in runs:
-        if recompute == "layers" and run.layer is not None:
+        if run.again(recompute):
             continue
         between = {*run.reads, run.use.mixer.role("output").name}
         arrays = activations_of(graph, run.use).arrays
@@ -351,8 +380,7 @@ def _keepers(
     for run in runs:
         ends += [(run, name, len(ws)) for name, ws in run.reads.items() if wire in ws]
     for run, name, wires in ends:
-        again = recompute == "layers" and run.layer is not None
-        if again:
+        if run.again(recompute):
             outside = written is None or written.layer != run.layer
             if outside and run is not written:
                 yield run.use, Exact.of(wire.entries)

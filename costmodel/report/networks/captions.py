@@ -8,7 +8,7 @@ from costmodel.language.nodes import Gather, Position, refs
 from costmodel.networks.blocks import Block, Description, Use, of_first_row
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
-from costmodel.networks.training import RECOMPUTE, SCATTER
+from costmodel.networks.training import OF_BLOCKS, RECOMPUTE, SCATTER
 from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.report.document import Equal, Formula, Line, letter, listed
@@ -169,7 +169,7 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
             f"first part whose kind is trained, and in layers to the first layer"
         )
     if (recompute := sheet.request.memory_options.recompute) != "none":
-        yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
+        yield f"recompute {recompute}: {RECOMPUTE.get(recompute, OF_BLOCKS)}"
 
 
 def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
