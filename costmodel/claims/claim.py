@@ -74,6 +74,8 @@ class Claim(ABC):
     misprint: Mapping[str, str] = field(default_factory=dict)
     convention: tuple[str, ...] = ("strict",)
     citation: str = ""
+    recompute: str = ""
+    """"layers": a training step of the network runs the forward pass of layers again."""
 
     @abstractmethod
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
@@ -136,6 +138,10 @@ class Claim(ABC):
             missing = [key for key in self.needs if not self._has(key)]
             if missing:
                 raise ValueError(f"a claim of kind {self.kind} needs {', '.join(missing)}")
+        if self.recompute and not (
+            self.recompute == "layers" and self.model and self.interpretation.phase in TRAINING_STEP
+        ):
+            raise ValueError("'recompute' is \"layers\", and about gradients of a model")
         if self.misprint and set(self.misprint) != {"reason", "derived"}:
             raise ValueError("a misprint states its reason and the derived value")
         _ = self.formulas
@@ -216,7 +222,9 @@ class Claim(ABC):
         if not model:
             return derive(mixer, self.quantity, interpretation)
         given, left_open = frozenset(self.given.items()), self.letters.difference(self.given)
-        return derive_network(model, mixer, self.quantity, interpretation, given, left_open)
+        return derive_network(
+            model, mixer, self.quantity, interpretation, given, left_open, self.recompute
+        )
 
     def _check_letters(self) -> None:
         """Check the letters of a claim about mixers.

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costmodel.claims.interpretations import Interpretation
@@ -316,21 +317,34 @@ Changed = tuple[str, str, frozenset[tuple[str, int]]]
 @cache
 @limited(None)
 def _network(changed: Changed) -> Network:
-    """The network of (name, mixer for all layers or "", sizes that replace the network's own)."""
-    from costmodel.networks import model as network_of
+    """The network of (name, mixer for all layers or "", sizes that replace the network's own).
+
+    Raises:
+        ValueError: an unknown network; a configuration that cannot be read, or a mixer in place of
+            those that a configuration names.
+    """
+    from costmodel.networks import described, model as network_of, network
 
     model, mixer, given = changed
+    if model.endswith(".json"):
+        if mixer:
+            raise ValueError(f"the mixers of {model} are those of the configuration: leave out "
+                             f"'mixer'")  # fmt: skip
+        return network(described(None, Path(model), {}), **dict(given))
     return network_of(model, sizes=dict(given), **({"mixers": (mixer,)} if mixer else {}))
 
 
-def _of_network(changed: Changed, name: str, interpretation: Interpretation) -> Answer:
-    """A quantity of a network, (name, mixer, sizes), as a formula in its sizes."""
+def _of_network(
+    changed: Changed, name: str, interpretation: Interpretation, recompute: str
+) -> Answer:
+    """A quantity of a network, (name, mixer, sizes), as a formula in its sizes; `recompute` says
+    which forward passes a training step runs again."""
     network = _network(changed)
     if name in OF_NETWORKS:
         return Answer(OF_NETWORKS[name](network, interpretation))
     asked = quantity(name)
     phase = _phase(asked, interpretation.phase) or "training"
-    about = network.answers(phase, ",".join(interpretation.convention))
+    about = network.answers(phase, ",".join(interpretation.convention), recompute or "none")
     found = Case(about, adding=_adding(interpretation)).answer(asked)
     return _read(asked, _exact(found), interpretation)
 
@@ -344,13 +358,15 @@ def derive_network(
     interpretation: Interpretation,
     given: frozenset[tuple[str, int]] = frozenset(),
     left_open: frozenset[str] = frozenset(),
+    recompute: str = "",
 ) -> Answer:
-    """A quantity of a network that comes with the project, for b sequences.
+    """A quantity of a network, by its name or its `config.json`, for b sequences.
 
     Args:
         mixer: the mixer that replaces those of all layers; "" keeps the network's mixers.
         given: sizes that replace the network's own.
         left_open: the sizes that stay letters; all others get their values.
+        recompute: "layers" to run the forward pass of layers again before their gradients.
 
     Raises:
         ValueError: an unknown network, mixer, quantity or size.
@@ -361,8 +377,8 @@ def derive_network(
         raise ValueError(f"unknown quantity '{quantity}' of a network: expected one of {known}")
     changed = model, mixer, given
     network = _network(changed)
-    of_parts = (use.mixer.letters for use in network.uses)
+    of_parts = (use.runs.letters.union(use.mixer.letters) for use in network.uses)
     refuse_letters(left_open, {*network.sizes}.union(*of_parts), model)
     # the network's own sizes replace their letters, except those that the claim leaves open
     own = {letter: v for letter, v in network.sizes.items() if letter not in left_open}
-    return _of_network(changed, quantity, interpretation).substitute(own)
+    return _of_network(changed, quantity, interpretation, recompute).substitute(own)
