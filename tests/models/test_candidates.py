@@ -12,9 +12,11 @@ import pytest
 import cli
 import costmodel as cm
 from costmodel import networks
+from costmodel.networks.answers import whole
 from costmodel.networks.blocks import Description
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import counting
+from costmodel.program.chosen_sizes import one_combination
 from costmodel.questions.question import Missing
 from costmodel.report.networks.explanation import IN_BLOCKS, NetworkExplanation
 from tests.models.test_architectures import TINY, read, written
@@ -138,7 +140,8 @@ def small(folder: Path, name: str) -> Network:
 @pytest.mark.parametrize("name", [*EXPLAINED, "nemotron_h", "qwen3_next"])
 def test_blocks_add_up_to_the_network(name: str, tmp_path: Path) -> None:
     net = small(tmp_path, name)
-    at = {"b": 1, "e": 3, "t": 4, "d": 8, "n": 2, **net.sizes, "l": 4}
+    given = {"e": (3,), "t": (4,), "d": (8,), "n": (2,), "l": (4,)}
+    at = one_combination(whole(net), given)
     told = NetworkExplanation(net, (), at, counting("strict"))
     for phase in ("training", "inference", "backward", "training-step"):
         sheet = told._sheet(phase)
