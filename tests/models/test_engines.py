@@ -130,3 +130,26 @@ def test_states_have_the_type_that_a_user_names(tmp_path: Path) -> None:
     of = [{e["engine"]: e["bytes"] for e in one["engines"]} for one in (usual, wide, narrow)]
     assert of[0]["vllm"] == of[2]["vllm"] < of[1]["vllm"]
     assert of[0]["llama.cpp"] == of[1]["llama.cpp"] == of[2]["llama.cpp"]
+
+
+NANO = {
+    "model_type": "nemotron_h", "hidden_size": 2688, "num_attention_heads": 32,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8,
+    "conv_kernel": 4, "num_key_value_heads": 2, "head_dim": 128, "n_routed_experts": 128,
+    "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712,
+    "num_experts_per_tok": 6, "mamba_ssm_cache_dtype": "float32",
+}  # fmt: skip
+"""Nemotron-3-Nano-30B-A3B: 23 layers of Mamba-2 and 6 of attention."""
+
+
+def test_one_layer_in_nine_attends(tmp_path: Path) -> None:
+    """854,388,736 B a sequence, 48,234,496 of them recurrent; vLLM pads states to pages of 6 layers
+    of attention each: 23 layers of states stand in 4 groups, of which the last has 5."""
+    found = printed("memory", written(tmp_path, NANO), "--context", "128k")
+    assert (found["sequence_bytes"], found["state_bytes"]) == (854_388_736, 48_234_496)
+    padding = [t for t in reserved(tmp_path, NANO, "vllm", LONG).tensors if not t.part]
+    assert [t.layers for t in padding] == [1]
+    (page,) = {t.shape[1] for t in reserved(tmp_path, NANO, "vllm", LONG).tensors}
+    state = 2 * (64 * 64 * 128 + 3 * (64 * 64 + 2 * 8 * 128))
+    assert page == 1024 * 16 * -(-state // (1024 * 16))
