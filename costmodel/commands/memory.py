@@ -91,6 +91,8 @@ def memory(
     is_file = model.endswith(".json") or Path(model).is_file()
     path = Path(model) if is_file else None
     described = networks.described(None if is_file else model, path, {}, ignore or ())
+    if engine is not None and not described.model_type:
+        raise UsageError(f"--engine is about a config.json: {engine} knows no network '{model}'")
     usual = dtype or described.dtype or "bf16"
     blocks = cache_dtype in QUANTISED
     typed = element_types(usual, state_dtype, weight_dtype, None if blocks else cache_dtype)

@@ -78,7 +78,10 @@ def described(
         )
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
     if isinstance(found, Choices):
-        return description(changed(found, changes))
+        made = description(changed(found, changes))
+        if config is None:
+            return made
+        return replace(made, model_type=huggingface.configuration(config).fields["model_type"])
     if typed := [choice for choice, value in changes.items() if value is not None]:
         raise ModelError(
             f"{found.name}: its blocks are read from the configuration, and have no choice "

@@ -118,6 +118,16 @@ def test_engines_stand_beside_the_need(tmp_path: Path) -> None:
     assert "1 x 8 x 1000 x 128" in result.output and "batch of 1 (B)" in result.output
     refused = CliRunner().invoke(app, [*words[:-1], "sglang"])
     assert "expected one of transformers, vllm, llama.cpp" in str(refused.exception)
+    named = CliRunner().invoke(app, ["memory", "gpt-2", *words[2:]])
+    assert "--engine is about a config.json" in str(named.exception)
+    assert printed("memory", "gpt-2", "--context", "64")["engines"] == []
+    gpt2 = written(
+        tmp_path,
+        {"model_type": "gpt2", "n_positions": 64, "n_embd": 12, "n_layer": 2, "n_head": 3,
+         "vocab_size": 17},
+    )  # fmt: skip
+    held = printed("memory", gpt2, "--context", "64")
+    assert [one["bytes"] for one in held["engines"]][:2] == [held["sequence_bytes"]] * 2
 
 
 def test_states_have_the_type_that_a_user_names(tmp_path: Path) -> None:

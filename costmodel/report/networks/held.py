@@ -63,13 +63,17 @@ class Report:
 
     @cached_property
     def reserved(self) -> Mapping[str, Reserved | Missing]:
-        """Engine -> what the engine reserves, or the reason why its rule says nothing."""
+        """Engine -> what the engine reserves, or the reason why its rule says nothing; no engines
+        for a network that is no published model, of whose type engines know nothing."""
+        if not self.held.network.described.model_type:
+            return {}
         ask = (self.held, self.typed, self.shown, self.batch)
         return {name: engine.reserved(*ask) for name, engine in ENGINES.items()}
 
     def _tables(self) -> Iterator[Table]:
         yield self._table()
-        yield self._engines()
+        if self.reserved:
+            yield self._engines()
         if self.engine is not None and isinstance(found := self.reserved[self.engine], Reserved):
             yield self._tensors(self.engine, found)
 
