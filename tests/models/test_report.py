@@ -220,7 +220,7 @@ def test_latex_of_a_network_compiles(
 def test_latex_labels_and_captions(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(f"{TINY} --format latex --label tab:x --caption 'Mine.'", capsys)
     assert r"\label{tab:x-training}" in text and r"\label{tab:x-inference}" in text
-    assert text.count(r"\caption{Mine. ") == 2 and "no backward pass" in text
+    assert text.count(r"\caption{Mine.}") == 2 and "no backward pass" in text
     assert "may hold letters" in refused(f"{TINY} --format latex --label 'a b'", capsys)
 
 
