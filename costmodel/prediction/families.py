@@ -84,8 +84,7 @@ def together(one: Floats, two: Floats, overlap: float) -> Floats:
     return np.asarray(larger * (1 + share**overlap) ** (1 / overlap))
 
 
-GEMM_TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (64, 128), (128, 64),
-              (64, 64), (32, 64))  # fmt: skip
+GEMM_TILES = ((256, 128), (128, 128), (64, 128), (64, 64))
 """Rows and columns of the output tiles that libraries offer."""
 GEMM_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """In how many parts the inner dimension is split (split-K)."""
