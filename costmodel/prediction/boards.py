@@ -67,7 +67,8 @@ class Board:
             BoardError: the board's file does not have the figure.
         """
         if name not in self.figures:
-            raise BoardError(f"board {self.name} has no figure '{name}': add it to {self.path_shown}")
+            where = f"add it to {self.path_shown}"
+            raise BoardError(f"board {self.name} has no figure '{name}': {where}")
         return self.figures[name].value
 
 

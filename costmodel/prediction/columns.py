@@ -106,7 +106,8 @@ def energy(case: Case) -> Answer:
     """
     on = board_of(case)
     if "power_limit" not in on.figures:
-        raise Unanswered(f"board {on.name} has no figure 'power_limit': add it to {on.path_shown}")
+        where = f"add it to {on.path_shown}"
+        raise Unanswered(f"board {on.name} has no figure 'power_limit': {where}")
     return round(1e6 * sum(step.joules for step in steps(case)))
 
 
