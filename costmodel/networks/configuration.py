@@ -235,18 +235,19 @@ class Configuration:
                 raise self.refused(f"layer_types has '{kind}', and is read with {', '.join(known)}")
         return kinds
 
-    def rotary(self) -> Mapping[str, Any]:
+    def rotary(self, kind: str = "") -> Mapping[str, Any]:
         """The parameters of the rotary embedding, by name, that may change more than its tables of
-        angles (`TABLES_OF_ANGLES`, which count nothing); ModelError if they are no object."""
+        angles (`TABLES_OF_ANGLES`, which count nothing), of one `kind` of layer where kinds have
+        their own; ModelError if they are no object."""
         found: dict[str, Any] = {}
         for name in ("rope_parameters", "rope_scaling"):
             given = self.get(name)
             if given is not None and not isinstance(given, dict):
                 raise self.refused(f"'{name}' must be an object, got {given!r}")
             for key, value in (given or {}).items():
-                if isinstance(value, dict):
+                if isinstance(value, dict) and kind in ("", key):
                     found.update({k: v for k, v in value.items() if k not in TABLES_OF_ANGLES})
-                elif key not in TABLES_OF_ANGLES:
+                elif not isinstance(value, dict) and key not in TABLES_OF_ANGLES:
                     found[key] = value
         return found
 

@@ -13,7 +13,6 @@ from typing import Any
 from costmodel.data import read_data
 from costmodel.errors import ModelError
 from costmodel.networks.architectures import (
-    bert,
     gemma,
     gpt2,
     granitemoehybrid,
@@ -23,16 +22,17 @@ from costmodel.networks.architectures import (
     qwen3_next,
     smollm3,
 )
+from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.rows import ROWS
 from costmodel.networks.blocks import Description
 from costmodel.networks.choices import Choices
 from costmodel.networks.configuration import Configuration
 
 READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
-    "bert": bert.read,
     "gemma": gemma.read,
     "gemma2": gemma.read_2,
     "gemma3_text": gemma.read_3,
+    "gpt-sw3": gpt2.read,
     "gpt2": gpt2.read,
     "granitemoehybrid": granitemoehybrid.read,
     "lfm2": lfm2.read,
@@ -44,6 +44,7 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "qwen3_next": qwen3_next.read,
     "smollm3": smollm3.read,
     **{kind: row.read for kind, row in ROWS.items()},
+    **{kind: one.read for kind, one in ENCODERS.items()},
 }
 """model_type -> the reader of its configuration."""
 
@@ -59,6 +60,110 @@ FOREIGN: Mapping[str, str] = {
     "alibi": "positions as biases of the scores",
 }
 """A field of architectures with a part that does not exist here -> that part."""
+
+
+WHOLE_NORMS = "norms of queries and keys over all heads"
+KEY_NORMS = "layer norms of queries and keys"
+ALIBI = "positions as biases of the scores"
+INDEXER = "an indexer that chooses keys"
+CROSS = "a decoder that reads an encoder's output"
+PER_LAYER = "embeddings and widths of each layer"
+IMAGES = "images or sound beside the text"
+STREAMS = "several residual streams"
+NARROW = "an embedding narrower than the layers"
+MISSING: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("olmo2", "olmo3", "olmoe", "olmo_hybrid", "flex_olmo", "minimax_m2"), WHOLE_NORMS
+    ),
+    **dict.fromkeys(("persimmon", "fuyu"), KEY_NORMS),
+    **dict.fromkeys(("bloom", "mpt"), ALIBI),
+    **dict.fromkeys(
+        (
+            "deepseek_v32",
+            "glm_moe_dsa",
+            "axk2",
+            "qwen4_exp_text",
+            "qwen4_exp",
+            "dots3_note_text",
+            "dots3_note",
+            "minimax_m3_vl_text",
+        ),
+        INDEXER,
+    ),
+    "deepseek_v4": f"attention to compressed rows, and {STREAMS}",
+    "hy_v4": f"{STREAMS}, and {INDEXER}",
+    "beam": "sums that are scaled by their depth, and gates with a bias",
+    **dict.fromkeys(
+        (
+            "bart",
+            "mbart",
+            "mvp",
+            "pegasus",
+            "bigbird_pegasus",
+            "blenderbot",
+            "blenderbot-small",
+            "marian",
+            "plbart",
+            "prophetnet",
+            "trocr",
+            "whisper",
+            "musicgen",
+            "musicgen_melody",
+            "moshi",
+        ),
+        CROSS,
+    ),
+    **dict.fromkeys(
+        (
+            "gemma4",
+            "gemma4_text",
+            "gemma4_unified",
+            "gemma4_unified_text",
+            "gemma4_assistant",
+            "gemma4_unified_assistant",
+        ),
+        PER_LAYER,
+    ),
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), f"alternating updates, and {PER_LAYER}"),
+    **dict.fromkeys(
+        ("git", "got_ocr2", "mllama", "emu3", "moss_transcribe_diarize", "phi4_multimodal"), IMAGES
+    ),
+    **dict.fromkeys(("electra", "rembert"), NARROW),
+    "apertus": "the activation xielu, with weights of its own",
+    "axk1": "a norm of the output of experts alone",
+    "bailing_hybrid": "gates of KDA and of latent attention by maps of full rank",
+    "bert-generation": "an encoder without segments, whose head has no transform",
+    "big_bird": "attention to blocks that are drawn",
+    "bitnet": "a norm of the heads before the output, and one inside the FFN",
+    "blt": "patches of bytes",
+    "cpmant": "relative positions",
+    "dbrx": "bounds of queries, keys and values",
+    "diffllama": "differential attention with keys for several heads",
+    "doge": "a mask that each token makes",
+    "falcon_h1": "two mixers side by side in one layer, Mamba-2 among them without its norm",
+    "gpt_neox_japanese": "a bias that the last layer alone has",
+    "hrm_text": "layers that run several times",
+    **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
+    "jamba": "norms of the step, the input and the output inside Mamba",
+    "jetmoe": "experts for the maps of attention",
+    "kolibri1": "a router that chooses by corrected scores and weighs by their sigmoids",
+    "llama4": IMAGES,
+    "longcat_flash": "experts that return their input",
+    "mimo_v2_flash": "values of another width than keys, in groups that differ by layer",
+    "modernbert-decoder": "a first layer without a norm before its mixer",
+    "reformer": "attention to rows of equal hashes, and reversible layers",
+    "roc_bert": "embeddings of a token's sound and shape",
+    "roformer": "rotary embedding in an encoder",
+    "rwkv": "the recurrence of RWKV-4",
+    "xlm": "an encoder with embeddings of languages",
+    "xlnet": "two streams of attention",
+    "xlstm": "an FFN whose width is rounded, as xLSTM-7B has",
+    "xmod": "adapters of languages",
+    "zamba": "a block that several layers share",
+    "zamba2": "a block that several layers share",
+    "zaya": "attention that mixes neighbouring rows of queries and keys",
+}
+"""Type of a model that is not read -> the part that no network here has."""
 
 
 def configuration(path: Path) -> Configuration:
@@ -103,8 +208,9 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
 def _unknown_architecture(kind: str, config: Mapping[str, Any]) -> str:
     """The message for an unknown `model_type`; it names the parts that the configuration asks for
     and no network here has, as far as they are known."""
-    there = [part for key, part in FOREIGN.items() if config.get(key)]
-    known = f"model_type '{kind}' is not known ({', '.join(READERS)} are)"
+    there = [MISSING[kind]] if kind in MISSING else []
+    there = there or [part for key, part in FOREIGN.items() if config.get(key)]
+    known = f"model_type '{kind}' is not known ({', '.join(sorted(READERS))} are)"
     if not there:
         return f"{known}: which parts it has is not written down here"
     return f"{known}: no part of a network here is {', '.join(dict.fromkeys(there))}"

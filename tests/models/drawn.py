@@ -17,6 +17,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.rows import ROWS
 from costmodel.networks.configuration import COUNT_NOTHING
 
@@ -60,14 +61,24 @@ DELTA = {
 STATES = {"state_size": (3, 16), "conv_kernel": (3, 4)}
 USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
 
-INCOMPLETE = ("dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral", "nemotron")
-"""Types whose default configuration has no size that its class needs."""
+INCOMPLETE = (
+    "bert",
+    "dots1",
+    "lfm2_moe",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
+    "ministral",
+    "nemotron",
+)
+"""Types whose default configuration has no size that its class needs, or is of a class without a
+head."""
 
 ALWAYS = (
     *WIDTHS, "num_attention_heads", "num_key_value_heads", "num_experts", "num_experts_per_tok",
     "linear_num_key_heads", "linear_num_value_heads", "num_heads", "n_groups", "head_dim",
     "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_topk", "moe_k",
-    "n_shared_experts", "n_group",
+    "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
+    "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
 
@@ -120,6 +131,35 @@ SOME: Mapping[str, Sequence[Any]] = {
     "use_sliding_window": (True, False),
     "max_window_layers": (0, 1, 2),
     "partial_rotary_factor": (0.5, 0.75, 1.0),
+    "enable_bias": (True, False),
+    "do_layer_norm_before": (True, False),
+    "scale_embedding": (True, False),
+    "n_inner": (None, 11),
+    "dff": (1, 11),
+    "ffn_dim": (1, 11),
+    "ffn_hidden_size": (None, 11),
+    "num_kv_heads": (1, 2, 6),
+    "multi_query": (True, False),
+    "new_decoder_architecture": (True, False),
+    "parallel_attn": (True, False),
+    "rotary_dim": (2, 4),
+    "attn_layer_indices": ([0], [0, 2]),
+    "mamba_n_heads": (6,),
+    "mamba_n_groups": (1, 3),
+    "mamba_d_state": (3, 8),
+    "mamba_d_conv": (3, 4),
+    "conv_L_cache": (2, 5),
+    "use_sandwich_norm": (True, False),
+    "linear_num_heads": (1, 2),
+    "linear_head_dim": (3, 5),
+    "linear_conv_kernel_dim": (2, 4),
+    "moe_renormalize": (True, False),
+    "intermediate_size_mlp": (1, 11),
+    "interleave_moe_layer_step": (1, 2),
+    "no_rope_layer_interval": (2, 4),
+    "attention_chunk_size": (3,),
+    "conv1d_width": (2, 4),
+    "attention_window_size": (3,),
 }
 """Fields that several types have, with the values that are drawn where a class has the field."""
 
@@ -137,6 +177,44 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "afmoe": {"attention_bias": (False,)},
     "aria_text": {"mlp_bias": (False,)},
     "deepseek_v3": LATENT,
+    "bamba": {
+        "hidden_size": (48,),
+        "num_attention_heads": (6,),
+        "num_hidden_layers": (3, 5),
+        "attn_layer_indices": ([0],),
+    },
+    "cohere2_moe": {"first_k_dense_replace": ()},
+    "codegen": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
+    "deepseek_v2": {**LATENT, "n_group": (1,), "mlp_bias": ()},
+    "falcon": {"num_kv_heads": (1, 2, 6), "multi_query": (True,)},
+    "glm4_moe_lite": LATENT,
+    "gpt_neo": {
+        "attention_types": ([[["global", "local"], 2]],),
+        "num_layers": (4,),
+        "window_size": (3,),
+    },
+    "gptj": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
+    "kimi_linear": {**LATENT, "num_hidden_layers": (5, 6), "num_experts_per_token": (1, 2)},
+    "laguna": {"attention_bias": (), "hidden_size": (48, 96), "head_dim": (8, 16)},
+    "lfm2_moe": {"num_hidden_layers": (3,), "layer_types": (["conv", "full_attention", "conv"],)},
+    "lfm3": {
+        "attention_bias": (),
+        "hidden_size": (48, 96),
+        "head_dim": (8, 16),
+        "num_hidden_layers": (5, 8),
+    },
+    "llama4_text": {"layer_types": ()},
+    "minicpm3": {**LATENT, "num_experts_per_tok": ()},
+    "minimax": {"head_dim": ()},
+    "opt": {"hidden_size": (768,), "num_attention_heads": (6, 12)},
+    "recurrent_gemma": {
+        "hidden_size": (48, 96),
+        "num_attention_heads": (6,),
+        "head_dim": (),
+        "lru_width": (None,),
+        "intermediate_size": (2, 70),
+    },
+    "youtu": {**LATENT, "num_experts_per_tok": ()},
     "cohere": {"use_qk_norm": (False,)},
     "dots1": {"num_local_experts": (), "n_routed_experts": (4,)},
     "ernie4_5_moe": {"use_bias": (False,)},
@@ -147,7 +225,31 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 }
 """model_type of a row -> fields with values other than those in `SOME`; () for none."""
 
+ENCODER: Mapping[str, Sequence[Any]] = {
+    **WIDTHS,
+    **FFN,
+    "pad_token_id": (1,),
+    "num_attention_heads": (6, 12),
+    "type_vocab_size": (1, 2),
+    "max_position_embeddings": (40,),
+    "hidden_act": ("gelu", "relu"),
+}
+
+GPT_2: Mapping[str, Sequence[Any]] = {
+    "pad_token_id": (None,),
+    "vocab_size": (7, 31),
+    "n_embd": (24, 48),
+    "n_layer": (1, 3),
+    "n_head": (6,),
+    "n_inner": (None, 11),
+    **TIED,
+}
+
 FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    **dict.fromkeys(ENCODERS, ENCODER),
+    "bert": {**ENCODER, "architectures": (["BertLMHeadModel"],)},
+    "gpt2": GPT_2,
+    "gpt-sw3": GPT_2,
     "qwen3_next": {
         **USUAL,
         **DELTA,
@@ -255,7 +357,8 @@ def drawn(kinds: Iterable[str]) -> list[dict[str, Any]]:
                 n for n in of if k == 0 or n in ALWAYS or len(of[n]) == 1 or random_.random() < 0.8
             ]
             one = {n: random_.choice(of[n]) for n in names}
-            if kind in ROWS and k % 2 and (listed := _kinds(kind, one)):
+            free = OTHERS.get(kind, {}).get("layer_types") is None
+            if kind in ROWS and k % 2 and free and (listed := _kinds(kind, one)):
                 one["layer_types"] = random_.choices(listed, k=one["num_hidden_layers"])
             if kind in ROWS and k == 2:  # by the usual names of fields
                 usual = {own: n for n, own in defaults([kind])[kind]["spellings"].items()}
@@ -306,15 +409,16 @@ def ran(made: Any) -> dict[str, Any]:
     model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval().to(torch.bfloat16)
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
         out = model(torch.arange(TOKENS)[None] % made.vocab_size, use_cache=True)
-    kept = getattr(out, "past_key_values", None) or out.cache_params
+    found = {"products": counted.get_total_flops() // 2}
+    kept = getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
+    if kept is None:
+        return found
     tensors = [found for layer in kept.layers for found in named(vars(layer))]
     alike = Counter(
         (name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in tensors
     )
-    return {
-        "products": counted.get_total_flops() // 2,
-        "tensors": [[name, list(shape), dtype, n] for (name, shape, dtype), n in alike.items()],
-    }
+    rows = [[name, list(shape), dtype, n] for (name, shape, dtype), n in alike.items()]
+    return {**found, "tensors": rows}
 
 
 def named(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -354,7 +458,8 @@ PLAIN = (bool, int, float, str, type(None))
 def main(kinds: Sequence[str]) -> None:
     """Write the files anew; with types named, of these types alone."""
     lines = ",\n".join(
-        f"{json.dumps(kind)}: {json.dumps(one)}" for kind, one in defaults(sorted(ROWS)).items()
+        f"{json.dumps(kind)}: {json.dumps(one)}"
+        for kind, one in defaults(sorted({*ROWS, *ENCODERS, "gpt2", "gpt-sw3"})).items()
     )
     DEFAULTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     every = sorted({*FIELDS, *ROWS})

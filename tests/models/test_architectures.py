@@ -7,6 +7,7 @@ configurations; `python -m tests.models.drawn` records them anew.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -65,9 +66,10 @@ def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
         assert found == one["parameters"], one["config"]
 
 
-IN_CHUNKS = {"mamba-2", "gated-deltanet"}
-"""Mixers whose recurrence the classes compute in chunks, over rows that are padded to whole chunks:
-they multiply more often than the recurrence does."""
+MORE = {"mamba-2", "gated-deltanet", "kda", "lightning", "rg-lru", "llama4_text"}
+"""What multiplies more often in the classes than in the equations: mixers whose recurrence the
+classes compute in chunks, over rows that are padded to whole chunks; RG-LRU, whose gate of the
+first row has nothing to decay; and the type whose class computes all experts for all tokens."""
 
 
 def of_padding(net: Network) -> int:
@@ -91,7 +93,7 @@ def test_matrix_products_multiply_as_often_as_those_of_the_class(tmp_path: Path,
         if one["config"]["model_type"] == kind and "products" in one:
             net = read(tmp_path, one["config"])
             ours = net.count("training", "torch").at(l=TOKENS).by_class()["mul"]
-            if any(use.label.split("{")[0] in IN_CHUNKS for use in net.uses):
+            if MORE & {kind, *(re.split("[+{]", use.label)[0] for use in net.uses)}:
                 assert ours < one["products"], one["config"]
             else:
                 assert ours + of_padding(net) == one["products"], one["config"]
@@ -253,6 +255,14 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path, config: Any, senten
     with pytest.raises(ModelError) as raised:
         read(tmp_path, config)
     assert sentence in str(raised.value)
+
+
+def test_a_type_that_is_not_read_is_refused_with_the_part_that_is_missing(tmp_path: Path) -> None:
+    for kind, part in huggingface.MISSING.items():
+        assert kind not in huggingface.READERS
+        with pytest.raises(ModelError, match=re.escape(f"'{kind}' is not known")) as raised:
+            read(tmp_path, {"model_type": kind})
+        assert str(raised.value).endswith(f"no part of a network here is {part}")
 
 
 def test_a_released_file_has_fields_that_the_class_reads_elsewhere(tmp_path: Path) -> None:

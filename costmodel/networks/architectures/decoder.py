@@ -76,15 +76,17 @@ def block(
     return Block(name, tuple(found))
 
 
-def attention(c: Configuration, *options: str, **sizes: int | None) -> Use:
+def attention(
+    c: Configuration, *options: str, groups: int | None = None, **sizes: int | None
+) -> Use:
     """Self-attention with `options` and `sizes` of its own (None: not given); the usual fields of
     the configuration give its n heads, g heads of keys and values (the option `grouped` if fewer
-    than n) and the width of a head."""
+    than n) unless `groups` does, and the width of a head."""
     n = c.size("num_attention_heads")
-    g = c.size_or_none("num_key_value_heads") or n
+    g = groups or c.size_or_none("num_key_value_heads") or n
     grouped = ("grouped",) if g != n else ()
-    groups = g if grouped else None
-    return mixer("self-attention", (*grouped, *options), n=n, g=groups, h=head_width(c), **sizes)
+    found = g if grouped else None
+    return mixer("self-attention", (*grouped, *options), n=n, g=found, h=head_width(c), **sizes)
 
 
 def mixture(
@@ -96,7 +98,9 @@ def mixture(
     squared: str = "",
     shared: str = "",
     copies: int = 0,
+    chosen: int | None = None,
     correction: str | None = None,
+    activation: str | None = None,
 ) -> Use:
     """A mixture of experts of a width, by the usual fields; ModelError if a token is to go through
     more experts than there are.
@@ -108,11 +112,14 @@ def mixture(
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own; none
             where the configuration says 0. `copies`: how many experts wide it is if the
             configuration does not say.
+        chosen: how many experts a token goes through if the configuration does not say.
+        activation: that of the gates, as this project names it; None: that of the usual field.
         correction: what is added to scores that choose, a name in `experts.CORRECTIONS`.
     """
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    chosen = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
-    part_sizes = {"E": c.size(*number), "f": width, "c": c.size(*chosen)}
+    names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
+    part_sizes = {"E": c.size(*number), "f": width}
+    part_sizes["c"] = c.size_or_none(*names) or chosen or c.size(*names)
     if part_sizes["c"] > part_sizes["E"]:
         raise c.refused(f"{part_sizes['c']} of {part_sizes['E']} experts cannot be chosen")
     if squared:
@@ -125,7 +132,7 @@ def mixture(
             part_sizes["S"] = copies * width or wide
         else:
             shared = ""
-    activation = squared or c.activation("hidden_act")
+    activation = squared or activation or c.activation("hidden_act")
     made = experts(
         routing, activation, clamped=clamped, squared=bool(squared), shared=shared,
         correction=correction,
@@ -225,19 +232,22 @@ def head_width(c: Configuration) -> int:
     return c.size_or_none("head_dim") or c.size("hidden_size") // c.size("num_attention_heads")
 
 
-def rotary(c: Configuration, usual: float | None = None) -> tuple[tuple[str, ...], dict[str, int]]:
+def rotary(
+    c: Configuration, usual: float | None = None, kind: str = ""
+) -> tuple[tuple[str, ...], dict[str, int]]:
     """The (options, sizes) of self-attention with the configuration's rotary embedding: ("rotary",)
     if all channels of a head turn, ("partial-rotary",) and r if the first r turn. Channels turn in
     halves here; a class that turns neighbours has the same costs.
 
     Args:
         usual: the share of the channels that turn by default; None if all turn in every model.
+        kind: the kind of layer whose parameters are read where each kind has its own.
 
     Raises:
         ModelError: a share of no pair of channels or of more than a head's width, or a parameter
             that is not known here and may change more than the tables of angles.
     """
-    given, turned = dict(c.rotary()), None
+    given, turned = dict(c.rotary(kind)), None
     if usual is not None:
         field, width = c.get(FACTOR), head_width(c)
         share = given.pop(FACTOR, usual if field is None else field)

@@ -13,31 +13,24 @@ HEADS: Mapping[str, Mapping[str, Any]] = {
     "GPT2Model": {"head": "none", "loss": False},
 }
 
-DEFAULTS: Mapping[str, Any] = {
-    "activation_function": "gelu_new",
-    "attn_pdrop": 0.1,
-    "embd_pdrop": 0.1,
-    "reorder_and_upcast_attn": False,
-    "resid_pdrop": 0.1,
-    "summary_activation": None,
-    "summary_first_dropout": 0.1,
-    "summary_proj_to_labels": True,
-    "summary_type": "cls_index",
-    "summary_use_proj": True,
-    "tie_word_embeddings": True,
-}
+NUMBERS = (
+    "attn_pdrop", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj",
+)  # fmt: skip
+"""Fields of attention weights that are dropped, of rounding, and of a class with a summary."""
 
 
 def read(c: Configuration) -> Choices:
     """The choices of the network that a configuration of transformers' GPT2LMHeadModel or GPT2Model
     describes; ModelError for a value that is not known here."""
-    c.with_defaults(DEFAULTS).require(
+    c.with_class().require(
         {
             "scale_attn_weights": (True,),
             "add_cross_attention": (False,),
             "scale_attn_by_inverse_layer_idx": (False,),
         }
     )
+    c.taken.update(NUMBERS)
     head = HEADS[c.architecture(*HEADS)]
     inner = c.size_or_none("n_inner")
     positions = c.size("n_positions", "n_ctx", "max_position_embeddings")

@@ -35,6 +35,9 @@ FULL, NEAR, CHUNK, LINEAR, CONV = (
 WINDOWS: Mapping[str, str] = {NEAR: "window", CHUNK: "chunked-window"}
 """Kind of a layer -> the option of attention that bounds what a token sees."""
 
+OF_WINDOWS = ("sliding_window", "window_size", "attention_window_size")
+"""Names of the field with the width of a window."""
+
 NORMS: Mapping[str, Callable[[], Mixer]] = {
     "rms": parts.rms_norm,
     "rms, 1 + w": lambda: parts.rms_norm(gain="1 + w"),
@@ -67,6 +70,7 @@ class Experts:
         clamped: biases and bounded gates, as in gpt-oss.
         shared: an FFN for all tokens, a name in `experts.SHARED`; `copies`: how many experts wide
             it is in a class without a field that says so.
+        chosen: how many experts a token goes through if the configuration does not say.
         correction: a name in `experts.CORRECTIONS`; None: as is usual for the scores.
         first: how many layers at the beginning have an FFN if the configuration does not say.
         there: whether each layer has experts, in place of the usual fields.
@@ -78,6 +82,7 @@ class Experts:
     clamped: bool = False
     shared: str = ""
     copies: int = 0
+    chosen: int | None = None
     correction: str | None = None
     first: int = 0
     there: Callable[[Configuration, int], list[bool]] | None = None
@@ -86,14 +91,16 @@ class Experts:
         """Whether each of a number of layers has experts."""
         return self.there(c, number) if self.there else sparse(c, number, self.first)
 
-    def read(self, c: Configuration) -> tuple[Use, str]:
-        """The mixture of experts, and a remark on what the class does otherwise."""
+    def read(self, c: Configuration, activation: str) -> tuple[Use, str]:
+        """The mixture of experts with an activation, and a remark on what the class does
+        otherwise."""
         normal = self.normalised
         share = c.switch(normal) if isinstance(normal, str) else normal
         routing = f"{self.scores}-normalised" if share else self.scores
         found = mixture(
             c, routing, c.size(self.width), shared=self.shared, copies=self.copies,
-            clamped=self.clamped, correction=self.correction,
+            clamped=self.clamped, correction=self.correction, activation=activation,
+            chosen=self.chosen,
         )  # fmt: skip
         groups, best = c.size_or_none("n_group") or 1, c.size_or_none("topk_group") or 1
         if best >= groups:
@@ -104,19 +111,20 @@ class Experts:
         )
 
 
-def latent(c: Configuration) -> Use:
-    """Multi-head latent attention as in DeepSeek-V2 and V3: a new token attends to latent rows, a
-    whole sequence to keys and values. The class reads no number of heads of keys."""
+def latent(c: Configuration, *options: str) -> Use:
+    """Multi-head latent attention as in DeepSeek-V2 and V3, with further options: a new token
+    attends to latent rows, a whole sequence to keys and values. The class reads no number of heads
+    of keys."""
     rotary(c)
     c.require({"attention_bias": (False,)})
     c.taken.update(("num_key_value_heads", "rope_interleave"))
     queries = c.size_or_none("q_lora_rank")
     found = mixer(
         "mla",
-        ("query-compression",) if queries else (),
+        (*(("query-compression",) if queries else ()), *options),
         n=c.size("num_attention_heads"),
         K=c.size("qk_nope_head_dim"),
-        V=c.size("v_head_dim"),
+        V=c.size_or_none("v_head_dim") or c.size("hidden_size") // c.size("num_attention_heads"),
         c=c.size("kv_lora_rank"),
         R=c.size("qk_rope_head_dim"),
         r=queries,
@@ -139,12 +147,15 @@ class Plain:
         same: field of a released file -> the field of the class that says the same.
         numbers: fields that change numbers and no count, separated by spaces.
         turned: the rotary embedding: an option of attention, or "".
-        share: the share of channels that turn by default; None if all turn in every model.
+        share: the share of channels that turn by default, of each kind of layer where kinds have
+            their own; None if all turn in every model.
         still: kinds of layers whose rows do not turn.
         kinds: the kind of layer k of a number of layers, where `layer_types` does not say.
         mixers: kind of a layer -> its mixer, where the mixer is no attention as `attention` reads.
         ffn: "gated" or "plain"; `ffn_bias`: whether its maps have biases, or the field that says.
-        width: the field with the width of the FFN; 4 d where the configuration has none.
+        width: the field with the width of the FFN, 4 d where the configuration has none, or what
+            says the width; `activation`: the field with its activation, or, where the class has
+            no field, the activation as this project names it.
         norm, place: names in `NORMS` and `decoder.PLACES`; `end`: a norm follows the layers.
         scaled: embedded tokens are multiplied by a constant, or the field that says so.
         residual: outputs of sublayers are multiplied by a constant before the sum.
@@ -153,6 +164,8 @@ class Plain:
         positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
         embedding_norm: a norm follows the embedding.
         dropout: fields with probabilities of dropout, separated by spaces.
+        state: the element type of recurrent states; "": as the weights.
+        check: what in the configuration is not read, in words; "" if all is.
         remark: what a count leaves out.
     """
 
@@ -165,18 +178,18 @@ class Plain:
     same: Mapping[str, str] = field(default_factory=dict)
     numbers: str = ""
     turned: str = "rotary"
-    share: float | None = None
+    share: float | Mapping[str, float] | None = None
     still: frozenset[str] = frozenset()
     kinds: Callable[[Configuration, int, int], str] | None = None
     mixers: Mapping[str, Callable[[Configuration], Use]] = field(default_factory=dict)
     ffn: str = "gated"
     ffn_bias: bool | str = "mlp_bias"
-    width: str = "intermediate_size"
+    width: str | Callable[[Configuration], int] = "intermediate_size"
     activation: str = "hidden_act"
     experts: Experts | None = None
     norm: str = "rms"
     place: str | Callable[[Configuration], str] = "before"
-    end: bool = True
+    end: bool | Callable[[Configuration], bool] = True
     ties: bool = True
     scaled: bool | str = False
     residual: bool = False
@@ -187,6 +200,8 @@ class Plain:
     offset: int = 0
     embedding_norm: bool = False
     dropout: str = ""
+    state: str = ""
+    check: Callable[[Configuration], str] | None = None
     remark: str = ""
 
     def read(self, c: Configuration) -> Description:
@@ -194,24 +209,28 @@ class Plain:
         c.with_class().require(self.fixed)
         c.taken.update(self.numbers.split())
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
+        if self.check and (words := self.check(c)):
+            raise c.refused(words)
         number, norm = c.size("num_hidden_layers"), NORMS[self.norm]()
         kinds = self._kinds(c, number)
-        made = {kind: self._mixer(c, kind) for kind in dict.fromkeys(kinds)}
+        both = (FULL, *self.mixers) if self.mixers else ()  # their fields count as read
+        made = {kind: self._mixer(c, kind) for kind in dict.fromkeys((*kinds, *both))}
         routed = self.experts.layers(c, number) if self.experts else [False] * number
         remarks, sizes, after = [self.remark], dict[str, int](), dict[bool, Use]()
-        if latent in self.mixers.values():
+        if any("mla" in made[kind].label for kind in kinds):
             remarks.append(ABSORBED)
         if any(routed) and self.experts:
-            after[True], remark = self.experts.read(c)
+            after[True], remark = self.experts.read(c, self._activation(c))
             remarks.append(remark)
         elif self.experts:
             c.taken.update((*OF_EXPERTS, self.experts.width))
         if not all(routed):
-            sizes["f"] = c.size_or_none(self.width) or 4 * c.size("hidden_size")
+            sizes["f"] = self._width(c)
             after[False] = self._ffn(c)
-        c.taken.add(self.width)
+        c.taken.update((self.width,) if isinstance(self.width, str) else ())
         place = self.place if isinstance(self.place, str) else self.place(c)
         drop = None
+        end = self.end if isinstance(self.end, bool) else self.end(c)
         entry = [*self._entry(c, norm)]
         if self.dropout and c.some(*self.dropout.split()):
             drop = Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
@@ -224,7 +243,7 @@ class Plain:
             for kind, there in zip(kinds, routed, strict=True)
         ]  # fmt: skip
         return decoder(
-            c, self.name, layers, norm if self.end else None, sizes,
+            c, self.name, layers, norm if end else None, sizes, state=self.state,
             bare=self.bare, head_class=self.head_class, ties=self.ties,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
             cap=_switched(c, self.cap), divided=self.divided,
@@ -261,22 +280,36 @@ class Plain:
         sizes: dict[str, int] = {}
         if kind in WINDOWS:
             options.add(WINDOWS[kind])
-            sizes["w"] = c.size("sliding_window" if kind == NEAR else "attention_chunk_size")
-        if self.turned:
-            turned, sizes_turned = rotary(c, self.share)
+            sizes["w"] = c.size(*(OF_WINDOWS if kind == NEAR else ("attention_chunk_size",)))
+        if self.turned and "rotary_dim" in c.defaults:
+            options.add("partial-rotary")
+            sizes["r"] = c.size("rotary_dim")
+        elif self.turned:
+            share = self.share.get(kind) if isinstance(self.share, Mapping) else self.share
+            turned, sizes_turned = rotary(c, share, kind)
             if kind not in self.still:
                 options |= {self.turned} if turned == ("rotary",) else {*turned}
                 sizes |= sizes_turned
         return attention(c, *sorted(options), **sizes)
 
+    def _width(self, c: Configuration) -> int:
+        if not isinstance(self.width, str):
+            return self.width(c)
+        return c.size_or_none(self.width) or 4 * c.size("hidden_size")
+
+    def _activation(self, c: Configuration) -> str:
+        if self.activation in parts.ACTIVATIONS:
+            return self.activation
+        return c.activation(self.activation)
+
     def _ffn(self, c: Configuration) -> Use:
         """The FFN of layers without experts."""
-        name, bias = c.get(self.activation), _switched(c, self.ffn_bias)
+        bias = _switched(c, self.ffn_bias)
         if self.ffn == "gated":
-            return part("gated FFN", parts.gated_ffn(c.activation(self.activation), bias))
-        if name == "relu2":
+            return part("gated FFN", parts.gated_ffn(self._activation(c), bias))
+        if c.get(self.activation) == "relu2":
             return part("FFN", parts.ffn("relu", bias, squared=True))
-        return part("FFN", parts.ffn(c.activation(self.activation), bias))
+        return part("FFN", parts.ffn(self._activation(c), bias))
 
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
         """The parts between the embedding and the layers: positions and a norm."""

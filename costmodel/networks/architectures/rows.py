@@ -7,9 +7,26 @@ biases. `tests/models/drawn.py` holds each row against the class of transformers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from costmodel.networks.architectures.decoder import sparse
-from costmodel.networks.architectures.plain import FULL, NEAR, Experts, Plain, latent
+from costmodel.networks.architectures.decoder import (
+    attention,
+    head_width,
+    mixer,
+    rotary,
+    sparse,
+)
+from costmodel.networks.architectures.plain import (
+    CHUNK,
+    CONV,
+    FULL,
+    LINEAR,
+    NEAR,
+    Experts,
+    Plain,
+    latent,
+)
+from costmodel.networks.blocks import Use
 from costmodel.networks.configuration import Configuration
 
 Kinds = Callable[[Configuration, int, int], str]
@@ -84,6 +101,121 @@ def _parallel(c: Configuration) -> str:
     return "beside, apart" if c.switch("use_parallel_residual") else "before"
 
 
+def _mamba_2(c: Configuration) -> Use:
+    """Mamba-2 by the fields of Bamba; ModelError for heads that are not as wide as the layer."""
+    c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
+    heads, inner = c.size("mamba_n_heads"), c.size("mamba_expand") * c.size("hidden_size")
+    width = c.get("mamba_d_head")
+    width = inner // heads if width == "auto" else c.size("mamba_d_head")
+    if heads * width != inner:
+        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of mamba_expand")
+    groups, taps = c.size("mamba_n_groups"), c.size("mamba_d_conv")
+    return mixer("mamba-2", (), n=heads, P=width, N=c.size("mamba_d_state"), G=groups, k=taps)
+
+
+def _bamba(c: Configuration, k: int, number: int) -> str:
+    return FULL if k in (c.get("attn_layer_indices") or ()) else LINEAR
+
+
+def _lightning(c: Configuration) -> Use:
+    return mixer("lightning", (), n=c.size("num_attention_heads"), h=head_width(c))
+
+
+def _convolution(c: Configuration) -> Use:
+    c.require({"conv_bias": (False,)})
+    return mixer("lfm2", (), k=c.size("conv_L_cache"))
+
+
+def _kda(c: Configuration) -> Use:
+    """KDA by the fields of Kimi Linear, or those of its `linear_attn_config`."""
+    given = c.get("linear_attn_config") or {}
+    names = ("num_heads", "head_dim", "short_conv_kernel_size")
+    usual = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+    n, h, k = (given.get(name) or c.size(field) for name, field in zip(names, usual, strict=True))
+    return mixer("kda", (), n=n, h=h, k=k)
+
+
+def _kimi(c: Configuration, k: int, number: int) -> str:
+    """Latent attention in layers that `linear_attn_config` lists from 1, else in each fourth one
+    but the first; KDA in the others."""
+    listed = (c.get("linear_attn_config") or {}).get("full_attn_layers")
+    return FULL if (k and k % 4 == 0 if listed is None else k + 1 in listed) else LINEAR
+
+
+def _rg_lru(c: Configuration) -> Use:
+    c.agree(lru_width=c.size("hidden_size"))
+    return mixer("rg-lru", (), n=c.size("num_attention_heads"), k=c.size("conv1d_width"))
+
+
+def _recurrent(c: Configuration, k: int, number: int) -> str:
+    types = c.get("block_types")
+    return NEAR if types[k % len(types)] == "attention" else LINEAR
+
+
+def _falcon(c: Configuration) -> Use:
+    """The attention of Falcon: one head of keys, as many as of queries, or `num_kv_heads`."""
+    options = ["bias"] if c.switch("bias") else []
+    n, g = c.size("num_attention_heads"), c.size_or_none("num_kv_heads")
+    if not c.switch("new_decoder_architecture"):
+        g = 1 if c.switch("multi_query") else n
+    turned, sizes = rotary(c)
+    return attention(c, *options, *turned, groups=g or n, **sizes)
+
+
+def _falcon_place(c: Configuration) -> str:
+    norms = c.get("num_ln_in_parallel_attn") or (2 if c.switch("new_decoder_architecture") else 1)
+    c.switch("new_decoder_architecture")
+    if not c.switch("parallel_attn"):
+        return "before"
+    return "beside, apart" if norms == 2 else "beside"
+
+
+def _big_code(c: Configuration) -> Use:
+    n = c.size("num_attention_heads")
+    return attention(c, "bias", groups=1 if c.switch("multi_query") else n)
+
+
+NEO: Any = [[["global", "local"], 12]]
+"""The default of `attention_types`."""
+
+
+def _neo(c: Configuration, k: int, number: int) -> str:
+    """The kind of a layer as `attention_types` says: lists of names, each with how often."""
+    listed = [name for names, times in c.get("attention_types") or NEO for name in names * times]
+    if len(listed) != number:
+        raise c.refused(f"'attention_types' must name the kind of each of {number} layers")
+    return {"global": FULL, "local": NEAR}[listed[k]]
+
+
+def _turned(c: Configuration, number: int) -> list[bool]:
+    """Whether the rows of each layer of Llama 4 turn."""
+    every = c.size("no_rope_layer_interval")
+    return [*map(bool, c.get("no_rope_layers") or ((k + 1) % every for k in range(number)))]
+
+
+def _llama_4(c: Configuration) -> str:
+    """What is not read of Llama 4: layers whose rows turn and that see all tokens, or neither."""
+    number = c.size("num_hidden_layers")
+    kinds = c.layer_types(number, (FULL, CHUNK))
+    if kinds and [kind == CHUNK for kind in kinds] != _turned(c, number):
+        return "no_rope_layers and layer_types differ: rows turn where attention is in chunks"
+    return ""
+
+
+def _llama_4_experts(c: Configuration, number: int) -> list[bool]:
+    step, listed = c.size("interleave_moe_layer_step"), c.get("moe_layers")
+    return [k in listed if listed is not None else (k + 1) % step == 0 for k in range(number)]
+
+
+def _unlike_opt(c: Configuration) -> str:
+    d, e = c.size("hidden_size"), c.size_or_none("word_embed_proj_dim")
+    return "" if e in (None, d) else f"rows of the embedding are {e} wide, not {d}"
+
+
+def _lfm_3(c: Configuration, k: int, number: int) -> str:
+    return FULL if k % 4 == 2 else NEAR if k and k % 4 == 0 else CONV
+
+
 ROWS: Mapping[str, Plain] = {
     "afmoe": Plain(
         name="Afmoe", options=(*NORMED, "gate"), place="both", scaled="mup_enabled",
@@ -100,6 +232,21 @@ ROWS: Mapping[str, Plain] = {
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
     ),
+    "bamba": Plain(
+        name="Bamba", mixers={LINEAR: _mamba_2}, kinds=_bamba, share=0.5, state="fp32",
+        numbers="num_logits_to_keep mamba_chunk_size time_step_limit z_loss_coefficient "
+        "attn_layer_indices",
+    ),
+    "biogpt": Plain(
+        name="BioGpt", norm="layer", options=("bias",), turned="", ffn="plain", ffn_bias=True,
+        positions="learned", offset=2, scaled="scale_embedding", dropout="hidden_dropout_prob",
+        numbers="layerdrop activation_dropout attention_probs_dropout_prob",
+    ),
+    "codegen": Plain(
+        name="CodeGen", norm="layer", place="beside", ffn="plain", ffn_bias=True, width="n_inner",
+        activation="activation_function", head_bias=True, dropout="resid_pdrop embd_pdrop",
+        numbers="n_ctx attn_pdrop",
+    ),
     "cohere": Plain(
         name="Cohere", norm="layer, no bias", place="beside", turned="rotary-pairs", divided=True,
         numbers="logit_scale", fixed={"use_qk_norm": (False,)},
@@ -108,7 +255,29 @@ ROWS: Mapping[str, Plain] = {
         name="Cohere2", norm="layer, no bias", place="beside", turned="rotary-pairs", divided=True,
         numbers="logit_scale", kinds=every(4), still=frozenset({FULL}),
     ),
+    "cohere2_moe": Plain(
+        name="Cohere2Moe", norm="layer, no bias", place="beside", turned="rotary-pairs",
+        divided=True, kinds=every("sliding_window_pattern"), still=frozenset({FULL}),
+        numbers="logit_scale shared_expert_combination_strategy norm_topk_prob",
+        fixed={
+            "rms_norm_eps": (None,), "first_k_dense_replace": (0,), "mlp_layer_types": (None,),
+            "expert_selection_fn": ("softmax",), "prefix_dense_sliding_window_pattern": (1,),
+        },
+        experts=Experts(
+            scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
+        ),
+    ),
+    "ctrl": Plain(
+        name="CTRL", head_class="LMHeadModel", norm="layer", options=("bias",), turned="",
+        ffn="plain", ffn_bias=True, width="dff", activation="relu", positions="sinusoidal",
+        scaled=True, head_bias=True, dropout="resid_pdrop embd_pdrop",
+    ),
     "cwm": Plain(name="Cwm", kinds=first(4)),
+    "deepseek_v2": Plain(
+        name="DeepseekV2", mixers={FULL: latent}, numbers=DEEPSEEK + " norm_topk_prob",
+        fixed={"mlp_bias": (False,), "topk_method": ("greedy",)},
+        experts=Experts(shared="plain", chosen=1, normalised=False),
+    ),
     "deepseek_v3": Plain(
         name="DeepseekV3", mixers={FULL: latent}, numbers=DEEPSEEK,
         experts=Experts(scores="sigmoid", shared="plain"),
@@ -132,6 +301,12 @@ ROWS: Mapping[str, Plain] = {
         name="ExaoneMoe", options=NORMED, kinds=_exaone, numbers=DEEPSEEK,
         experts=Experts(scores="sigmoid", shared="plain"),
     ),
+    "falcon": Plain(
+        name="Falcon", norm="layer", place=_falcon_place, mixers={FULL: _falcon}, ffn="plain",
+        ffn_bias="bias", width="ffn_hidden_size", activation="activation",
+        fixed={"alibi": (False,)}, dropout="hidden_dropout", numbers="num_ln_in_parallel_attn",
+        remark="with num_kv_heads, the class keeps keys and values for each head of queries",
+    ),
     "flint": Plain(
         name="Flint", options=(*NORMED, "sinks"), kinds=_flint,
         experts=Experts(
@@ -145,6 +320,23 @@ ROWS: Mapping[str, Plain] = {
         name="Glm4Moe", switches={**QKV, "use_qk_norm": "qk-norm"}, share=0.5, numbers=DEEPSEEK,
         experts=Experts(scores="sigmoid", shared="plain"),
     ),
+    "glm4_moe_lite": Plain(
+        name="Glm4MoeLite", mixers={FULL: latent}, numbers=DEEPSEEK,
+        experts=Experts(scores="sigmoid", shared="plain", first=1),
+    ),
+    "gpt_bigcode": Plain(
+        name="GPTBigCode", norm="layer", mixers={FULL: _big_code}, ffn="plain", ffn_bias=True,
+        width="n_inner", activation="activation_function", positions="learned",
+        dropout="resid_pdrop embd_pdrop", fixed={"scale_attn_weights": (True,)},
+        numbers="attn_pdrop attention_softmax_in_fp32 scale_attention_softmax_in_fp32",
+    ),
+    "gpt_neo": Plain(
+        name="GPTNeo", norm="layer", options=("output-bias", "unscaled"), turned="", kinds=_neo,
+        ffn="plain", ffn_bias=True, activation="activation_function", positions="learned",
+        dropout="resid_dropout embed_dropout",
+        numbers="attention_types attention_layers window_size classifier_dropout",
+        remark="the class keeps all rows in layers with a window too",
+    ),
     "gpt_neox": Plain(
         name="GPTNeoX", norm="layer", place=_parallel, ffn="plain", ffn_bias=True, share=0.25,
         dropout="hidden_dropout",
@@ -156,6 +348,11 @@ ROWS: Mapping[str, Plain] = {
         experts=Experts(
             scores="chosen-softmax", normalised=False, width="intermediate_size", clamped=True
         ),
+    ),
+    "gptj": Plain(
+        name="GPTJ", norm="layer", place="beside", ffn="plain", ffn_bias=True, width="n_inner",
+        activation="activation_function", head_bias=True, dropout="resid_pdrop embd_pdrop",
+        numbers="attn_pdrop",
     ),
     "granite": Plain(name="Granite", scaled=True, residual=True, divided=True, numbers=GRANITE),
     "granitemoe": Plain(
@@ -199,9 +396,68 @@ ROWS: Mapping[str, Plain] = {
     "internlm3": Plain(name="Llama"),
     "iquestcoder": Plain(name="Llama"),
     "jais2": Plain(name="Jais2", norm="layer", ffn="plain"),
+    "kimi_linear": Plain(
+        name="KimiLinear", mixers={FULL: lambda c: latent(c, "nope"), LINEAR: _kda}, kinds=_kimi,
+        state="fp32", ties=False,
+        numbers="linear_attn_config num_expert_group topk_group " + DEEPSEEK,
+        experts=Experts(
+            scores="sigmoid", normalised="moe_renormalize", shared="plain", first=1
+        ),
+    ),
+    "laguna": Plain(
+        name="Laguna", options=(*NORMED, "head-gate"), share={FULL: 0.5, NEAR: 1.0},
+        fixed={
+            "gating": (True,), "num_attention_heads_per_layer": (None,), "attention_bias": (False,),
+            "moe_router_logit_softcapping": (0.0,), "moe_apply_router_weight_on_input": (False,),
+        },
+        numbers="moe_routed_scaling_factor",
+        experts=Experts(
+            scores="sigmoid", normalised=True, shared="plain", correction="parameter", first=1
+        ),
+        remark="gates are sigmoids, where the class has softplus",
+    ),
+    "lfm2_moe": Plain(
+        name="Lfm2Moe", options=NORMED, mixers={CONV: _convolution}, activation="silu",
+        numbers="routed_scaling_factor use_expert_bias",
+        same={"tie_embedding": "tie_word_embeddings"},
+        experts=Experts(scores="sigmoid"),
+    ),
+    "lfm3": Plain(
+        name="Lfm3", options=(*NORMED, "head-gate"), mixers={CONV: _convolution}, kinds=_lfm_3,
+        share={FULL: 0.5, NEAR: 1.0}, activation="silu",
+        fixed={"use_attention_gate": (True,), "attention_bias": (False,)},
+        place=lambda c: "both" if c.switch("use_sandwich_norm") else "before",
+    ),
     "llama": Plain(name="Llama"),
+    "llama4_text": Plain(
+        name="Llama4", bare="TextModel", turned="rotary-pairs", still=frozenset({FULL}),
+        kinds=lambda c, k, number: CHUNK if _turned(c, number)[k] else FULL, check=_llama_4,
+        width="intermediate_size_mlp",
+        numbers="attn_temperature_tuning floor_scale attn_scale use_qk_norm no_rope_layers "
+        "no_rope_layer_interval attention_chunk_size moe_layers interleave_moe_layer_step",
+        experts=Experts(
+            scores="chosen-sigmoid", normalised=False, width="intermediate_size", shared="plain",
+            copies=1, there=_llama_4_experts,
+        ),
+        remark="norms of queries and keys, which have no weights, and scales by the position are "
+        "not counted; a token goes through the experts that it chooses, where the class computes "
+        "all of them",
+    ),
     "mellum": Plain(
         name="Mellum", options=NORMED, experts=Experts(),
+    ),
+    "minicpm3": Plain(
+        name="MiniCPM3", mixers={FULL: latent}, scaled=True, residual=True, divided=True,
+        numbers="scale_emb scale_depth dim_model_base",
+    ),
+    "minimax": Plain(
+        name="MiniMax", mixers={LINEAR: _lightning},
+        kinds=lambda c, k, number: LINEAR if k % 2 else FULL,
+        numbers="block_size full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor "
+        "linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor",
+        experts=Experts(normalised=True, width="intermediate_size"),
+        remark="a sum adds the rows before the norm, where the class adds those behind and "
+        "multiplies both terms by constants",
     ),
     "ministral": Plain(name="Ministral", kinds=_windowed),
     "ministral3": Plain(name="Ministral3"),
@@ -215,6 +471,19 @@ ROWS: Mapping[str, Plain] = {
     ),
     "nemotron": Plain(name="Nemotron", norm="layer, 1 + w", ffn="plain", share=0.5),
     "olmo": Plain(name="Olmo", norm="layer, no weights"),
+    "openai-gpt": Plain(
+        name="OpenAIGPT", head_class="LMHeadModel", norm="layer", place="after", end=False,
+        options=("bias",), turned="", ffn="plain", ffn_bias=True, width="", activation="afn",
+        positions="learned", dropout="resid_pdrop embd_pdrop", numbers="attn_pdrop",
+    ),
+    "opt": Plain(
+        name="OPT", norm="layer", switches={"enable_bias": "bias"}, turned="", ffn="plain",
+        ffn_bias="enable_bias", width="ffn_dim", activation="activation_function",
+        positions="learned", offset=2, dropout="dropout", numbers="layerdrop init_std",
+        place=lambda c: "before" if c.switch("do_layer_norm_before") else "after",
+        end=lambda c: c.switch("do_layer_norm_before") and not c.switch("_remove_final_layer_norm"),
+        check=_unlike_opt, fixed={"layer_norm_elementwise_affine": (True,)},
+    ),
     "phi": Plain(
         name="Phi", norm="layer", place="beside", ffn="plain", ffn_bias=True, share=0.5,
         options=("bias",), head_bias=True, dropout="resid_pdrop embd_pdrop",
@@ -238,6 +507,15 @@ ROWS: Mapping[str, Plain] = {
     ),
     "qwen3": Plain(name="Qwen3", options=NORMED, kinds=_late),
     "qwen3_moe": Plain(name="Qwen3Moe", options=NORMED, experts=Experts()),
+    "recurrent_gemma": Plain(
+        name="RecurrentGemma", norm="rms, 1 + w", options=("output-bias",), kinds=_recurrent,
+        mixers={LINEAR: _rg_lru}, share=0.5, ffn_bias=True, activation="hidden_activation",
+        width=lambda c: c.size("intermediate_size") // 2, scaled=True, cap="logits_soft_cap",
+        state="fp32",
+        numbers="block_types attention_window_size w_init_variance_scale "
+        "final_w_init_variance_scale",
+        switches={"attention_bias": "qkv-bias"},
+    ),
     "seed_oss": Plain(
         name="SeedOss", switches={**QKV, "attention_out_bias": "output-bias"},
         dropout="residual_dropout",
@@ -254,6 +532,15 @@ ROWS: Mapping[str, Plain] = {
     "starcoder2": Plain(
         name="Starcoder2", norm="layer", switches=USE_BIAS, ffn="plain", ffn_bias="use_bias",
         dropout="residual_dropout embedding_dropout", numbers="norm_epsilon",
+    ),
+    "xglm": Plain(
+        name="XGLM", norm="layer", options=("bias",), turned="", ffn="plain", ffn_bias=True,
+        width="ffn_dim", activation="activation_function", positions="sinusoidal",
+        scaled="scale_embedding", dropout="dropout", fixed={"add_cross_attention": (False,)},
+        numbers="activation_dropout layerdrop init_std",
+    ),
+    "youtu": Plain(
+        name="Youtu", mixers={FULL: latent}, numbers="embedding_initializer_range",
     ),
     "vaultgemma": Plain(
         name="VaultGemma", norm="rms, 1 + w", activation="hidden_activation", scaled=True,
