@@ -10,7 +10,7 @@ import pytest
 from costmodel import Mixer
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Call, Position, Ref, walk
-from costmodel.language.options import joined
+from costmodel.language.options import joined, split
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import divisors, raised
 from costmodel.program.conventions import convention
@@ -30,9 +30,27 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("mamba-2", "chunked", "path_length"): "which rows T_X reads of U_X depends on more than their "
     "distance, or some rows between are left out",
+    **{
+        (name, f"chunked-{way}", question): reason
+        for name in ("deltanet", "gated-deltanet", "kda")
+        for way in ("solve", "rows", "wy")
+        for question, reason in (
+            ("span", "the recurrence reads rows further back than the previous row"),
+            ("path_length", "which rows C_Q reads of X_Q depends on more than their distance"),
+        )
+    },
 }
 """Mixer, form and question of the forward pass -> why no rule answers it in letters; at given sizes
 a search does."""
+
+
+def left_open(name: str, form: str, question: str) -> str | None:
+    """The reason in `LEFT_OPEN` of a mixer, with any options; None where a rule answers. The option
+    `core` leaves out the convolutions of the delta rules, whose rows no rule follows."""
+    base, options = split(name)
+    if question == "path_length" and "core" in options:
+        return None
+    return LEFT_OPEN.get((base, form, question))
 
 
 def by_sizes(sizes: Sequence[Mapping[str, int]]) -> pytest.MarkDecorator:

@@ -8,6 +8,17 @@ v, to a degree beta between 0 and 1, and reads S with its query q:
 DeltaNet has no decay e^g; Gated DeltaNet has one for each head, KDA one for each channel of the
 key. In `recurrent`, row 1 starts from S = 0 and has no product with S.
 
+The chunked forms compute the u of C rows from the S before them, by
+
+    (1 + A) u = beta (v - k S),  A_iz = beta_i k_i k_z^T for z < i, else 0.
+
+`chunked-solve` solves this triangular system for beta v and beta k, as transformers does;
+`chunked-rows` computes the inverse of 1 + A row by row, as flash-linear-attention's plain code
+does; `chunked-wy` is the WY representation of the first paper, section 3.2, where w_i = beta_i (k_i
+- sum_z (k_i k_z^T) w_z). With a decay for each head, the products are multiplied by the decay
+between their rows; with one for each channel, queries and keys are multiplied by the decay since
+the chunk's start, and the keys k_z divided by their own, as KDA's paper prints.
+
 A layer has linear maps to q, k and v, a convolution of the last k rows in each channel, silu, and
 an l2 norm of q and k; beta = sigmoid(W_b x), g = -exp(A_log) softplus(a + dt); an RMS norm of each
 head's o, times a gate (none in DeltaNet), and W_out. The option `core` leaves out the convolutions
@@ -33,7 +44,7 @@ from functools import partial
 from typing import Any
 
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index
+from costmodel.language.indices import Index, min_
 from costmodel.language.macros.norms import l2_norm, rms_norm
 from costmodel.language.macros.positions import short_convolution
 from costmodel.language.macros.softmax import scaled
@@ -159,7 +170,200 @@ class Rule:
         return head.define("E", shape, at, exp(self.decay(head, i)))[at]
 
 
-FORMS: Mapping[str, Callable[[Rule, Read], None]] = {"recurrent": Rule.recurrent}
+class Chunks:
+    """A rule in chunks of C rows: row e of chunk q, and row u of chunk g, which is not the first.
+
+    U (heads, chunks, C, V) and W (heads, chunks, C, K) are such that N = U - W S is what the rows
+    of a chunk add in the directions of their keys, where S (heads, l//C, K, V) is that of the end
+    of the chunk before. KK (heads, chunks, C, C) holds the products of a row's key with the earlier
+    keys of its chunk, QK those of its query with the keys so far, with the decay from key to row.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule, self.head, self.f, self.at = rule, rule.head, rule.head.f, rule.head.at
+        f, self.l, (self.C,) = self.f, self.head.l, self.f.mixer.sizes("C")
+        self.number, self.key, self.value = (
+            self.l // self.C + 1, self.head.sizes.key, self.head.sizes.value,
+        )  # fmt: skip
+        self.q, self.g = f.index("q", 1, self.number), f.index("g", 2, self.number)
+        self.e, self.u = (
+            f.index(name, 1, self.last(chunk)) for name, chunk in (("e", self.q), ("u", self.g))
+        )
+        self.z, self.v = f.index("z", 1, self.e - 1), f.index("v", 1, self.u - 1)
+        self.own = (self.head.p,) if rule.per_channel else ()
+        self.by_head = rule.decay is not None and not self.own
+        """Whether each head has one decay."""
+        self.Q, self.K, self.other = rule.Q, rule.K, rule.K
+        """What products read: the query or the key of a row, and the key of the other row."""
+        if rule.decay is not None:
+            self.E = self.decays(rule.decay)
+
+    def left(self, chunk: Any) -> Any:
+        """The number of rows from the first of a chunk on; the last chunk may have none."""
+        return self.l - (chunk - 1) * self.C
+
+    def last(self, chunk: Any) -> Any:
+        """The last place of a chunk."""
+        return min_(self.C, self.left(chunk))
+
+    def row(self, chunk: Any, place: Any) -> Any:
+        """The row at a place of a chunk."""
+        return (chunk - 1) * self.C + place
+
+    @property
+    def after_first(self) -> tuple[tuple[Any, Index], ...]:
+        """The chunks and places of all rows but the first row of all."""
+        q, g, index = self.q, self.g, self.f.index
+        return (q, index("e2", 2, self.last(q))), (g, index("u1", 1, min_(1, self.left(g))))
+
+    def places(self, name: str, *widths: Any) -> Array:
+        """A new array with an entry of these widths for each place of each chunk."""
+        return self.f.array(name, *self.head.sizes.heads, self.number, self.C, *widths)
+
+    def entry(self, array: Array, chunk: Any, place: Any, channel: Index | None = None) -> Node:
+        """A channel, p if not named, at a place of a chunk: of an array by rows, or by places."""
+        channel = channel or self.head.p
+        if array.shape[-2] == self.C:
+            return array[*self.at, chunk, place, channel]
+        return array[*self.at[: len(array.shape) - 2], self.row(chunk, place), channel]
+
+    def decays(self, decay: Decay) -> Array:
+        """E, the decay since the end of the chunk before: the exponential of T, a sum of logarithms
+        L. With a decay for each channel, queries and keys are multiplied by E, and the keys of
+        other rows divided; with one for each head, the products have the decay P."""
+        at, own, i, q, e, head = self.at, self.own, self.head.i, self.q, self.e, self.head
+        widths = tuple(self.key for _ in own)
+        L = head.define("L", (*head.sizes.heads, self.l, *widths), (*at, i, *own), decay(head, i))
+        T, E = self.places("T", *widths), self.places("E", *widths)
+        first = self.f.index("e1", 1, min_(1, self.left(q)))
+        later = self.f.index("e2", 2, self.last(q))
+        T[*at, q, first, *own] = L[*at, self.row(q, first), *own]
+        T[*at, q, later, *own] = T[*at, q, later - 1, *own] + L[*at, self.row(q, later), *own]
+        if not own:
+            E[*at, self.g, self.u] = exp(T[*at, self.g, self.u])
+            self.T, self.P, m = T, self.places("P", self.C), self.f.index("m", 1, e)
+            self.P[*at, q, e, m] = exp(T[*at, q, e] - T[*at, q, m])
+            return E
+        p = self.head.p
+        E[*at, q, e, p] = exp(T[*at, q, e, p])
+        self.Q, self.K, self.other = (self.places(name, self.key) for name in ("QE", "KE", "KI"))
+        self.Q[*at, q, e, p] = self.entry(self.rule.Q, q, e) * E[*at, q, e, p]
+        self.other[*at, q, e, p] = self.entry(self.rule.K, q, e) / E[*at, q, e, p]
+        for q, e in self.after_first:
+            self.K[*at, q, e, p] = self.entry(self.rule.K, q, e) * E[*at, q, e, p]
+        return E
+
+    def since(self, array: Array) -> Node:
+        """Queries or keys of row u, with the decay since the end of the chunk before."""
+        found = self.entry(array, self.g, self.u)
+        return found * self.E[*self.at, self.g, self.u] if self.by_head else found
+
+    def products(self, name: str, rows: Array, place: Index, *, weighed: bool = False) -> Array:
+        """The products of row e of queries or keys with the key at another place, decayed, and if
+        `weighed` times the row's beta."""
+        at, q, e, found = self.at, self.q, self.e, self.places(name, self.C)
+        product: Node = sum_(
+            self.entry(rows, q, e) * self.entry(self.other, q, place), over=self.head.p
+        )
+        product = product * self.P[*at, q, e, place] if self.by_head else product
+        beta = self.rule.B[*at, self.row(q, e)]
+        found[*at, q, e, place] = beta * product if weighed else product
+        return found
+
+    def weighed(self) -> tuple[Array, Array, Array]:
+        """VB, values times beta; KB, keys of later chunks times beta, with the decay since the end
+        of the chunk before; and KK times the beta of its row."""
+        at, q, e, g, u, p, c = self.at, self.q, self.e, self.g, self.u, self.head.p, self.head.c
+        VB, KB, B = self.places("VB", self.value), self.places("KB", self.key), self.rule.B
+        VB[*at, q, e, c] = B[*at, self.row(q, e)] * self.entry(self.rule.V, q, e, c)
+        KB[*at, g, u, p] = B[*at, self.row(g, u)] * self.since(self.K)
+        return VB, KB, self.products("KK", self.K, self.z, weighed=True)
+
+    def by_solve(self) -> tuple[Array, Array]:
+        """U and W by a triangular solve: (1 + KK) (U, W) = (VB, KB)."""
+        at, p, c, (VB, KB, KK) = self.at, self.head.p, self.head.c, self.weighed()
+        q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
+        U, W = self.places("U", self.value), self.places("W", self.key)
+        U[*at, q, e, c] = VB[*at, q, e, c] - sum_(KK[*at, q, e, z] * U[*at, q, z, c], over=z)
+        W[*at, g, u, p] = KB[*at, g, u, p] - sum_(KK[*at, g, u, v] * W[*at, g, v, p], over=v)
+        return U, W
+
+    def by_rows(self) -> tuple[Array, Array]:
+        """U = (1 - M) VB and W = (1 - M) KB, where 1 - M, the inverse of 1 + KK, is computed row by
+        row."""
+        at, p, c, (VB, KB, KK) = self.at, self.head.p, self.head.c, self.weighed()
+        q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
+        M, x = self.places("M", self.C), self.f.index("x", z + 1, e - 1)
+        U, W = self.places("U", self.value), self.places("W", self.key)
+        between = sum_(KK[*at, q, e, x] * M[*at, q, x, z], over=x)
+        M[*at, q, e, z] = KK[*at, q, e, z] - between
+        U[*at, q, e, c] = VB[*at, q, e, c] - sum_(M[*at, q, e, z] * VB[*at, q, z, c], over=z)
+        W[*at, g, u, p] = KB[*at, g, u, p] - sum_(M[*at, g, u, v] * KB[*at, g, v, p], over=v)
+        return U, W
+
+    def by_wy(self) -> tuple[Array, Array]:
+        """The WY representation: each row of U and W is beta times its own value or key, less the
+        rows before, by KK without beta."""
+        at, p, c, B = self.at, self.head.p, self.head.c, self.rule.B
+        q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
+        KK = self.products("KK", self.K, z)
+        U, W = self.places("U", self.value), self.places("W", self.key)
+        less = sum_(KK[*at, q, e, z] * U[*at, q, z, c], over=z)
+        U[*at, q, e, c] = B[*at, self.row(q, e)] * (self.entry(self.rule.V, q, e, c) - less)
+        less = sum_(KK[*at, g, u, v] * W[*at, g, v, p], over=v)
+        W[*at, g, u, p] = B[*at, self.row(g, u)] * (self.since(self.K) - less)
+        return U, W
+
+    def to_the_end(self, place: Index) -> Callable[[Index], Node]:
+        """The keys of a complete chunk, with their decays to its last row."""
+        at, p = self.at, self.head.p
+        if self.rule.decay is None:
+            return lambda chunk: self.entry(self.rule.K, chunk, place)
+        complete = (*self.head.sizes.heads, self.l // self.C, self.C)
+        chunk, KC = self.f.index("q2", 1, complete[-2]), self.f.array("KC", *complete, self.key)
+        if self.own:
+            kept = self.E[*at, chunk, self.C, p]
+        else:
+            EC = self.f.array("EC", *complete)
+            EC[*at, chunk, place] = exp(self.T[*at, chunk, self.C] - self.T[*at, chunk, place])
+            kept = EC[*at, chunk, place]
+        KC[*at, chunk, place, p] = kept * self.entry(self.other, chunk, place)
+        return lambda chunk: KC[*at, chunk, place, p]
+
+    def write(self, solved: Callable[[Chunks], tuple[Array, Array]], read: Read) -> None:
+        """N, S, and the reads: the products QK times N, in later chunks added to a read of S."""
+        (U, W), at, p, c = solved(self), self.at, self.head.p, self.head.c
+        f, g, u, C, l, key = self.f, self.g, self.u, self.C, self.l, self.key
+        N = self.places("N", self.value)
+        S = f.array("S", *self.head.sizes.heads, l // C, key, self.value)
+        first, later = f.index("q1", 1, min_(1, l // C)), f.index("r", 2, l // C)
+        k, w = f.index("k", 1, min_(C, l)), f.index("w", 1, C)
+        decayed_key = self.to_the_end(w)
+        N[*at, 1, k, c] = U[*at, 1, k, c]
+        N[*at, g, u, c] = U[*at, g, u, c] - sum_(W[*at, g, u, p] * S[*at, g - 1, p, c], over=p)
+        S[*at, first, p, c] = sum_(decayed_key(first) * N[*at, first, w, c], over=w)
+        kept: Node = S[*at, later - 1, p, c]
+        if self.rule.decay is not None:
+            kept = self.E[*at, later, C, *self.own] * kept
+        S[*at, later, p, c] = kept + sum_(decayed_key(later) * N[*at, later, w, c], over=w)
+        QK = self.products("QK", self.Q, f.index("m", 1, self.e))
+        seen, near = f.index("k2", 1, k), f.index("u2", 1, u)
+        read(k, sum_(QK[*at, 1, k, seen] * N[*at, 1, seen, c], over=seen))
+        query = self.since(self.Q)
+        if self.by_head:
+            QE = self.places("QE", key)
+            QE[*at, g, u, p] = query
+            query = QE[*at, g, u, p]
+        own = sum_(QK[*at, g, u, near] * N[*at, g, near, c], over=near)
+        read(self.row(g, u), sum_(query * S[*at, g - 1, p, c], over=p) + own)
+
+
+FORMS: Mapping[str, Callable[[Rule, Read], None]] = {
+    "recurrent": Rule.recurrent,
+    "chunked-solve": lambda rule, read: Chunks(rule).write(Chunks.by_solve, read),
+    "chunked-rows": lambda rule, read: Chunks(rule).write(Chunks.by_rows, read),
+    "chunked-wy": lambda rule, read: Chunks(rule).write(Chunks.by_wy, read),
+}
 
 
 @dataclass(frozen=True)
@@ -203,7 +407,7 @@ class Layer:
             with self.m.form(form) as f:
                 head = Head(f, self.sizes)
                 R = self.read(head, partial(rule, self.rows(head)))
-                b, e = f.index("b", 1, d), f.index("e", 1, R.shape[1])
+                b, e = f.index("b", 1, d), f.index("f", 1, R.shape[1])
                 W_out, y = self.m.arrays["W_out"], self.m.role("output")
                 y[head.i, b] = sum_(R[head.i, e] * W_out[e, b], over=e)
         return self.m
@@ -345,7 +549,7 @@ def bounded(head: Head, i: Index) -> Node:
 def of_channel(head: Head, i: Index) -> Node:
     """x W_F U_F + dt at row i and a head's channel p, of which its decay is made; F holds x W_F."""
     (j,), p, arrays, h = head.at, head.p, head.arrays, head.sizes.key
-    q = head.f.index("q", 1, h)
+    q = head.f.index("a2", 1, h)
     F = head.define("F", (head.l, h), (i, q), head.mapped("W_F", q, i))
     own = (j - 1) * h + p
     return sum_(F[i, q] * arrays["U_F"][q, own], over=q) + arrays["dt"][own]
@@ -354,7 +558,7 @@ def of_channel(head: Head, i: Index) -> Node:
 def sigmoid_gate(head: Head) -> Node:
     """The gate sigmoid(x W_G U_G) at a head's channel of values; G holds x W_G."""
     h, i = head.sizes.value, head.i
-    q = head.f.index("q", 1, h)
+    q = head.f.index("a2", 1, h)
     G = head.define("G", (head.l, h), (i, q), head.mapped("W_G", q))
     own = head.column(h, head.c)
     return function("sigmoid", sum_(G[i, q] * head.arrays["U_G"][q, own], over=q))

@@ -8,8 +8,10 @@ r, K) with one for each channel of the key, and the state S (b, g, r, K, V).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
@@ -90,14 +92,17 @@ class DeltaRule(Mixer):
 
     eps = 1e-5
     """The constant under the root of the norm of o."""
+    per_channel = False
+    """Whether each channel of the key has a decay of its own."""
 
     def __init__(
-        self, *, d: int, l: int, k: int | None, groups: int, repeat: int, key: int, value: int,
-        options: Sequence[str],
+        self, *, d: int, l: int, k: int | None, C: int | None, groups: int, repeat: int, key: int,
+        value: int, options: Sequence[str],
     ) -> None:  # fmt: skip
         """`groups` keys of width `key`, each shared by `repeat` heads with values of width `value`;
         convolutions of k taps, None with the option `core`."""
         super().__init__(d=d, l=l)
+        self.C = C
         self.groups, self.repeat, self.key, self.value = groups, repeat, key, value
         self.n, self.core = groups * repeat, "core" in options
         self.negative = "negative" in options
@@ -131,7 +136,7 @@ class DeltaRule(Mixer):
         projected = self.projected(x)
         if not self.core:
             projected = {
-                name: F.silu(short_convolution(row, getattr(self, f"w_{name}")))
+                name: F.silu(self.convolved(row, getattr(self, f"w_{name}")))
                 for name, row in projected.items()
             }
         return self.joined(x, self.whole(x, self.rows(x, projected)))
@@ -146,6 +151,10 @@ class DeltaRule(Mixer):
                 for name, row in projected.items()
             }
         return self.joined(x_t, self.latest(x_t, self.rows(x_t, projected), state, held))
+
+    def convolved(self, rows: Tensor, taps: Tensor) -> Tensor:
+        """The short convolution of rows (b, s, width)."""
+        return short_convolution(rows, taps)
 
     def projected(self, x: Tensor) -> dict[str, Tensor]:
         """The maps of x to queries, keys and values."""
@@ -227,11 +236,13 @@ class DeltaNet(DeltaRule):
 
     def __init__(
         self, *, d: int, l: int, n: int, h: int | None = None, k: int | None = None,
-        options: Sequence[str] = (),
+        C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """n heads of width h (default d/n); k taps, needed without the option `core`."""
         width = head_width(d, n) if h is None else h
-        super().__init__(d=d, l=l, k=k, groups=n, repeat=1, key=width, value=width, options=options)
+        super().__init__(
+            d=d, l=l, k=k, C=C, groups=n, repeat=1, key=width, value=width, options=options
+        )
 
 
 class Decaying(DeltaRule):
@@ -261,14 +272,16 @@ class GatedDeltaNet(Decaying):
 
     def __init__(
         self, *, d: int, l: int, n: int, g: int, K: int, V: int, k: int | None = None,
-        options: Sequence[str] = (),
+        C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """n heads with values of width V, which share g keys of width K; k taps, needed without the
         option `core`. ValueError unless g divides n."""
         require_sizes(n=n, g=g, K=K, V=V)
         if n % g:
             raise ValueError(f"n = {n} heads are not divisible into g = {g} groups")
-        super().__init__(d=d, l=l, k=k, groups=g, repeat=n // g, key=K, value=V, options=options)
+        super().__init__(
+            d=d, l=l, k=k, C=C, groups=g, repeat=n // g, key=K, value=V, options=options
+        )
         self.W_a: nn.Parameter = self.weight(d, n)
         self.A_log = self.weight(n)
         self.dt = self.weight(n)
@@ -297,13 +310,17 @@ class KimiDeltaAttention(Decaying):
     """KDA: n heads of width h, d/n unless given; W_F (d, h), U_F (h, n*h), A_log (n,) and dt (n*h,)
     of the decays; without `core` W_G (d, h) and U_G (h, n*h) of the gate."""
 
+    per_channel = True
+
     def __init__(
         self, *, d: int, l: int, n: int, h: int | None = None, k: int | None = None,
-        options: Sequence[str] = (),
+        C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """n heads of width h (default d/n); k taps, needed without the option `core`."""
         width = head_width(d, n) if h is None else h
-        super().__init__(d=d, l=l, k=k, groups=n, repeat=1, key=width, value=width, options=options)
+        super().__init__(
+            d=d, l=l, k=k, C=C, groups=n, repeat=1, key=width, value=width, options=options
+        )
         self.safe = "safe-gate" in options
         self.W_F: nn.Parameter = self.weight(d, width)
         self.U_F: nn.Parameter = self.weight(width, n * width)
@@ -328,3 +345,375 @@ class KimiDeltaAttention(Decaying):
     def gated(self, x: Tensor, o: Tensor) -> Tensor:
         """o times sigmoid(x W_G U_G)."""
         return o * self.split(torch.sigmoid(x @ self.W_G @ self.U_G), self.value)
+
+
+# --------------------------------------------------------------------------------------------------
+# In chunks
+# --------------------------------------------------------------------------------------------------
+
+
+class Chunk:
+    """The rows of the current chunk by array, oldest first, each (b, g, r or 1, width), and S of
+    the end of the chunk before; None in the first chunk."""
+
+    def __init__(self, S: Tensor | None, rows: dict[str, list[Tensor]]) -> None:
+        self.S, self.rows = S, rows
+
+    def add(self, name: str, row: Tensor) -> Tensor:
+        """Add a row of an array, and return the row."""
+        self.rows.setdefault(name, []).append(row)
+        return row
+
+    def all(self, name: str) -> Tensor:
+        """The rows of an array, (b, g, r or 1, rows, width)."""
+        return torch.stack(self.rows[name], dim=-2)
+
+
+class ChunkState(PreparedState):
+    """The rows of the current chunk of C tokens, S of the end of the chunk before, and the last
+    rows of the convolutions.
+
+    Arrays of `chunked` (b, g, r or 1, C, width) fill from the front; W and KB have rows from
+    the second chunk on; M (b, g, r, C*(C-1)/2, 1) has e-1 further entries after row e; T holds the
+    last row alone if not in `chunked`. All are cleared at the end of their chunk. S (b, g, r, K,
+    V) is held once a chunk is complete.
+    """
+
+    C: int
+    chunked: tuple[str, ...]
+
+    def rows(self, name: str) -> int:
+        """Number of held rows."""
+        place, after = self.position % self.C, int(self.position >= self.C)
+        if name in self.chunked:
+            return place * after if name in ("W", "KB") else place
+        kept = {"S": self.key * after, "M": place * (place - 1) // 2, "T": min(place, 1)}
+        return kept[name] if name in kept else super().rows(name)
+
+    def held(self, name: str) -> Tensor:
+        """The held rows of an array, a view (b, ..., rows, width)."""
+        if name in (*self.chunked, "S", "M", "T"):
+            return self.arrays[name].narrow(-2, 0, self.rows(name))
+        return super().held(name)
+
+    @property
+    def key(self) -> int:
+        """The width of a key."""
+        return self.arrays["S"].shape[-2]
+
+    @property
+    def chunk(self) -> Chunk:
+        """The current chunk."""
+        of_chunk = (*self.chunked, "M", "T")
+        rows = {name: list(self.held(name).unbind(-2)) for name in self.arrays if name in of_chunk}
+        if "M" in rows:
+            entries = [torch.empty(0), *(e.squeeze(-1) for e in rows["M"])][1:]
+            rows["M"] = [
+                torch.stack(entries[e * (e - 1) // 2 : e * (e + 1) // 2], dim=-1)
+                for e in range(1, self.position % self.C)
+            ]
+        S = self.arrays["S"] if self.rows("S") else None
+        return Chunk(S, {name: held for name, held in rows.items() if held})
+
+    def take(self, held: dict[str, Tensor], chunk: Chunk) -> None:
+        """Write a token's rows of the convolutions, and its rows of the chunk; after the last token
+        of a chunk, S, and NaN in place of the chunk's rows."""
+        for name, row in held.items():
+            self._write(self.arrays[name], row)
+        for name, rows in chunk.rows.items():
+            if name == "M":
+                at = len(rows) * (len(rows) - 1) // 2
+                self.arrays[name].narrow(-2, at, len(rows)).copy_(rows[-1].unsqueeze(-1))
+            else:
+                place = len(rows) - 1 if name in self.chunked else 0
+                self.arrays[name].select(-2, place).copy_(rows[-1])
+        if not chunk.rows:
+            assert chunk.S is not None
+            self.arrays["S"].copy_(chunk.S)
+            for name in self.arrays.keys() & {*self.chunked, "M", "T"}:
+                self.arrays[name].fill_(math.nan)
+        self.position += 1
+
+
+class InChunks(DeltaRule):
+    """A delta rule in chunks of C tokens, whose rows are computed one by one."""
+
+    FORM: ClassVar[str]
+    WEIGHED: ClassVar[bool] = True
+    """Whether values and keys are multiplied by beta before they are compared with other keys."""
+    C: int
+
+    @property
+    def keys(self) -> str:
+        """The array of the keys that later rows read."""
+        return "KI" if self.per_channel else "N_K"
+
+    def convolved(self, rows: Tensor, taps: Tensor) -> Tensor:
+        """The short convolution row by row, without zeros before the first row."""
+        found = [
+            short_latest(rows[:, i], rows[:, max(0, i + 1 - len(taps)) : i].flip(1), taps)
+            for i in range(rows.shape[1])
+        ]
+        return torch.stack(found, dim=1)
+
+    @abstractmethod
+    def solved(
+        self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
+    ) -> Tensor:
+        """A row (b, g, r, width) of U or W, which joins the chunk.
+
+        Args:
+            names: the array, and the array that a form keeps in its place.
+            row: the value or key of the row, times beta if `WEIGHED`.
+            KK: the products with the keys before (b, g, r, e-1); None for the first row.
+        """
+
+    def following_in(self, chunk: Chunk, row: Rows, decay: Tensor | None) -> Tensor:
+        """o (b, g, r, V) of a row, given the logarithm of its decay. The row joins the chunk, which
+        becomes the next one after C rows."""
+        (q, k, v, beta), first = row, "N" not in chunk.rows
+        other, E, P = k, None, None
+        if decay is not None:
+            T = decay if self.per_channel else decay.unsqueeze(-1)
+            T = chunk.add("T", T if first else chunk.rows["T"][-1] + T)
+            if self.per_channel:
+                E = T.exp()
+                q, other = q * E, k / E
+                k = k * E if chunk.S is not None or not first else k
+            else:
+                P = (T - chunk.all("T").squeeze(-1)).exp()
+                E = None if chunk.S is None else T.exp()
+        chunk.add(self.keys, other)
+        keys = chunk.all(self.keys)
+        KK = None if first else self.products(k, keys[..., :-1, :], P)
+        weight = beta.unsqueeze(-1)
+        if self.WEIGHED:
+            KK, v = KK if KK is None else weight * KK, weight * v
+        N = self.solved(chunk, ("U", "VB"), v, beta, KK)
+        if chunk.S is not None:
+            k = self.since(k.expand(*N.shape[:-1], -1), E)
+            k = weight * k if self.WEIGHED else k
+            N = N - times(self.solved(chunk, ("W", "KB"), k, beta, KK), chunk.S)
+        chunk.add("N", N)
+        o = (self.products(q, keys, P).unsqueeze(-2) @ chunk.all("N")).squeeze(-2)
+        if chunk.S is not None:
+            o = times(self.since(q, E), chunk.S) + o
+        if len(chunk.rows["N"]) == self.C:
+            chunk.S, chunk.rows = self.after(chunk, keys, E), {}
+        return o
+
+    def since(self, row: Tensor, E: Tensor | None) -> Tensor:
+        """A query or key with the decay E since the end of the chunk before, which a decay for each
+        channel has given it already."""
+        return row if E is None or self.per_channel else row * E
+
+    def products(self, row: Tensor, keys: Tensor, P: Tensor | None) -> Tensor:
+        """A row (b, g, r or 1, K) times keys (b, g, r or 1, e, K), and times the first e decays of
+        P (b, g, r, e or more): (b, g, r, e)."""
+        heads = (*row.shape[:2], self.repeat)
+        left, right = row.expand(*heads, -1), keys.expand(*heads, -1, -1)
+        found = (left.unsqueeze(-2) @ right.mT).squeeze(-2)
+        return found if P is None else found * P[..., : found.shape[-1]]
+
+    def after(self, chunk: Chunk, keys: Tensor, E: Tensor | None) -> Tensor:
+        """S (b, g, r, K, V) at the end of a chunk, whose keys (b, g, r or 1, C, K) get their decays
+        to its last row."""
+        N = chunk.all("N")
+        if E is not None and self.per_channel:
+            keys = E.unsqueeze(-2) * keys
+        elif "T" in chunk.rows:
+            keys = (chunk.rows["T"][-1].unsqueeze(-2) - chunk.all("T")).exp() * keys
+        added = (keys.unsqueeze(-1) * N.unsqueeze(-2)).sum(-3)
+        if chunk.S is None:
+            return added
+        return (chunk.S if E is None else E.unsqueeze(-1) * chunk.S) + added
+
+    def whole(self, x: Tensor, rows: Rows) -> Tensor:
+        """o (b, s, g, r, V), row by row."""
+        decays, chunk, found = self.decay(x, self.rate()), Chunk(None, {}), []
+        for i in range(x.shape[1]):
+            row = Rows(*(of[:, i] for of in rows))
+            own = None if decays is None else decays[:, i]
+            found.append(self.following_in(chunk, row, own))
+        return torch.stack(found, dim=1)
+
+    def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
+        """o (b, g, r, V) of one token, which joins its chunk."""
+        assert isinstance(state, ChunkState)
+        chunk = state.chunk
+        o = self.following_in(chunk, row, self.decay(x_t, state.prepared))
+        state.take(held, chunk)
+        return o
+
+    def kept(self) -> dict[str, tuple[int, int, int]]:
+        """Array of the chunk -> its number of heads in a group, its rows and their width."""
+        return {"U": (self.repeat, self.C, self.value), "W": (self.repeat, self.C, self.key)}
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The rows of one chunk, S, and the last k-1 rows of each convolution."""
+        require_sizes(C=self.C)
+        before = super().initial_state(batch, length)
+        assert isinstance(before, PreparedState)
+        r, decays = self.repeat, before.prepared.numel() > 0
+        shapes = {
+            self.keys: (r if self.per_channel else 1, self.C, self.key),
+            "N": (r, self.C, self.value),
+            "S": (r, self.key, self.value),
+            **self.kept(),
+        }
+        if decays:
+            shapes["T"] = (r, 1, self.key) if self.per_channel else (r, self.C, 1)
+        zeros = {
+            name: self.like.new_zeros(batch, self.groups, *shape) for name, shape in shapes.items()
+        }
+        state = ChunkState({**before.arrays, **zeros}, newest_first=True, sliding=True)
+        state.C, state.prepared = self.C, before.prepared
+        alone = ("S", "M", "T") if self.per_channel else ("S", "M")
+        state.chunked = tuple(name for name in shapes if name not in alone)
+        return state
+
+
+class BySolve(InChunks):
+    """By a triangular solve: a row less the rows of U or W before, times KK."""
+
+    FORM = "chunked-solve"
+
+    def solved(
+        self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
+    ) -> Tensor:
+        """Forward substitution."""
+        return chunk.add(names[0], less(row, KK, chunk, names[0]))
+
+
+class ByRows(InChunks):
+    """By the rows of M, where 1 - M is the inverse of 1 + KK: a row times beta less those before,
+    times M."""
+
+    FORM = "chunked-rows"
+
+    def solved(
+        self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
+    ) -> Tensor:
+        """A row of M is computed for U, entry by entry, and used again for W."""
+        name = names[1]
+        if names[0] == "U" and KK is not None:
+            before, entries = chunk.rows.get("M", []), []
+            for z in range(KK.shape[-1]):
+                M = KK[..., z]
+                if between := [of[..., z] for of in before[z:]]:
+                    column = torch.stack(between, dim=-1).unsqueeze(-1)
+                    M = M - (KK[..., z + 1 :].unsqueeze(-2) @ column).flatten(-3)
+                entries.append(M)
+            chunk.add("M", torch.stack(entries, dim=-1))
+        found = less(row, None if KK is None else chunk.rows["M"][-1], chunk, name)
+        chunk.add(name, row)
+        return found
+
+    def kept(self) -> dict[str, tuple[int, int, int]]:
+        """VB and KB in place of U and W, and M."""
+        U, W = super().kept().values()
+        return {"VB": U, "KB": W, "M": (self.repeat, self.C * (self.C - 1) // 2, 1)}
+
+
+class ByWY(InChunks):
+    """By the WY representation: beta times the rest of a row after those before, times KK."""
+
+    FORM = "chunked-wy"
+    WEIGHED = False
+
+    def solved(
+        self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
+    ) -> Tensor:
+        """Row by row."""
+        return chunk.add(names[0], beta.unsqueeze(-1) * less(row, KK, chunk, names[0]))
+
+
+def less(row: Tensor, weights: Tensor | None, chunk: Chunk, name: str) -> Tensor:
+    """A row (b, g, r, width) less the rows of an array of the chunk times weights (b, g, r, e-1);
+    the row itself without weights."""
+    return row if weights is None else row - (weights.unsqueeze(-2) @ chunk.all(name)).squeeze(-2)
+
+
+_Class = TypeVar("_Class", bound=type[InChunks])
+
+
+def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Class], _Class]:
+    """Describe the decorated class.
+
+    Args:
+        around: array -> kernel class of the recurrent form.
+        decays: the arrays that decays bring.
+    """
+
+    def register(module: _Class) -> _Class:
+        kernels = {k: v for k, v in around.items() if k not in ("D", "E")} | STEP
+        kernels |= dict.fromkeys(("KK", "QK", "U", "W", "N"), "contraction") | {"S": "reduction"}
+        kernels |= {
+            name: "contraction" if name == "L" else "elementwise" for name in decays.split()
+        }
+        if module.WEIGHED:
+            kernels |= dict.fromkeys(("VB", "KB"), "elementwise")
+        if issubclass(module, ByRows):
+            kernels["M"] = "contraction"
+        return implementation(
+            mixer,
+            form=module.FORM,
+            options=("core", "negative", *(("safe-gate",) if module.per_channel else ())),
+            rewrites=("scale=mul",),
+            kernels=kernels,
+            step_kernels=kernels,
+        )(module)
+
+    return register
+
+
+BY_HEAD = "L T E P EC KC QE"
+"""The arrays that the decays of Gated DeltaNet bring."""
+BY_CHANNEL = "L T E QE KE KI KC"
+"""The arrays that the decays of KDA bring."""
+
+
+@in_chunks("deltanet", KERNELS, "")
+class DeltaNetSolve(BySolve, DeltaNet):
+    """DeltaNet in chunks, by a triangular solve."""
+
+
+@in_chunks("deltanet", KERNELS, "")
+class DeltaNetRows(ByRows, DeltaNet):
+    """DeltaNet in chunks, by the rows of an inverse."""
+
+
+@in_chunks("deltanet", KERNELS, "")
+class DeltaNetWY(ByWY, DeltaNet):
+    """DeltaNet in chunks, by the WY representation."""
+
+
+@in_chunks("gated-deltanet", DECAYING, BY_HEAD)
+class GatedDeltaNetSolve(BySolve, GatedDeltaNet):
+    """Gated DeltaNet in chunks, by a triangular solve."""
+
+
+@in_chunks("gated-deltanet", DECAYING, BY_HEAD)
+class GatedDeltaNetRows(ByRows, GatedDeltaNet):
+    """Gated DeltaNet in chunks, by the rows of an inverse."""
+
+
+@in_chunks("gated-deltanet", DECAYING, BY_HEAD)
+class GatedDeltaNetWY(ByWY, GatedDeltaNet):
+    """Gated DeltaNet in chunks, by the WY representation."""
+
+
+@in_chunks("kda", PER_CHANNEL, BY_CHANNEL)
+class KimiDeltaAttentionSolve(BySolve, KimiDeltaAttention):
+    """KDA in chunks, by a triangular solve."""
+
+
+@in_chunks("kda", PER_CHANNEL, BY_CHANNEL)
+class KimiDeltaAttentionRows(ByRows, KimiDeltaAttention):
+    """KDA in chunks, by the rows of an inverse."""
+
+
+@in_chunks("kda", PER_CHANNEL, BY_CHANNEL)
+class KimiDeltaAttentionWY(ByWY, KimiDeltaAttention):
+    """KDA in chunks, by the WY representation."""
