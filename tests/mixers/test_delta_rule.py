@@ -18,6 +18,7 @@ import torch
 import costmodel as cm
 from costmodel.program.conventions import convention
 from costmodel.questions.best_size import COSTS, best
+from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.question import Case, answers
 from profiler.modules import build, registry
 from tests.ladders import reconciled
@@ -25,9 +26,11 @@ from tests.mixers.held import (
     Array,
     Arrays,
     Sizes,
+    drawn,
     equals_the_paper,
     gradients_pass,
     operations,
+    same,
 )
 
 ROUNDING = 1e-11
@@ -143,6 +146,42 @@ def test_delta_rules_equal_the_papers(name: str, sizes: Sizes, core: bool) -> No
 def test_degrees_up_to_two_and_bounded_decays_are_those_of_layers(name: str, options: str) -> None:
     layer = paper(name, "core" in options, "negative" in options, "safe" in options)
     equals_the_paper(f"{name}+{options}", SIZES[name][0], layer, ROUNDING, beyond=0)
+
+
+@pytest.mark.parametrize("l", [5, 6, 7])
+@pytest.mark.parametrize("form", ["chunked-solve", "chunked-rows", "chunked-wy"])
+@each_name
+def test_each_chunk_has_the_matrices_of_the_papers(name: str, form: str, l: int) -> None:
+    """Chunks of 3, the last one a row short, complete, or followed by a row: T = (1 + tril(beta K
+    K^T, -1))^-1 diag(beta), U = T V and W = T K in DeltaNet (section 3.2), with the decays since
+    the chunk's start, gamma, in the others (Gated DeltaNet, section 3.3; KDA, section 3.1)."""
+    sizes = {**SIZES[name][0], "l": l, "C": 3}
+    mixer = cm.mixer(f"{name}+core")
+    sizes = {letter: sizes[letter] for letter in mixer.letters}
+    arrays = drawn(f"{name}+core", sizes)
+    held = evaluate_all(mixer, arrays, sizes, form)
+    x, width = arrays["x"], (held["W"].shape[-1], held["U"].shape[-1])
+    heads = [*np.ndindex(held["U"].shape[:-3])]  # (head,), or (group of queries and keys, head)
+    for head, own in enumerate(heads):
+        K = x @ arrays["W_K"][:, own[0] * width[0] : (own[0] + 1) * width[0]]
+        K = np.array([unit(row) for row in K])
+        V = x @ arrays["W_V"][:, head * width[1] : (head + 1) * width[1]]
+        beta = sigmoid(x @ arrays["W_b"][:, head])
+        factors = [decay(name, row, arrays, head, width[0], False) for row in x]
+        S = np.zeros(width)
+        for chunk, first in enumerate(range(0, l, 3)):
+            rows = slice(first, first + 3)
+            gamma, b = np.cumprod(factors[rows], axis=0), beta[rows]
+            e, k = len(gamma), K[rows]
+            inner = np.tril((b[:, None] * gamma * k) @ (k / gamma).T, -1)
+            T = np.linalg.inv(np.eye(e) + inner) * b
+            U, W = T @ V[rows], T @ (gamma * k)
+            same(held["U"][*own, chunk, :e], U, ROUNDING)
+            if chunk:
+                same(held["W"][*own, chunk, :e], W, ROUNDING)
+            S = gamma[-1][:, None] * S + (gamma[-1] / gamma * k).T @ (U - W @ S)
+            if e == 3:
+                same(held["S"][*own, chunk], S, ROUNDING)
 
 
 # --------------------------------------------------------------------------------------------------
