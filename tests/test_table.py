@@ -741,3 +741,28 @@ def test_zeros_that_gradients_add_are_named(name: str, sizes: dict[str, int], ze
     text = write(Document(lambda: [found]), "rich", Page())
     said = f"{name}: some entries of {zeros} are empty sums at these sizes"
     assert (said in text) if zeros else ("are empty sums" not in text)
+
+
+def test_a_formula_of_many_cases_is_a_dash_and_a_number_at_sizes() -> None:
+    """Eight sums, each over the shorter of the sequence and a size of its own: 2^8 cases."""
+    made = cm.Mixer("cased")
+    l, d, *ends = made.sizes("l d w k s c B r m C")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        value = x[i, a]
+        for end in ends:
+            j = f.index(f"j{end}", 1, cm.min_(l, end))
+            value = value + cm.sum_(x[j, a], over=j)
+        y[i, a] = value
+    sizes = {"l": 4, "d": 3} | dict.fromkeys(map(str, ends), 2)
+    ((symbolic,), (at_sizes,)) = (
+        [row for b in table(request).blocks for row in b.rows]
+        for request in (
+            Request((made,), phases=("training",), symbolic=True),
+            Request((made,), phases=("training",), given={k: (v,) for k, v in sizes.items()}),
+        )
+    )
+    found = symbolic.value("add")
+    assert isinstance(found, Missing) and "more than 200 cases" in found.reason
+    assert at_sizes.value("add") == 4 * 3 * 8 * 2

@@ -67,6 +67,8 @@ class Searched(int):
 
 CASES = 20
 """A maximum of more polynomials than this is not printed as a formula."""
+SPLITS = 200
+"""A sum whose guards part the sizes into more cases than this is not printed as a formula."""
 
 
 @dataclass(frozen=True)
@@ -418,11 +420,11 @@ class Case:
             return Missing(self.blocked)
         try:
             found = figure.parts(self)
+            if figure.per_token:
+                found = {name: self.shared(part) for name, part in found.items()}
+            return {name: self.settled(part) for name, part in found.items()}
         except (Unanswered, Unsupported) as reason:
             return Missing(str(reason))
-        if figure.per_token:
-            found = {name: self.shared(part) for name, part in found.items()}
-        return {name: self.settled(part) for name, part in found.items()}
 
     def shared(self, answer: Exact) -> Exact:
         """The answer; divided by the tokens of the phase if the case is per token."""
@@ -433,12 +435,24 @@ class Case:
 
     def settled(self, answer: Answer) -> Value:
         """An answer at the case's sizes: a formula if the case is symbolic, else a number. Numbers,
-        texts, paths and quotients are returned unchanged."""
+        texts, paths and quotients are returned unchanged. Unanswered for a formula of too many
+        cases."""
         if isinstance(answer, Exact):
-            return answer.substitute(self.known) if self.symbolic else answer.rational(self.sizes)
+            return self._formula(answer) if self.symbolic else answer.rational(self.sizes)
         if isinstance(answer, Largest):
             return self._largest(answer)
         return answer
+
+    def _formula(self, answer: Exact) -> Exact:
+        """A formula in the sizes that are not known. Unanswered if it has more than `SPLITS`
+        cases."""
+        found = answer.substitute(self.known)
+        if found.has_more_cases(SPLITS):
+            raise Unanswered(
+                f"the formula has more than {SPLITS} cases, and only numbers for the sizes select "
+                "one"
+            )
+        return found
 
     def _largest(self, answer: Largest) -> Value:
         """A maximum at the case's sizes: a number, or the polynomials of a formula. Unanswered for

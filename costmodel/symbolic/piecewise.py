@@ -128,6 +128,21 @@ class Exact:
     def chambers(self, where: Constraints = frozenset()) -> tuple[Case, ...]:
         """Disjoint cases that cover all sizes (or the sizes of `where`), each with the polynomial
         that holds there; one case without guards where a single polynomial holds everywhere."""
+        cases = tuple((irredundant(kept), value) for kept, value in self._split(where, None) or ())
+        found = _join_cases(cases)
+        if len(found) == 1 or any(value.variables for _, value in found):
+            return found
+        simpler = _join_cases(_simplest(found))
+        return simpler if len(simpler) < len(found) else found
+
+    def has_more_cases(self, most: int) -> bool:
+        """Whether the guards part the sizes into more than `most` cases, before cases of one value
+        are joined; `chambers` compares each pair of these cases."""
+        return self._split(frozenset(), most) is None
+
+    def _split(self, where: Constraints, most: int | None) -> list[Case] | None:
+        """The cases into which the guards part the sizes of `where`; None if they are more than
+        `most`."""
         cases: list[Case] = [(where, Poly())]
         for guards, poly in self.pieces:
             parts = [(constraints, value, True) for constraints, value in cases]
@@ -141,11 +156,9 @@ class Exact:
                 (cs, value + poly if holds or implied_all(cs, guards) else value)
                 for cs, value, holds in parts
             ]
-        found = _join_cases(tuple((irredundant(kept), value) for kept, value in cases))
-        if len(found) == 1 or any(value.variables for _, value in found):
-            return found
-        simpler = _join_cases(_simplest(found))
-        return simpler if len(simpler) < len(found) else found
+            if most is not None and len(cases) > most:
+                return None
+        return cases
 
 
 Case = tuple[Constraints, Poly]

@@ -88,14 +88,21 @@ OFFERED = [
 ]
 
 
-@pytest.mark.grid(3)
-@pytest.mark.parametrize("name", OFFERED)
-def test_every_option_of_every_mixer_has_modules(name: str) -> None:
+WITH_OPTIONS = [(name, own) for name in OFFERED for own in implementations(cm.mixer(name))]
+
+
+def test_every_option_of_every_mixer_has_a_module() -> None:
+    assert {name for name, _ in WITH_OPTIONS} == {*OFFERED}
+
+
+@pytest.mark.grid(4)
+@pytest.mark.parametrize(("name", "implementation"), WITH_OPTIONS)
+def test_every_module_with_an_option_equals_its_equations(name: str, implementation: str) -> None:
     mixer = cm.mixer(name)
-    for described in implementations(mixer).values():
-        assert module_equals(mixer, described).passed
-        work = dispatched_equals(mixer, described, step=described.step_form is not None)
-        assert work.passed, work.detail
+    described = implementations(mixer)[implementation]
+    assert module_equals(mixer, described).passed
+    work = dispatched_equals(mixer, described, step=described.step_form is not None)
+    assert work.passed, work.detail
 
 
 def peer(module: Any, options: tuple[str, ...]) -> nn.MultiheadAttention:
