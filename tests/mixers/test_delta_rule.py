@@ -148,6 +148,7 @@ def test_degrees_up_to_two_and_bounded_decays_are_those_of_layers(name: str, opt
     equals_the_paper(f"{name}+{options}", SIZES[name][0], layer, ROUNDING, beyond=0)
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("l", [5, 6, 7])
 @pytest.mark.parametrize("form", ["chunked-solve", "chunked-rows", "chunked-wy"])
 @each_name
