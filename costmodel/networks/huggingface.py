@@ -29,6 +29,7 @@ from costmodel.networks.choices import Choices
 from costmodel.networks.configuration import Configuration
 
 READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
+    "falcon_mamba": mamba.read_falcon,
     "gemma": gemma.read,
     "gemma2": gemma.read_2,
     "gemma3_text": gemma.read_3,
@@ -182,7 +183,8 @@ def configuration(path: Path) -> Configuration:
     if fields["model_type"] not in READERS and isinstance(text, dict):
         outer = ("_name_or_path", "dtype", "torch_dtype", "tie_word_embeddings")
         named = {name: fields[name] for name in outer if name in fields}
-        return Configuration(path, {**named, **text})
+        usual = {"model_type": f"{fields['model_type']}_text"}
+        return Configuration(path, {**usual, **named, **text})
     return Configuration(path, fields)
 
 

@@ -258,6 +258,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "decoder_sparse_step": (1, 2),
         "mlp_only_layers": ([], [0], [1, 2]),
     },
+    "falcon_mamba": {**WIDTHS, **TIED, **STATES, "expand": (2, 3), "time_step_rank": ("auto", 5)},
     "mamba": {**WIDTHS, **TIED, **STATES, "expand": (2, 3), "time_step_rank": ("auto", 5)},
     "mamba2": {
         **WIDTHS,
@@ -401,7 +402,7 @@ def ran(made: Any) -> dict[str, Any]:
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    mixed = made.model_type not in ("mamba", "mamba2")
+    mixed = made.model_type not in ("falcon_mamba", "mamba", "mamba2")
     if mixed and {*getattr(made, "layer_types", "?")} <= {"linear_attention", "conv"}:
         return {}  # the class does not run without a layer of attention
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes

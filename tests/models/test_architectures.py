@@ -276,6 +276,8 @@ def test_a_released_file_has_fields_that_the_class_reads_elsewhere(tmp_path: Pat
     whole = {"model_type": "qwen3_5", "text_config": text, "vision_config": {"depth": 27}}
     found = printed("memory", written(tmp_path, whole), "--context", "1k")
     assert (found["parameters"], found["dtypes"]["weights"]) == (8_953_803_264, "fp16")
+    unnamed = {**whole, "text_config": {n: v for n, v in text.items() if n != "model_type"}}
+    assert printed("memory", written(tmp_path, unnamed), "--context", "1k") == found
     narrow = {**whole, "text_config": {**text, "head_dim": 64}}
     less = printed("memory", written(tmp_path, narrow), "--context", "1k")["cache_bytes"]
     assert less < found["cache_bytes"]

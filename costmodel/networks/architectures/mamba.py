@@ -48,12 +48,24 @@ ONLY_NUMBERS = (
 
 def read(c: Configuration) -> Description:
     """The blocks of transformers' MambaForCausalLM and MambaModel."""
+    return _selective(c, "Mamba")
+
+
+def read_falcon(c: Configuration) -> Description:
+    """The blocks of transformers' FalconMambaForCausalLM and FalconMambaModel."""
+    c.taken.add("mixer_rms_eps")
+    remark = "norms of the step, the input and the output, which have no weights, are not counted"
+    return _selective(c, "FalconMamba", remark)
+
+
+def _selective(c: Configuration, name: str, remark: str = "") -> Description:
+    """The blocks of Mamba by the classes whose names begin with `name`."""
     d, inner = _common(c.with_defaults(ONE))
     rank = c.get("time_step_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("time_step_rank")
     c.agree(d_inner=inner, d_model=d, n_layer=c.size("num_hidden_layers"), rms_norm=True)
     state, taps = c.size("state_size"), c.size("conv_kernel")
-    return _decoder(c, "Mamba", "mamba", E=inner, R=rank, N=state, k=taps)
+    return _decoder(c, name, "mamba", remark, E=inner, R=rank, N=state, k=taps)
 
 
 def read_2(c: Configuration) -> Description:
@@ -64,7 +76,7 @@ def read_2(c: Configuration) -> Description:
     if heads * width != inner:
         raise c.refused(f"{heads} heads of {width} channels are not the {inner} of expand")
     state, taps, groups = c.size("state_size"), c.size("conv_kernel"), c.size("n_groups")
-    return _decoder(c, "Mamba2", "mamba-2", n=heads, P=width, N=state, G=groups, k=taps)
+    return _decoder(c, "Mamba2", "mamba-2", "", n=heads, P=width, N=state, G=groups, k=taps)
 
 
 def _common(c: Configuration) -> tuple[int, int]:
@@ -78,7 +90,8 @@ def _common(c: Configuration) -> tuple[int, int]:
     return d, inner
 
 
-def _decoder(c: Configuration, name: str, of: str, **sizes: int) -> Description:
+def _decoder(c: Configuration, name: str, of: str, remark: str, **sizes: int) -> Description:
     norm = parts.rms_norm()
     layer = block(of, mixer(of, (), **sizes), norm=norm)
-    return decoder(c, name, [layer] * c.size("num_hidden_layers"), norm, state="fp32")
+    layers = [layer] * c.size("num_hidden_layers")
+    return decoder(c, name, layers, norm, remark=remark, state="fp32")
