@@ -127,7 +127,19 @@ MISSING: Mapping[str, str] = {
     ),
     **dict.fromkeys(("gemma3n", "gemma3n_text"), f"alternating updates, and {PER_LAYER}"),
     **dict.fromkeys(
-        ("git", "got_ocr2", "mllama", "emu3", "moss_transcribe_diarize", "phi4_multimodal"), IMAGES
+        (
+            "emu3",
+            "gemma3",
+            "git",
+            "got_ocr2",
+            "llama4",
+            "mllama",
+            "moss_transcribe_diarize",
+            "phi4_multimodal",
+            "qwen3_5",
+            "qwen3_5_moe",
+        ),
+        IMAGES,
     ),
     **dict.fromkeys(("electra", "rembert"), NARROW),
     "apertus": "the activation xielu, with weights of its own",
@@ -148,7 +160,6 @@ MISSING: Mapping[str, str] = {
     "jamba": "norms of the step, the input and the output inside Mamba",
     "jetmoe": "experts for the maps of attention",
     "kolibri1": "a router that chooses by corrected scores and weighs by their sigmoids",
-    "llama4": IMAGES,
     "longcat_flash": "experts that return their input",
     "mimo_v2_flash": "values of another width than keys, in groups that differ by layer",
     "modernbert-decoder": "a first layer without a norm before its mixer",
