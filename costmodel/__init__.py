@@ -58,7 +58,7 @@ the size at which a mixer costs as much as another:
 >>> [(one.at.first, one.value) for one in found.candidates], found.target
 ([(692, 1046304), (693, 1049202)], 1048576)
 
-A mixer of your own: its equations (README.md, "A mixer of your own"); proofs of a mixer, the values
+A mixer of your own: its equations (docs/language.md); proofs of a mixer, the values
 of its output and, by `cm.gradients`, of its gradients:
 
 >>> all(proof.passed for proof in cm.prove(cm.mixer("me")))

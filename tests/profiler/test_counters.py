@@ -551,7 +551,7 @@ def printed(peer: PeerCount | Unavailable) -> PeerCount:
 
 
 def test_peers_at_128() -> None:
-    """The figures of the README: 25.2 M and 12.6 M for self-attention, 545 M and 273 M for SHE."""
+    """The figures of docs/reconciling.md: self-attention 25.2 M and 12.6 M, SHE 545 M and 273 M."""
     x, attention = ones(1, 128, 128), Explicit(128, 8)
     assert printed(flop_counter_mode(attention, x)).total == 25_165_824
     assert printed(fvcore_count(attention, x)).total == 12_582_912
