@@ -22,7 +22,7 @@ from costmodel.networks.blocks import Use
 from costmodel.networks.gradients import reads_rows
 from costmodel.networks.live_set import largest_live_set
 from costmodel.networks.part_costs import Counting, own_parameters, part_answers, part_sizes
-from costmodel.networks.schedule import PASS, Path, layers_of, paths, schedule
+from costmodel.networks.schedule import PASS, Beside, Path, layers_of, paths, schedule
 from costmodel.networks.steps import PROMPT, STEPS, at_prompt, over_steps, over_steps_at
 from costmodel.networks.training import Graph
 from costmodel.program.chosen_sizes import extents
@@ -223,11 +223,19 @@ class PartAnswers(Answers):
         return found
 
     def _passes(self, path: Path) -> Iterator[tuple[Answers, Poly]]:
-        """The answers about the part in each phase in which a path passes it, and how often."""
-        for (use, phase), times in path.items():
-            if use is self.use:
+        """The answers about the part in each phase in which a path passes it, and how often; of
+        paths beside each other, in each."""
+        for step, times in path.items():
+            if isinstance(step, Beside):
+                for way in step.in_order:
+                    yield from self._passes({x: n * times for x, n in way.items()})
+            elif step[0] is self.use:
+                phase = step[1]
                 last = phase != "backward" and self.own.phase == "inference"
-                yield self.own if last else part_answers(use, phase, self.graph.counting), times
+                yield (
+                    self.own if last else part_answers(self.use, phase, self.graph.counting),
+                    times,
+                )
 
     def share(self, question: Callable[[Answers], Any]) -> Share[Any] | None:
         """What the part adds to the network's answer; None if it adds nothing in this stage.
@@ -431,14 +439,19 @@ class NetworkAnswers(Answers):
         return self.parts[0].paths
 
     def _chain(self, question: Callable[[Answers], Any], path: Path) -> list[Share[Any]]:
-        """The terms of the length of a path."""
+        """The terms of the length of a path; of paths beside each other the maximum."""
+        alone, beside, sums = _parted(path)
         found: list[Share[Any]] = []
         for part in self.parts:
             try:
-                found += part.links(question, path)
+                found += part.links(question, alone)
             except (Unanswered, Unsupported) as reason:
                 raise type(reason)(_named(part, str(reason))) from None
-        sums = sum_of(times for (use, _), times in path.items() if use is None)
+        join = join_of(question)
+        assert join.larger is not None
+        for one, times in beside:
+            ways = [join.rule(self._chain(question, way)) for way in one.in_order]
+            found.append(Share("parts beside each other", join.larger(ways), {}, times))
         return [*found, Share("sums of gradients", Longest((ONE,)), {}, sums)]
 
     def searched(self, figure: Figure, case: Case) -> int | None:
@@ -456,9 +469,13 @@ class NetworkAnswers(Answers):
 
     def _length_at(self, figure: Figure, case: Case, path: Path) -> int:
         """The length of a path at the sizes of a case, the parts being searched where needed."""
-        sums = sum_of(times for (use, _), times in path.items() if use is None)
-        own = (part.length_at(figure, case, path) for part in self.parts if part.made is None)
-        return sum(own) + sums.at(case.sizes)
+        alone, beside, sums = _parted(path)
+        own = (part.length_at(figure, case, alone) for part in self.parts if part.made is None)
+        found = sum(own) + sums.at(case.sizes)
+        for one, times in beside:
+            ways = (self._length_at(figure, case, way) for way in one.in_order)
+            found += max(ways) * times.at(case.sizes)
+        return found
 
     def _from_outside(self, share: Share[Traffic]) -> Share[Traffic]:
         """The traffic of a part without the arrays between parts, which need not move, and without
@@ -521,6 +538,14 @@ class NetworkAnswers(Answers):
         if self.phase == "inference":
             return found.substitute({"l": ONE})
         return found.substitute({"l": PROMPT}) if self.stage == "prefill" else found
+
+
+def _parted(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
+    """The steps of a path through single parts, those through paths beside each other, and the
+    number of its sums of gradients."""
+    beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
+    alone: Path = {step: n for step, n in path.items() if not isinstance(step, Beside)}
+    return alone, beside, sum_of(n for step, n in alone.items() if step == (None, "backward"))
 
 
 def _named(part: PartAnswers, reason: str) -> str:

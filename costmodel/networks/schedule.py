@@ -237,9 +237,32 @@ PASS: Mapping[str, str] = {"inference": "inference", "decode": "inference", "pre
 """Stage -> the pass in which a part must run (`Use.when`); `training` for all other stages."""
 
 
-Path = Mapping[tuple[Use | None, str], Poly]
-"""A path through a network: (part, phase) -> how often the path passes the part in this phase; None
-for the last addition of a sum of gradients of several parts."""
+@dataclass(frozen=True)
+class Beside:
+    """Paths through parts of one layer that run beside each other, of which the longest counts."""
+
+    ways: frozenset[frozenset[tuple[Step, int]]]
+
+    @property
+    def in_order(self) -> list[Path]:
+        """The paths, in an order that does not change from run to run."""
+        found = [{step: Poly.of(n) for step, n in way} for way in self.ways]
+        return sorted(found, key=lambda path: sorted(map(_name, path)))
+
+
+Step = tuple[Use | None, str] | Beside
+"""A step of a path: (part, phase), None for the last addition of a sum of gradients of several
+parts; or paths beside each other."""
+
+Path = Mapping[Step, Poly]
+"""A path through a network: step -> how often the path takes it."""
+
+
+def _name(step: Step) -> str:
+    if isinstance(step, Beside):
+        return " ".join(name for path in step.in_order for name in sorted(map(_name, path)))
+    use, phase = step
+    return f"{phase} {use.name if use else ''}"
 
 
 @cache
@@ -274,7 +297,7 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
     return tuple(every)
 
 
-Passed = Counter[tuple[Use | None, str]]
+Passed = Counter[Step]
 
 
 def _paths(runs: Sequence[PartRun], stage: str, recompute: str) -> list[Passed]:
@@ -291,20 +314,27 @@ def _paths(runs: Sequence[PartRun], stage: str, recompute: str) -> list[Passed]:
 def _forward(runs: Sequence[PartRun], stage: str) -> list[Passed]:
     wanted = PASS.get(stage, "training")
     phase = "inference" if wanted == "inference" else "training"
+    active = [run for run in runs if wanted in run.use.when]
+    read = {w for run in active for ws in run.reads.values() for one in ws for w in _behind(one)}
     at: dict[Wire, list[Passed]] = {}
-    ends: list[Passed] = []
     for run in runs:
         before = [path for ws in run.reads.values() for w in ws for path in _ways(at, w)]
         here = wanted in run.use.when
         own = Passed({(run.use, phase): 1}) if here else Passed()
-        at[run.writes] = _longest([path + own for path in before] or [own]) if here else [Passed()]
-        ends = _longest([*ends, *at[run.writes]])
-    return ends
+        ways = _longest([path + own for path in before] or [own]) if here else [Passed()]
+        at[run.writes] = _in_layer(runs, run, ways)
+    ends = [path for run in active if run.writes not in read for path in at[run.writes]]
+    return _longest(ends) or [Passed()]
+
+
+def _behind(wire: Wire) -> tuple[Wire, ...]:
+    """The arrays that a wire is: those whose first rows it is, or itself."""
+    return wire.first or (wire,)
 
 
 def _ways(at: Mapping[Wire, list[Passed]], wire: Wire) -> list[Passed]:
     """The paths to an array between parts; one without parts to an input."""
-    return [path for one in wire.first or (wire,) for path in at.get(one, [Passed()])]
+    return [path for one in _behind(wire) for path in at.get(one, [Passed()])]
 
 
 def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
@@ -312,9 +342,10 @@ def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
     are added as they come, so that one addition follows the last of them."""
     through: dict[Wire, list[int]] = {}
     for wire, reading in readers(runs).items():
-        for one in wire.first or (wire,):
+        for one in _behind(wire):
             through.setdefault(one, []).extend(k for k, _ in reading)
     after: dict[int, list[Passed]] = {}
+    written = {run.writes for run in runs}
     ends: list[Passed] = []
     for k in reversed(range(len(runs))):
         run, later = runs[k], through.get(runs[k].writes, [])
@@ -324,16 +355,45 @@ def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
             own[run.use, "training"] += 1
         if len(later) > 1:
             own[None, "backward"] += 1
-        after[k] = _longest([path + own for path in before])
-        ends = _longest([*ends, *after[k]])
+        after[k] = _in_layer(runs, run, _longest([path + own for path in before]))
+        read = {w for ws in run.reads.values() for one in ws for w in _behind(one)}
+        if read.isdisjoint(written):
+            ends = _longest([*ends, *after[k]])
     return ends
+
+
+def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> list[Passed]:
+    """Paths to the end of a run; as one path if they differ in parts of the run's layer alone, so
+    that the paths through many layers are no more than those through one."""
+    if len(found) < 2 or run.layer is None:
+        return found
+    common = found[0]
+    for path in found[1:]:
+        common = common & path
+    ways = [path - common for path in found]
+    own = {one.use for one in runs if one.layer == run.layer}
+    if any(isinstance(x, Beside) or x[0] not in {*own, None} for way in ways for x in way):
+        return found
+    return [common + Passed({Beside(frozenset(frozenset(way.items()) for way in ways)): 1})]
 
 
 def _longest(found: Sequence[Passed]) -> list[Passed]:
     """The paths without those that pass no part more often than another path does."""
     kept_paths: list[Passed] = []
     for path in found:
-        if any(path <= other for other in kept_paths):
+        if any(_covers(other, path) for other in kept_paths):
             continue
-        kept_paths = [other for other in kept_paths if not other <= path] + [path]
+        kept_paths = [other for other in kept_paths if not _covers(path, other)] + [path]
     return kept_paths
+
+
+def _covers(path: Passed, other: Passed) -> bool:
+    """Whether a path, or one of those beside each other in it, passes each part as often."""
+    if other <= path:
+        return True
+    for step in path:
+        if isinstance(step, Beside):
+            rest = path - Passed({step: 1})
+            if any(other <= rest + Passed(dict(way)) for way in step.ways):
+                return True
+    return False

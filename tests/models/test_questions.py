@@ -15,12 +15,14 @@ import pytest
 import cli
 from costmodel import networks
 from costmodel.networks import part_costs
+from costmodel.networks.answers import whole
 from costmodel.networks.blocks import Use
 from costmodel.networks.live_set import largest_live_set
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import part_answers, part_sizes
-from costmodel.networks.schedule import Wire, readers, schedule
+from costmodel.networks.schedule import Wire, paths, readers, schedule
 from costmodel.networks.training import graph_of
+from costmodel.program.chosen_sizes import one_combination
 from costmodel.questions.question import Case, Dtypes, Searched
 from costmodel.questions.registry import FIGURES
 from tests.models.test_architectures import TINY, read
@@ -98,6 +100,23 @@ def test_lengths_are_those_of_the_longest_path(name: str, layers: int) -> None:
         if name not in ("simpletron-matching", "mixed"):
             one = longest(net, figure, "inference", layers, at)
             assert value(net, figure, "inference", at) == one
+
+
+@pytest.mark.parametrize("kind", ["cohere2", "gpt_neox"])
+def test_lengths_where_a_layers_parts_are_beside_each_other(tmp_path: Path, kind: str) -> None:
+    """Attention and FFN of a layer read one array; which path is longer changes with the sizes,
+    but the number of paths does not double with every layer."""
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "vocab_size": 11, "num_hidden_layers": 6}
+    more = {"intermediate_size": 12, "max_position_embeddings": 4}
+    net = read(tmp_path, {"model_type": kind, **sizes, **more})
+    assert len(paths(net, "training-step")) <= 2
+    for change in ({}, {"l": 2}, {"f": 64}, {"d": 32}):
+        at = {**one_combination(whole(net), {}), "b": 1, "l": 4, **change}
+        for figure in ("span", "sequential"):
+            forward = longest(net, figure, "training", 6, at)
+            backward = longest_backward(net, figure, 6, at)
+            assert value(net, figure, "training", at) == forward
+            assert value(net, figure, "training-step", at) == forward + backward
 
 
 def test_recomputed_layers_are_on_the_path_once_more() -> None:
