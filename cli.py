@@ -346,6 +346,10 @@ def explain(
     only: Only = None,
     loss: Loss = None,
     optimiser: Optimiser = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Terminal: every sum and step, as other formats have."),
+    ] = False,
     format_: Annotated[str, formatted()] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -395,7 +399,8 @@ def explain(
 
     def about(mixer: Mixer, form: str) -> Explanation:
         at = one_combination(mixer, given, found, other)
-        return Explanation(mixer, form, wanted, at, counting, names, optimiser)
+        whole = full or format_ != SCREEN
+        return Explanation(mixer, form, wanted, at, counting, names, optimiser, whole)
 
     if its:
         one, two = about(found, form or found.default_form), about(other, its)

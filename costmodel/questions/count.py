@@ -24,6 +24,7 @@ from costmodel.questions.question import (
     Adding,
     Answers,
     Case,
+    Explained,
     Figure,
     Question,
     Share,
@@ -239,6 +240,14 @@ TOTAL = Figure(
     claimed=True,
     notes=(_apart, _of_no_term),
 )
+
+
+def _explained(case: Case) -> Explained:
+    """The section of `explain` on a case's operations, and their total as a formula."""
+    yield from explained(case)
+    yield TOTAL.sentence(case)
+
+
 OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
 """The classes besides mul, add, div and exp; the default table shows their sum."""
 
@@ -283,5 +292,5 @@ COUNT = Question(
     ),
     count,
     (Tally("counts", _tallied),),
-    explained=explained,
+    explained=_explained,
 )

@@ -288,6 +288,7 @@ def _explained(case: Case) -> Explained:
             )
             for k, (step, name, times) in enumerate(path.places, 1)
         ),
+        detail=True,
     )
 
 

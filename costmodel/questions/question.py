@@ -519,6 +519,8 @@ class Sentence:
     words: tuple[Said, ...]
     item: bool = False
     """Whether the sentence is an item of a list."""
+    detail: bool = False
+    """Whether only a full explanation has the sentence."""
 
 
 @dataclass(frozen=True)
@@ -534,17 +536,19 @@ class Listing:
 
     Args:
         columns: (name, header, whether its cells are numbers) of each column.
+        detail: whether only a full explanation has the table.
     """
 
     title: str
     columns: tuple[tuple[str, str, bool], ...]
     rows: tuple[tuple[Said | Source, ...], ...]
     notes: tuple[str, ...] = ()
+    detail: bool = False
 
 
 @dataclass(frozen=True)
 class Written:
-    """A displayed equation of an explanation, whose sides are functions of the notation.
+    """A displayed equation of a full explanation, whose sides are functions of the notation.
 
     Args:
         right: the right side; None: `closed` alone is the right side.

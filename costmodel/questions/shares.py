@@ -106,7 +106,7 @@ class Shares:
     def parts(self) -> Explained:
         """The section: the sums, then tables of operations by equation, as formulas and numbers."""
         yield from self._derivation()
-        yield self._grid("Operations by equation", self._formulas())
+        yield replace(self._grid("Operations by equation", self._formulas()), detail=True)
         numbers = self._grid("Operations by equation, in numbers", self._numbers())
         note = "in brackets: the equation's share of its column, rounded to 0.1 %"
         yield replace(numbers, notes=(*numbers.notes, note))
@@ -177,9 +177,10 @@ class Shares:
                     value = closed.get(name, Exact())
                     shown.append(_written(parts[0].equation, name, found[name], value))
         except Unsupported as reason:
-            yield Sentence((f"The sums before their closed forms are not printed: {reason}.",))
+            words = f"The sums before their closed forms are not printed: {reason}."
+            yield Sentence((words,), detail=True)
             return
-        yield Sentence(("Counts are sums over the ranges of the equations:",))
+        yield Sentence(("Counts are sums over the ranges of the equations:",), detail=True)
         yield tuple(shown)
 
     def _written(self) -> Iterator[list[IterationDomain]]:

@@ -60,6 +60,7 @@ OCCASIONS = {
     "backward": "In a backward pass",
     "training-step": "In a training step",
 }
+MORE = "--full adds the sum of every count, formulas by equation, and the steps of critical paths."
 TILDE = "Arrays of the forward pass that are computed again have a tilde. "
 
 
@@ -76,6 +77,9 @@ class Explanation:
     names: Names | None = None
     optimiser: str | None = None
     """The optimiser whose state a training step holds; None if none is named."""
+    full: bool = True
+    """Whether the sums behind each count, formulas by equation and steps of critical paths are
+    printed too."""
 
     def array(self, name: str) -> Math:
         """The name of an array as a cell, with its LaTeX."""
@@ -112,7 +116,8 @@ class Explanation:
         found += [Heading("Equations"), self._equations()]
         for phase in self.phases:
             found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase)]
-        return [*found, *self._placed("end"), Heading("Forms"), *self._forms()]
+        found += [*self._placed("end"), Heading("Forms"), *self._forms()]
+        return found if self.full else [*found, Paragraph((MORE,))]
 
     def _placed(self, place: str) -> Iterator[Part]:
         """The answers that stand outside of the phases, in the introduction or at the end."""
@@ -148,6 +153,8 @@ class Explanation:
         there is no answer."""
         try:
             for said in question.sentences(self.case(phase)):
+                if not self.full and (isinstance(said, tuple) or said.detail):
+                    continue
                 if isinstance(said, Listing):
                     yield self._listing(said, phase)
                 elif isinstance(said, tuple):
