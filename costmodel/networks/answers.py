@@ -84,11 +84,11 @@ class PartAnswers(Answers):
     A stage is a phase, or `prefill` or `decode` of generation.
 
     Args:
-        made: the operations, where they are no answer of the part's equations: sums of gradients
-            between parts, or the reason why these are not derived.
-        at: the sizes about which the part is asked; None: all sizes. At sizes, sums over steps of
-            decoding are taken one by one where they have no closed form, and positions beyond the
-            weights of the part have no answer but an empty state.
+        made: the operations of a part that has no equations of its own: the sums of gradients
+            between parts, or the reason why these sums are not derived; None for other parts.
+        at: the integer sizes at which the part is asked; None: for all sizes. At integer sizes a
+            sum over steps of decoding that has no closed form is added up step by step, and a
+            position beyond the part's weights is refused (Unanswered).
     """
 
     graph: Graph
@@ -119,7 +119,8 @@ class PartAnswers(Answers):
 
     @cached_property
     def own(self) -> Answers:
-        """The answers of the part's equations, in its own sizes, from which the stage's follow."""
+        """The answers about one run of the part, in the part's sizes. A part that reads the last
+        position alone runs on one token in `prefill`, so that its phase there is inference."""
         phase = self.phase
         if self.stage == "prefill" and self.use.last:
             phase = "inference"
@@ -127,15 +128,18 @@ class PartAnswers(Answers):
 
     @property
     def unanswered(self) -> str | None:
-        """The reason why the part, which runs in the stage, has no one-token inference."""
+        """The reason why the part has no one-token inference; None if the part has one, does not
+        run in the stage, or is a sum of gradients."""
         return self.own.unanswered if self.running and self.made is None else None
 
     def beyond(self, sizes: Mapping[str, int]) -> str | None:
         """The reason why the part's weights end before the last position that the stage reads at
-        these sizes; None if they do not, or if the part is asked about sizes."""
+        these sizes; None if the weights suffice. With `at` set None too: answers then refuse."""
         return self._beyond(sizes) if self.at is None else None
 
     def _beyond(self, sizes: Mapping[str, int]) -> str | None:
+        """The reason why the part's weights (a table of rows, or a mixer's parameters) end before
+        the last position that the stage reads at these sizes; None if the weights suffice."""
         if self.use.rows is not None:
             return beyond_table(self.use, self.stage, sizes)
         token = self.stage not in ("training", *TRAINING_STEP)
@@ -148,7 +152,8 @@ class PartAnswers(Answers):
 
     @property
     def overruns(self) -> tuple[Overrun, ...]:
-        """The positions that lie outside of the part's weights, in sizes of the network."""
+        """The reads of the part beyond the ends of its weights, with the conditions on the
+        network's sizes under which each occurs."""
         if self.use.rows is not None:
             last = NOW if self.phase == "inference" else LAST[self.stage]
             past = frozenset({last - self.use.rows - 1})
@@ -163,7 +168,8 @@ class PartAnswers(Answers):
         )
 
     def of(self, question: Callable[[Answers], T]) -> T:
-        """The answer of a question about all runs; of a chain, about those on the longest path.
+        """The answer to a question for all runs of the part: the sum over the runs or, for a length
+        (span), the part's share of the longest path through the network.
 
         Raises:
             Unanswered, Unsupported: there is no answer; the message is the reason.
@@ -188,23 +194,25 @@ class PartAnswers(Answers):
         return paths(self.network, self.stage, self.recompute)
 
     def links(self, question: Callable[[Answers], Any], path: Path) -> Iterator[Share[Any]]:
-        """The part's terms in the length of a path: one for each phase in which the path passes the
-        part."""
+        """The part's terms in the length of a path (part and phase -> times passed): one term for
+        each phase in which the path passes the part."""
         sizes = at_prompt(self.use.sizes) if self.stage == "prefill" else self.use.sizes
         for about, times in self._passes(path):
             yield Share(self.use.name, about.of(question), sizes, times)
 
     def searched(self, figure: Figure, case: Case) -> int | None:
-        """A length along the longest path, found at sizes; None for a figure without a search."""
+        """A figure without a formula, searched at the sizes of `case`: the part's largest length in
+        a path; None for a figure that is not searched."""
         if figure.search is None:
             return None
         return max(self.length_at(figure, case, path) for path in self.paths)
 
     def length_at(self, figure: Figure, case: Case, path: Path) -> int:
-        """The part's length in a path at the sizes of a case of the network.
+        """The part's length in a path: its length in each phase at the network's sizes in `case`,
+        times how often the path passes the part in that phase.
 
         Raises:
-            Unsupported: there is none; the message is the reason.
+            Unsupported: the part has no length; the message is the reason.
         """
         found = 0
         if reason := self._beyond(case.sizes):
@@ -223,8 +231,8 @@ class PartAnswers(Answers):
         return found
 
     def _passes(self, path: Path) -> Iterator[tuple[Answers, Poly]]:
-        """The answers about the part in each phase in which a path passes it, and how often; of
-        paths beside each other, in each."""
+        """Pairs (answers about the part in a phase, how often the path passes the part in this
+        phase); of paths that run beside each other, the pairs of each."""
         for step, times in path.items():
             if isinstance(step, Beside):
                 for way in step.in_order:
@@ -238,7 +246,9 @@ class PartAnswers(Answers):
                 )
 
     def share(self, question: Callable[[Answers], Any]) -> Share[Any] | None:
-        """What the part adds to the network's answer; None if it adds nothing in this stage.
+        """The part's term in the network's answer to a question: the answer for one run, the part's
+        sizes as functions of the network's, and the number of runs; over decoding, the sum over
+        steps. None if the part adds nothing in this stage.
 
         Raises:
             Unanswered, Unsupported: there is no answer; the message is the reason.
@@ -269,7 +279,8 @@ class PartAnswers(Answers):
         return Share(use.name, found, sizes, use.runs, use.copies, use.shared)
 
     def _answer(self, question: Callable[[Answers], Any]) -> Any:
-        """The answer of one run, in the part's own sizes."""
+        """The answer to a question for one run, in the part's sizes. In training steps operations
+        are those of gradients and forward passes, traffic and weights those of `_system`."""
         if question is traffic_of:
             return of_part(self._system, self.own.phase)
         if question is weights_of:
@@ -279,7 +290,8 @@ class PartAnswers(Answers):
         return self.own.of(question)
 
     def _with_gradients(self) -> Counts:
-        """The operations of one run's gradients, and of its forward passes in the phase."""
+        """The operations of the gradients of one run, with one forward pass in a training step,
+        and the forward passes that recomputation repeats."""
         found = self.graph.counts(self.use)
         own = part_answers(self.use, "training", self.graph.counting)
         if self.phase == "training-step":
@@ -291,13 +303,15 @@ class PartAnswers(Answers):
 
     @property
     def _system(self) -> System:
-        """The equations of the part in its phase; without gradients of the network's inputs."""
+        """The equations of the part in its phase; in training steps without the gradients of the
+        network's inputs, which nobody reads."""
         if self.phase in TRAINING_STEP:
             return training.step_of(self.graph, self.use)
         return self.own.system
 
     def _over_steps(self, found: Any) -> Share[Any]:
-        """What an answer for one new token gives over all steps of decoding.
+        """The part's term over all steps of decoding, from the answer `found` for one new token:
+        operations are added up over the steps, a state is taken after the last step.
 
         Raises:
             Unanswered: the answer is neither operations nor a state, or the sum has no closed form.
@@ -313,7 +327,8 @@ class PartAnswers(Answers):
         raise Unanswered(OF_STEPS)
 
     def _sum_over_steps(self, step: Exact) -> Exact:
-        """The sum of an answer in t over the steps of decoding."""
+        """The sum of an answer in t, the new token's position, over the steps of decoding;
+        Unanswered without a closed form for letters (`at` None)."""
         try:
             return over_steps(step)
         except Unsupported as reason:
@@ -336,7 +351,7 @@ class PartAnswers(Answers):
 
     @property
     def parameters(self) -> Poly:
-        """The number of the part's parameters, without those that are counted elsewhere."""
+        """The number of the part's parameters, without those that another part counts."""
         return own_parameters(self.use)
 
 
@@ -360,47 +375,42 @@ class NetworkAnswers(Answers):
         return replace(found, mixer=self.mixer, _known={})
 
     def at_numbers(self, sizes: Mapping[str, int]) -> NetworkAnswers:
-        """The answers at integer sizes of the network, also where a sum over steps has no closed
-        form, and without those of parts whose weights end before a position."""
+        """The answers at integer sizes of the network. A sum over steps without a closed form has
+        an answer there; a part whose weights end before a position has none (Unanswered)."""
         parts = (replace(part, at=sizes, _known={}) for part in self.parts)
         return together(self.graph, self.stage, tuple(parts), self.recompute)
 
     @property
     def system(self) -> System:
-        """A network has no equations beside those of its parts.
-
-        Raises:
-            Unanswered: always.
-        """
+        """Always raises Unanswered: a network has no equations beside those of its parts."""
         raise Unanswered("a network has no equations beside those of its parts")
 
     @property
     def unanswered(self) -> str | None:
-        """In one-token inference, the first part that has none, with its reason."""
+        """The name of the first part without one-token inference and the reason; None if each part
+        has one."""
         return _first((part, part.unanswered) for part in self.parts)
 
     def beyond(self, sizes: Mapping[str, int]) -> str | None:
-        """The first part whose weights end before the last position at these sizes, with the
-        reason; None if the parts are asked about sizes."""
+        """The name of the first part whose weights end before the last position at these sizes, and
+        the reason; None without such a part, or if the parts were made for integer sizes."""
         return _first((part, part.beyond(sizes)) for part in self.parts if part.made is None)
 
     @property
     def overruns(self) -> tuple[Overrun, ...]:
-        """The positions that lie outside of the weights of a part."""
+        """The reads beyond the ends of weights, of all parts."""
         return tuple(one for part in self.parts for one in part.overruns)
 
     def derived(self, name: str, derive: Callable[[], T]) -> T:
-        """A network has no steps of its own.
-
-        Raises:
-            Unanswered: always.
-        """
+        """Always raises Unanswered: figures derived from the steps of one mixer's equations do not
+        exist for a network."""
         raise Unanswered(
             "the steps of a network are those of its parts, which span and sequential count"
         )
 
     def of(self, question: Callable[[Answers], T]) -> T:
-        """The answer of a question, joined as the question says.
+        """The answer to a question, joined from the parts' answers by the question's rule (a sum,
+        the longest path); kept for the next call.
 
         Raises:
             Unanswered, Unsupported: a part has no answer; the message names the part.
@@ -413,6 +423,8 @@ class NetworkAnswers(Answers):
         return found
 
     def _joined(self, question: Callable[[Answers], Any], join: Join[Any]) -> Any:
+        """The parts' answers joined: lengths along paths, else the terms of all parts. Parameters
+        mark tables; traffic gains the network's ends; weights read by row are counted once."""
         if question is peak_of:
             raise Unsupported("live sets of a network are compared at numbers")
         if join.larger is not None:
@@ -439,7 +451,8 @@ class NetworkAnswers(Answers):
         return self.parts[0].paths
 
     def _chain(self, question: Callable[[Answers], Any], path: Path) -> list[Share[Any]]:
-        """The terms of the length of a path; of paths beside each other the maximum."""
+        """The terms whose sum is the length of a path: one for each part and phase that the path
+        passes, 1 for each sum of gradients, the maximum of paths that run beside each other."""
         alone, beside, sums = _parted(path)
         found: list[Share[Any]] = []
         for part in self.parts:
@@ -455,8 +468,8 @@ class NetworkAnswers(Answers):
         return [*found, Share("sums of gradients", Longest((ONE,)), {}, sums)]
 
     def searched(self, figure: Figure, case: Case) -> int | None:
-        """A figure without a formula at sizes: the longest path through parts at these sizes, or
-        the largest live set of a training step.
+        """A figure without a formula, searched at the sizes of `case`: the largest live set of a
+        training step, or the length of the longest path; None for a figure that is not searched.
 
         Raises:
             Unsupported: a part has no such number.
@@ -468,7 +481,8 @@ class NetworkAnswers(Answers):
         return max(self._length_at(figure, case, path) for path in self._paths())
 
     def _length_at(self, figure: Figure, case: Case, path: Path) -> int:
-        """The length of a path at the sizes of a case, the parts being searched where needed."""
+        """The length of a path at the sizes of `case`: the lengths of its parts, 1 for each sum of
+        gradients, and the longest of paths that run beside each other."""
         alone, beside, sums = _parted(path)
         own = (part.length_at(figure, case, alone) for part in self.parts if part.made is None)
         found = sum(own) + sums.at(case.sizes)
@@ -506,7 +520,8 @@ class NetworkAnswers(Answers):
         )
 
     def _again(self) -> Elements:
-        """The shared parameters that parts read, and whose gradients they write, a second time."""
+        """Minus the entries of shared parameters that are counted twice: each read of a parameter
+        after the first, and in a training step each write of its gradient after the first."""
         found = Exact()
         for name, (whole, rows) in self._sharing.items():
             times = max(0, len(whole) - 1)
@@ -519,8 +534,8 @@ class NetworkAnswers(Answers):
         return Elements({"weights": found * -1})
 
     def _moved(self, shares: Sequence[Share[Traffic]], join: Join[Traffic]) -> Traffic:
-        """The traffic of all parts, with the network's input and output, and in a backward pass
-        with the activations that it reads."""
+        """The traffic of all parts, plus the network's input and output, minus second reads of
+        shared parameters. A backward pass has the kept activations in place of input and output."""
         ends = Elements({"activations": Exact.of(self._ends())})
         if self.stage == "backward":
             held = self.of(kept)
@@ -529,7 +544,8 @@ class NetworkAnswers(Answers):
         return replace(found, compulsory=found.compulsory + ends + self._again())
 
     def _ends(self) -> Poly:
-        """The entries of the network's inputs and of its output in the stage."""
+        """The number of entries of the network's inputs and output in the stage: of one token in
+        inference, of the prompt in prefill."""
         every = schedule(self.network, layers_of(self.network))
         runs = [run for run in every if PASS.get(self.stage, "training") in run.use.when]
         read = [wire for run in runs for wires in run.reads.values() for wire in wires]
@@ -555,15 +571,16 @@ def _named(part: PartAnswers, reason: str) -> str:
 
 
 def _first(reasons: Iterator[tuple[PartAnswers, str | None]]) -> str | None:
+    """The first reason with its part's name; None if no part has a reason."""
     return next((_named(part, reason) for part, reason in reasons if reason), None)
 
 
 def parts_of(
     graph: Graph, stage: str, recompute: str = "none", at: Mapping[str, int] | None = None
 ) -> tuple[PartAnswers, ...]:
-    """The parts of a network that have answers in a stage, in the order of a forward pass: those
-    that run there or have parameters, and in a phase with gradients the sums of gradients between
-    parts, which other tools' counters lack."""
+    """The answers about each part that runs in a stage or has parameters, in the order of a forward
+    pass. Stages with gradients end with the sums of gradients between parts, except under the
+    convention of another tool, whose counter lacks these sums."""
     found = [_part(graph, use, stage, recompute, at) for use in graph.network.uses]
     if stage in TRAINING_STEP:
         found = [part for part in found if part.running or not part.use.regularises]
@@ -578,6 +595,7 @@ def parts_of(
 def _part(
     graph: Graph, use: Use, stage: str, recompute: str, at: Mapping[str, int] | None
 ) -> PartAnswers:
+    """The answers about one part in a stage; `at`: integer sizes, or None for formulas."""
     chosen = graph.counting.convention
     return PartAnswers(
         use.mixer, use.form_under(chosen.rewrites), PHASES.get(stage, stage), chosen,
@@ -590,11 +608,12 @@ OPEN = frozenset("bltepq")
 
 
 class NetworkMixer(Whole):
-    """A network where a mixer may stand; its sizes beside those of the input are as if in braces.
+    """A network as a mixer, so that commands on mixers take it: its configuration fixes all sizes
+    but those of the input, as braces (`gpt2{l=512}`) fix a mixer's.
 
     Args:
-        network: the network, whose layers have a number where they differ.
-        fixed: sizes of the input that are given in braces too.
+        network: the network; where layers differ, their number is fixed.
+        fixed: sizes of the input that the braces of the network's name fix too.
     """
 
     def __init__(self, network: Assembly, fixed: frozenset[str] = frozenset()) -> None:
@@ -613,7 +632,8 @@ class NetworkMixer(Whole):
                 self.own[letter] = replace(LETTERS[letter], default=network.sizes[letter])
 
     def _extents(self) -> dict[str, Array]:
-        """Arrays that have the extents of all parts as their own, in sizes of the network."""
+        """One array for each part, with the extents of the part's arrays in the network's sizes, so
+        that sizes at which an extent is no whole number are refused as for a mixer."""
         found: dict[str, Array] = {}
         for k, use in enumerate(self.network.uses):
             shape = [extent.substitute(use.sizes) for extent in extents(use.mixer, None)]
@@ -629,8 +649,8 @@ class NetworkMixer(Whole):
 
 @cache
 def whole(network: Assembly, fixed: frozenset[str] = frozenset()) -> NetworkMixer:
-    """The mixer that stands for a network, one object per process; `fixed`: sizes of the input that
-    braces give."""
+    """A network as a mixer, the same object at each call; `fixed`: sizes of the input that braces
+    in the network's name fix."""
     return NetworkMixer(network, fixed)
 
 
@@ -638,7 +658,7 @@ def whole(network: Assembly, fixed: frozenset[str] = frozenset()) -> NetworkMixe
 def answers_of(
     network: Assembly, stage: str, counting: Counting, recompute: str = "none"
 ) -> NetworkAnswers:
-    """The answers about a network in a stage, one object per process."""
+    """The answers about a network in a stage, the same object at each call."""
     graph = training.graph_of(network, counting)
     return together(graph, stage, parts_of(graph, stage, recompute), recompute)
 
@@ -646,7 +666,7 @@ def answers_of(
 def together(
     graph: Graph, stage: str, parts: tuple[PartAnswers, ...], recompute: str = "none"
 ) -> NetworkAnswers:
-    """The answers about parts of a network together."""
+    """The answers about a network in a stage that join the answers of these parts."""
     return NetworkAnswers(
         whole(graph.network), "network", PHASES.get(stage, stage),
         graph.counting.convention, graph=graph, stage=stage, parts=parts, recompute=recompute,

@@ -51,6 +51,7 @@ class _Event:
 
 def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LiveSet:
     """The largest live set of a training step at integer sizes of the network, b among them.
+    Many layers are not all run through: each period of layers beyond a few adds the same.
 
     Raises:
         Unsupported: a part whose gradients are not derived.
@@ -62,7 +63,7 @@ def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "n
         return max(_Simulation(graph, sizes, recompute, layers).during(), key=_elements)
     few = _Simulation(graph, sizes, recompute, again.few).during()
     more = _Simulation(graph, sizes, recompute, again.more).during(again.between)
-    # what lies between grows from layer to layer by the same number, so that an end has the most
+    # along the layers left out, live sets grow by equal steps, so that the largest is at an end
     grown = (
         replace(one, elements=one.elements + again.times * (two.elements - one.elements))
         for one, two in zip(few, more, strict=True)
@@ -98,8 +99,8 @@ class _Simulation:
         self.needed = self._needed()
 
     def during(self, without: range = range(0)) -> Iterator[LiveSet]:
-        """The live set of each event, in order; events in the layers `without` take place, and
-        their live sets are left out."""
+        """Run through the step and yield the live set of each event, in order. Events of the layers
+        numbered in `without` take place too, but their live sets are not yielded."""
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
             held = self._during(event, run)
@@ -109,8 +110,9 @@ class _Simulation:
             self._after(k, event, run)
 
     def _during(self, event: _Event, run: PartRun) -> int:
-        """The most elements live while an event takes place, after `live` has its inputs and
-        output, or in a backward pass the gradient of its output in place of what the part kept."""
+        """The most elements live while an event takes place. First changes `live`: a forward pass
+        adds the run's inputs and output; a backward pass adds the gradient of the output and drops
+        what the part kept, which `inside.backward` counts."""
         inside = self.inside[run.use]
         if event.kind == "forward":
             for wire in _parents(run):
@@ -122,8 +124,9 @@ class _Simulation:
         return self._total() + max(inside.backward, default=inside.between)
 
     def _after(self, k: int, event: _Event, run: PartRun) -> None:
-        """Change `live` after event number k: add what the part keeps, or the gradients of its
-        inputs in place of that of its output; drop arrays that no later event reads."""
+        """Change `live` after event number k: after a forward pass add what the part keeps, after a
+        backward pass put the gradients of the inputs in place of the output's gradient; then drop
+        the arrays between parts that no later event reads."""
         if event.kind == "forward":
             if event.keeps:
                 self.live[event.run] = self.inside[run.use].between
@@ -169,8 +172,8 @@ class _Simulation:
         return wire.entries.at(self.sizes) * self.batch
 
     def _own_live_sets(self, use: Use) -> _OwnLiveSets:
-        """The elements live inside of a part at each of its equations, without its inputs and
-        output, which other parts hold too."""
+        """The elements live inside of a part at each equation: the sum of its arrays whose live
+        range holds the equation, without inputs and output, which `live` has as wires."""
         own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
         system = own.system
         steps = steps_of(system, STEP)
@@ -196,12 +199,13 @@ class _Gradient:
 
 
 def _through(wires: Sequence[Wire]) -> Iterator[Wire]:
-    """The wires; in place of a wire that is the first row of others, these others."""
+    """The wires; a wire that is the first row of other wires is replaced by these wires."""
     for wire in wires:
         yield from wire.first or (wire,)
 
 
 def _parents(run: PartRun) -> list[Wire]:
+    """The arrays between parts that a run reads."""
     return [w for wires in run.reads.values() for w in _through(wires)]
 
 

@@ -25,7 +25,8 @@ MOST_STEPS = 1_000_000
 
 
 def at_prompt(sizes: Mapping[str, Poly]) -> dict[str, Poly]:
-    """The sizes of a part in the pass over a prompt of p tokens."""
+    """The sizes of a part as functions of the network's, with the prompt's length p in place of the
+    length l and of the position t."""
     there = {"l": PROMPT, "t": PROMPT}
     return there | {x: poly.substitute(there) for x, poly in sizes.items()}
 

@@ -46,7 +46,8 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 
 
 def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
-    """The tensors of one layer of a part, in one role."""
+    """The tensors of a part in one role: recurrent states (`cache_s`), rows of convolutions
+    (`cache_r`), or keys and values (`cache_k`, `cache_v`) in cells for `context` tokens."""
     name, layers = part.use.name, part.layers
     if part.role == "state":
         yield Tensor(name, "cache_s", layers, (sum(a.width for a in part.arrays), batch), "fp32")
@@ -67,11 +68,13 @@ def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) ->
 
 
 def _padded(cells: int) -> int:
+    """The next multiple of `PADDED`."""
     return -(-cells // PADDED) * PADDED
 
 
 def _window(part: Held, array: Array) -> int | None:
-    """The tokens that a window reads, the new one included; None for an array without one."""
+    """The tokens that a window reads, the new one included; None for an array without a window, a
+    state, or the rows of a convolution."""
     if part.role == "state" or array.convolved or array.most is None:
         return None
     return array.most + 1

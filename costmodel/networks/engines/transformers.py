@@ -38,7 +38,8 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 
 
 def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Tensor]:
-    """The tensors of one layer of a part, in one role."""
+    """The tensors of a part in one role: recurrent states, columns of convolutions, or keys and
+    values after `context` tokens; Unanswered for rows that are neither keys nor values."""
     name, layers = part.use.name, part.layers
     dtype = held.dtypes.name_of(part.role)
     if part.role == "state":

@@ -46,7 +46,9 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 def _planned(
     held: Holding, typed: Dtypes, context: int, batch: int, windows: dict[Use, int]
 ) -> Reserved:
-    """The pages of all layers; parts outside of `windows` hold rows of all tokens."""
+    """The pages of all layers, in groups of one kind: one window's width, full attention, or one
+    size of state. `windows`: part -> rows of its window; other parts hold all rows. Unanswered for
+    rows of several sizes in groups of layers."""
     layers = {part.use: part.layers for part in held.parts}
     rows, states = _rows(held, typed), _states(held, typed)
     kinds: dict[object, list[Use]] = {}
@@ -79,7 +81,7 @@ def _planned(
 
 
 def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
-    """Part with attention -> the bytes of a token's row in one layer."""
+    """Part with attention -> the bytes of one token's keys and values in one layer."""
     found: dict[Use, int] = {}
     for part in held.parts:
         for array in part.arrays:

@@ -47,8 +47,9 @@ class Numerator:
     leaves: Mapping[str, str] = field(default_factory=dict)
 
     def why(self, term: str, more: bool, close: bool) -> str:
-        """The reason for a difference of a term to the exact count: whether the formula counts
-        `more`, and whether by no more than sums of products and biases explain, `close`."""
+        """The reason why a formula's number for `term` differs from the exact count. `more`: the
+        formula counts more, not less; `close`: by so little that biases, and m additions counted
+        for a sum of m products, explain the difference."""
         if more and close and term in (MIXERS, FEED_FORWARD, HEAD):
             return "biases as products, and m additions for a sum of m products, which takes m-1"
         if not more and term in self.leaves:
@@ -114,12 +115,13 @@ class Compared:
 
 
 def compared(figures: Figures) -> Iterator[Compared]:
-    """Every formula of `NUMERATORS` on a network's figures, for one sequence.
+    """Each formula of `NUMERATORS` evaluated for one sequence, and compared with the exact count
+    term by term; a formula that says nothing about the network yields its reason.
 
     Raises:
         Unanswered, Unsupported: the training step is not derived, or the network is no decoder.
     """
-    exact, _ = figures.exact, figures.parts
+    exact, _ = figures.exact, figures.parts  # parts too: their refusals concern every formula
     for numerator in NUMERATORS:
         try:
             terms = numerator.counts(figures)
@@ -129,6 +131,7 @@ def compared(figures: Figures) -> Iterator[Compared]:
         found = []
         for term, number in exact.items():
             counted = int(terms[term] * figures.tokens)
+            # the difference is less than a third of the exact count, plus one in `tokens`
             close = abs(counted - number) * 3 * figures.tokens < number * (3 + figures.tokens)
             why = numerator.why(term, counted > number, close) if counted != number else ""
             found.append(Difference(term, counted, number, why))
@@ -136,7 +139,8 @@ def compared(figures: Figures) -> Iterator[Compared]:
 
 
 def _all(f: Figures, kinds: Mapping[str, str], *, idle: bool) -> Counted:
-    """Six operations for each parameter of each part, under the terms that `kinds` gives."""
+    """Six operations a token for each parameter, tied weights once. `kinds`: kind of part -> the
+    term of its operations; `idle`: count the parameters of experts that are not chosen, too."""
     found = dict.fromkeys(TERMS, Fraction())
     for part in f.parts:
         if part.kind == EMBEDDING and f.tied:
@@ -151,12 +155,12 @@ SAME = {term: term for term in TERMS}
 
 
 def six_n(f: Figures) -> Counted:
-    """6N: N has all parameters."""
+    """6N: six operations a token for each of the network's N parameters."""
     return _all(f, SAME, idle=True)
 
 
 def six_active(f: Figures) -> Counted:
-    """6N with the N of the experts that a token goes through."""
+    """6N, N without the parameters of experts that a token does not go through."""
     return _all(f, SAME, idle=False)
 
 
@@ -233,7 +237,7 @@ def maxtext(f: Figures) -> Counted:
 
 
 def _gate(p: Part) -> int:
-    """The entries of the map to the output gate of an attention."""
+    """The entries of an attention's map to its output gate, in all layers; 0 without a gate."""
     if p.kind != MIXERS or "gate" not in p.options:
         return 0
     return p.sizes["d"] * p.sizes["h"] * p.sizes["n"] * p.layers

@@ -23,12 +23,12 @@ from costmodel.symbolic.polynomial import Poly
 
 @dataclass(frozen=True)
 class Split:
-    """The operations of one run of a part in a training step, in the part's own sizes.
+    """Operations of one run of a part in a training step, in the part's own sizes.
 
     Args:
-        weights: of equations that multiply weights, forward and backward.
-        joining: of equations that join tokens, forward and backward.
-        pairs: the multiplications among those that join tokens in the forward pass.
+        weights: all operations of equations that multiply weights, forward and backward.
+        joining: all operations of equations that join tokens, forward and backward.
+        pairs: the multiplications of the forward pass in `joining`.
     """
 
     weights: Exact
@@ -37,7 +37,8 @@ class Split:
 
 
 def split(graph: Graph, use: Use) -> Split:
-    """The operations of a part in a training step, apart by what they are for.
+    """The operations of one run of a part in a training step that multiply weights, and those that
+    join tokens; operations of other equations are in neither.
 
     Raises:
         Unsupported: an equation whose gradient is not derived.
@@ -66,8 +67,8 @@ def split(graph: Graph, use: Use) -> Split:
 
 @cache
 def contracted(system: System) -> frozenset[Array]:
-    """The parameters, or their rows of chosen numbers, over an index of which a forward pass
-    sums."""
+    """The parameters that a forward pass sums over an index of, as W in sum_k x[k] W[k, j]; of a
+    parameter read by row number (an embedding) the array of the rows read."""
     found = set()
     for equation in system.forward.equations:
         for ref, over in refs(equation.value):
@@ -78,8 +79,8 @@ def contracted(system: System) -> frozenset[Array]:
 
 
 def matrices(system: System) -> dict[str, Poly]:
-    """Name of each parameter with two axes or more over an index of which a forward pass sums ->
-    its entries."""
+    """Name -> number of entries, of each parameter with two axes or more that a forward pass sums
+    over an index of, as W in sum_k x[k] W[k, j]."""
     found: dict[str, Poly] = {}
     for array in contracted(system):
         whole = next((a for a in array.made_for if a.role == "parameter"), array)
@@ -92,7 +93,8 @@ def matrices(system: System) -> dict[str, Poly]:
 
 
 def multiplies_weights(system: System, equation: Equation) -> bool:
-    """Whether an equation sums over an index of a weight, or gives such a weight's gradient."""
+    """Whether an equation sums over an index of a weight that the forward pass sums over an index
+    of (`contracted`), or computes the gradient of such a weight."""
     weights = contracted(system)
     if equation.array.gradient_of in weights:
         return True
@@ -103,8 +105,8 @@ def multiplies_weights(system: System, equation: Equation) -> bool:
 
 
 def joins_tokens(system: System, equation: Equation) -> bool:
-    """Whether an equation sums products of two computed arrays at different places, or moves a
-    recurrent state; the gradients of states included."""
+    """Whether an equation sums products of computed arrays (no parameter, no buffer) read at
+    different positions, as Q[i, h] K[j, h], or computes a recurrent state or its gradient."""
     if {equation.array, equation.array.gradient_of} & recurrent(system.forward):
         return True
     for node, _ in walk(equation.value):
@@ -117,14 +119,15 @@ def joins_tokens(system: System, equation: Equation) -> bool:
 
 
 def _parameter(array: Array) -> bool:
-    """Whether an array is a parameter, or holds the rows of one that are read by number."""
+    """Whether an array is a parameter, or holds rows of a parameter that are read by number."""
     return array.role == "parameter" or (
         array.role == "context" and any(a.role == "parameter" for a in array.made_for)
     )
 
 
 def _letters(ref: Ref) -> set[str]:
-    """The indices in the positions of a reference that are not read by number."""
+    """The indices in the positions of a reference, except positions that an entry of another array
+    gives (a gather)."""
     found: set[str] = set()
     for position in ref.positions:
         if isinstance(position, Flat):

@@ -40,7 +40,7 @@ TERMS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Part:
-    """What a formula reads of all copies of one part.
+    """The figures that formulas read about one part of a network, all copies of the part together.
 
     Args:
         kind: its term, `REST` if the part multiplies no weights.
@@ -51,8 +51,8 @@ class Part:
         others: further parameters, such as biases and gains.
         idle: parameters of experts that a token does not go through.
         read: entries of `weights` that a token is multiplied with.
-        pair: multiplications that join one query with one key and value, in one layer; 0 if the
-            part is no attention.
+        pair: multiplications that join one query with one key and value, over all heads of one
+            layer; 0 if the part is no attention.
         window: the tokens that the attention of a token reaches, itself included; None: all.
         recurrent: whether a state is carried.
     """
@@ -112,6 +112,8 @@ class Figures:
         return tuple(self._parts())
 
     def _parts(self) -> Iterator[Part]:
+        """The figures of each part but dropout: parameters of all copies, entries read in all runs,
+        windows and states from what the part holds between tokens."""
         rows: dict[Use, int | None] = {}
         recurrent: set[Use] = set()
         for held in Holding(self.network, Dtypes("int8"), self.tokens).parts:
@@ -154,10 +156,11 @@ class Figures:
             )
 
     def _at(self, number: Poly, use: Use, times: Poly) -> int:
+        """A number of parameters, in the part's sizes, times `times`, at the network's sizes."""
         return (number.substitute(use.parameter_sizes) * times).at(self.sizes)
 
     def kind(self, use: Use) -> str:
-        """The term of a part's weights."""
+        """The term of `TERMS` to which a part's weights belong; `REST` without matrices."""
         if use.table:
             return EMBEDDING
         if use.label == "head":
@@ -170,7 +173,8 @@ class Figures:
     @cached_property
     def exact(self) -> Mapping[str, int]:
         """Term -> its operations in a training step, each multiplication, addition and function
-        counted 1; Unanswered or Unsupported where the step is not derived."""
+        counted 1; `REST` has all that no other term has. Unanswered or Unsupported where the step
+        is not derived."""
         found = dict.fromkeys(TERMS, 0)
         graph = graph_of(self.network, self.counting)
         for use in self.network.uses:
@@ -189,4 +193,5 @@ class Figures:
         return found
 
     def _total(self, number: Exact, use: Use) -> int:
+        """Operations of one run, in the part's sizes, times its runs, at the network's sizes."""
         return (number.substitute(use.sizes) * use.runs).at(self.sizes)
