@@ -46,7 +46,7 @@ class Calls:
         return self.work.products / board[f"matrix.{self.dtype}"]
 
     def movement(self, board: Board) -> Floats:
-        """The seconds of the bytes that move at least, at the bandwidth of the board's memory.
+        """The seconds in which the compulsory bytes move at the bandwidth of the board's memory.
 
         Raises:
             BoardError: the board has no such figure.
@@ -54,5 +54,5 @@ class Calls:
         return self.work.bytes / board["memory_bandwidth"]
 
     def roofline(self, board: Board) -> Floats:
-        """The larger of the two limits, in seconds."""
+        """The least seconds of each call: the longer of arithmetic and movement."""
         return np.maximum(self.arithmetic(board), self.movement(board))

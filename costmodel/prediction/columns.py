@@ -32,9 +32,9 @@ def with_numbers(case: Case) -> None:
 
 
 def limits(case: Case) -> Mapping[str, float]:
-    """What limits a call -> the seconds that this alone takes at the board's peaks, for a mixer in
-    a phase at sizes: products on the fastest unit for the dtype, exponentials on the special
-    function units, the compulsory bytes, and the span at one level a cycle.
+    """Limit -> the seconds of a call if this limit alone held: `products` on the board's fastest
+    unit for the dtype, `exponentials` on its special function units, `memory`: compulsory bytes at
+    its bandwidth, `span`: one level of dependent operations a cycle.
 
     Raises:
         Unanswered: no board, a figure that the board does not have, or an answer that is missing.
@@ -62,18 +62,19 @@ def limits(case: Case) -> Mapping[str, float]:
 
 
 def floor(case: Case) -> Answer:
-    """The longest of the limits, in nanoseconds, rounded up."""
+    """The least time of a call in nanoseconds, rounded up: the longest of its limits."""
     return ceil(NANO * max(limits(case).values()))
 
 
 def bound(case: Case) -> Answer:
-    """The name of the longest limit."""
+    """What sets the least time of a call: the name of its longest limit, such as "memory"."""
     found = limits(case)
     return max(found, key=lambda name: found[name])
 
 
 def steps(case: Case) -> Sequence[Step]:
-    """The predicted calls of a mixer in a phase on the case's board."""
+    """The calls of kernels that a mixer makes on the case's board, with predicted times; Unanswered
+    if a size is a letter, no board is given, or a kernel or figure is not known."""
     with_numbers(case)
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.layers import predicted_steps
@@ -85,7 +86,8 @@ def steps(case: Case) -> Sequence[Step]:
 
 
 def predicted(end: str) -> Figure:
-    """The column of the predicted time (`seconds`) or of its interval's end (`low`, `high`)."""
+    """The column of the predicted time (`end` = "seconds"), or of the lower or upper end ("low",
+    "high") of the interval that has nine of ten measured times between its ends."""
     names = {"seconds": "predicted_time", "low": "predicted_low", "high": "predicted_high"}
     meaning = "predicted nanoseconds of all calls, one after the other"
     side = {"seconds": "", "low": ", nine of ten above", "high": ", nine of ten below"}[end]

@@ -1,4 +1,4 @@
-"""How long takes a call of a family of kernels, from its work, its sizes and a board's figures?
+"""How long does a call of a kernel take, by its family, its work, its sizes and a board's figures?
 
 A family is a kind of kernel: matrix products, attention of many rows, attention of one new row,
 ... Its seconds follow from at most six constants with a meaning, which are the same on all boards
@@ -77,8 +77,8 @@ OVERLAP = Constant(
 
 
 def together(one: Floats, two: Floats, overlap: float) -> Floats:
-    """The time of two activities that overlap: their sum for overlap 1, towards the larger of the
-    two as `overlap` grows."""
+    """The time of two activities that overlap, (one**p + two**p)**(1/p) with p = `overlap`:
+    their sum for p = 1, the longer of the two as p grows."""
     larger, smaller = np.maximum(one, two), np.minimum(one, two)
     share = smaller / np.maximum(larger, 1e-300)
     return np.asarray(larger * (1 + share**overlap) ** (1 / overlap))
@@ -93,8 +93,8 @@ GEMM_STEP = 64
 
 
 def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
-    """A matrix product by the fastest tile and split: whole waves of tiles over the SMs, together
-    with the movement of operands, results, and the partial results of a split."""
+    """Seconds of a matrix product (l, d) by (d, f), the least over tiles and splits of d: waves of
+    tiles over the SMs, overlapped with the bytes of operands, results and partial results."""
     m, n, k = (calls.sizes[x] for x in "lfd")
     cycle, sms = 1 / on["clock"], on["sms"]
     peak = on[f"matrix.{calls.dtype}"] / sms * c["peak"]
@@ -110,6 +110,7 @@ def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
             moved = movement
             if split > 1:
                 busy = busy + c["tile"] * THOUSAND * cycle
+                # partial results in fp32 are written and read: 8 bytes an entry
                 partial = 8 * split * m * n / on["memory_bandwidth"]
                 moved = movement + partial / c["bandwidth"]
             best = np.minimum(best, together(busy, moved, c["overlap"]))
@@ -133,7 +134,8 @@ class Attended:
 
 
 def attended(calls: Calls) -> Attended:
-    """The shape of calls of attention or latent attention."""
+    """The shapes of calls of attention or latent attention, from their sizes by letter; one token
+    (`tokens` 1, keys t) if they have no length l."""
     s = calls.sizes
     tokens = s["l"] if "l" in s else np.ones_like(s["t"])
     keys = s["l"] if "l" in s else s["t"]
@@ -154,9 +156,9 @@ ROWS, KEYS = 128, 128
 
 
 def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Attention of many rows: blocks of rows, each of which visits the tiles of its keys; an SM
-    multiplies and takes exponentials in turn. The longest block bounds the time, and the work of
-    all blocks over the SMs."""
+    """Seconds of attention of many rows. A block of `ROWS` rows visits tiles of `KEYS` keys, and an
+    SM multiplies and takes exponentials in turn. Busy is the longer of the longest block alone and
+    of all blocks shared by the SMs; busy overlaps with the bytes moved."""
     a = attended(calls)
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = np.ceil(a.rows / ROWS)
@@ -164,6 +166,7 @@ def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
     """The mean number of keys of a row."""
     spread = ROWS * a.tokens / a.rows
     longest = np.ceil(np.minimum(a.keys + spread, calls.sizes["l"]) / KEYS)
+    # tiles of the mean block, to half a tile
     mean = np.minimum(longest, np.ceil((lines + spread / 2) / KEYS * 2) / 2 + 0.5)
     mean = np.maximum(1, mean)
     product = 2 * (a.key + a.value) / (on[f"matrix.{calls.dtype}"] / sms * c["peak"])
@@ -184,8 +187,9 @@ DECODE_SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def decode(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Attention of one new row: groups of heads times parts of the keys over the SMs in whole
-    waves; each streams its keys and values at the rate of one SM, all at that of the memory."""
+    """Seconds of attention of one new row, the least over splits of the keys. Blocks (a group of
+    heads, a part of the keys) take the SMs in whole waves, each streaming its keys and values at
+    one SM's rate; this overlaps with all bytes at the memory's rate. A split adds a join."""
     a = attended(calls)
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = a.groups * np.ceil(a.rows / DECODE_ROWS)
@@ -209,8 +213,9 @@ TRITON_HEADS, TRITON_SPLITS = 16, 4
 
 
 def few_splits(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Latent attention of one new row by a kernel that splits the keys into a fixed number of parts
-    and reads them once for every few heads."""
+    """Seconds of latent attention of one new row by a kernel that splits the keys into
+    `TRITON_SPLITS` parts and reads the keys again for each `TRITON_HEADS` heads: the longer of the
+    waves of blocks and of all bytes."""
     a = attended(calls)
     blocks = a.groups * np.ceil(a.rows / TRITON_HEADS) * TRITON_SPLITS
     streamed = c["stream"] * on["memory_bandwidth"] / on["sms"]
@@ -224,12 +229,13 @@ CHUNK = 64
 
 
 def chunked(c: Constants, calls: Calls, on: Board) -> Floats:
-    """A delta rule by chunks: the chunks of a head of a sequence run one after the other, those of
-    all heads and sequences over the SMs."""
+    """Seconds of a delta rule in chunks of `CHUNK` rows, of three times that overlap: the chunks of
+    one head one after the other, the products of all chunks at the peak, and the bytes moved."""
     s = calls.sizes
     cycle = 1 / on["clock"]
     chunks = np.ceil(s["l"] / CHUNK)
     widths = s["h"] ** 2 if "h" in s else s["K"] * s["V"]
+    # the constant is for a state of 128 by 128 entries
     alone = chunks * c["chunk"] * THOUSAND * cycle * widths / 128**2
     padded = calls.arithmetic(on) * chunks * CHUNK / s["l"] / c["peak"]
     state = 4 * s["b"] * s["n"] * widths / on["memory_bandwidth"]
@@ -246,8 +252,9 @@ head of values: chunk_scaled_dot_kkt (k, and A in fp32: 2), solve_tril (A twice:
 
 
 def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
-    """A delta rule by the six kernels of flash-linear-attention, which pass their results through
-    the memory; the states of a head's chunks follow one another in one of them."""
+    """Seconds of a delta rule by the six kernels of flash-linear-attention: a constant for each,
+    plus two times that overlap: the chunks of one head one after the other, and the bytes of the
+    rows that the kernels pass on through the memory."""
     s = calls.sizes
     cycle = 1 / on["clock"]
     widths = s["h"] ** 2 if "h" in s else s["K"] * s["V"]
@@ -260,7 +267,8 @@ def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def channels(calls: Calls) -> Floats:
-    """The channels of a short convolution, (N,)."""
+    """The channels of a short convolution, (N,): of Mamba-2, of Kimi delta attention (h wide), or
+    of a gated delta rule (keys, queries and values)."""
     s = calls.sizes
     if "P" in s:
         return s["n"] * s["P"] + 2 * s["G"] * s["N"]
@@ -268,16 +276,16 @@ def channels(calls: Calls) -> Floats:
 
 
 def convolved(c: Constants, calls: Calls, on: Board) -> Floats:
-    """A short convolution: blocks of one channel of a sequence, and bytes at a share of the
-    bandwidth."""
+    """Seconds of a short convolution: blocks, one for each channel of each sequence, shared by the
+    SMs, overlapped with the bytes at a share of the bandwidth."""
     blocks = calls.sizes["b"] * channels(calls) / on["sms"] * c["block"] / on["clock"]
     moved = calls.movement(on) / c["bandwidth"]
     return np.asarray(c["start"] * 1e-6 + together(blocks, moved, c["overlap"]))
 
 
 def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
-    """A delta rule of one new row: blocks of one head of a sequence in whole waves, and the state
-    at a share of the bandwidth."""
+    """Seconds of a delta rule of one new row: blocks, one for each head of each sequence, in whole
+    waves over the SMs, overlapped with the bytes (the state) at a share of the bandwidth."""
     waves = np.ceil(calls.sizes["b"] * calls.sizes["n"] / on["sms"])
     busy = waves * c["block"] / on["clock"]
     moved = calls.movement(on) / c["bandwidth"]
@@ -285,8 +293,8 @@ def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def by_host(device: Callable[[Constants, Calls, Board], Floats]) -> Any:
-    """The seconds of kernels that the host launches one by one: the longer of the launches, which
-    take `host` microseconds, and the work on the device."""
+    """A function like `device`, of the seconds of work on the device, for kernels that the host
+    launches one by one: the longer of `device` and of the launches (`host` microseconds)."""
 
     def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
         return np.maximum(c["host"] * 1e-6, device(c, calls, on))
@@ -322,7 +330,7 @@ least 424 on H100, the one of Gated DeltaNet 221 on H200 (`benchmarks.published_
 
 
 def _without(constants: Mapping[str, Constant], *names: str) -> dict[str, Constant]:
-    """Constants without some."""
+    """The constants except those named."""
     return {name: one for name, one in constants.items() if name not in names}
 
 

@@ -44,7 +44,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The kernel that executes the equations of the arrays `equations` of a mixer in a phase."""
+    """A kernel that executes, in one call, those equations of a mixer in a phase that compute the
+    arrays `equations`; `form` None: the mixer's first form."""
 
     mixer: str
     phase: str
@@ -60,8 +61,8 @@ class Kernel:
 
     @cached_property
     def _formulas(self) -> Mapping[str, Any]:
-        """Class of operations, or kind of moved entries -> a function of the sizes for one
-        sequence, which are arrays by letter."""
+        """Class of operations ("mul") or kind of moved entries ("moved weights") -> a function that
+        takes sizes (letter -> array) and returns the number for one sequence."""
         counts = count_equations(self._system, self.phase, "strict")
         found: dict[str, Exact] = {}
         for name in self.equations:
@@ -103,7 +104,7 @@ class Kernel:
 
 
 def _function(number: Exact) -> Any:
-    """A function that evaluates a formula at arrays of sizes by letter."""
+    """A function that takes sizes (letter -> array) and evaluates the formula `number` there."""
     import sympy
 
     expression = number.expr
@@ -117,7 +118,7 @@ LINEAR_MAP = "linear map"
 
 @cache
 def linear_map() -> Mixer:
-    """The rows of x (l, d) times a matrix W (d, f): y (l, f)."""
+    """The mixer of one matrix product: y (l, f) = x (l, d) times the parameters W (d, f)."""
     m = Mixer("linear-map", title="A linear map", idea="rows times a matrix", source="", group="")
     l, d, f = m.sizes("l d f")
     x, W, y = m.input("x", l, d), m.parameter("W", d, f), m.output("y", l, f)

@@ -53,7 +53,8 @@ class Step:
 
 
 def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
-    """The calls of the mixer of a case at its sizes, in a forward phase.
+    """The calls that a mixer makes at the sizes of `case`, in a forward phase, each with its time
+    on a board: the matrix products of its linear maps, then the kernels between these maps.
 
     Raises:
         Unanswered: no kernel for what is between the mixer's linear maps is known.
@@ -73,9 +74,9 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """The matrix products of a case: the equations that sum over a product with a matrix of
-    parameters. Depth and columns of a product follow from the counted operations: R terms take R
-    multiplications and R - 1 additions."""
+    """("gemm", its sizes: l rows, d depth, f columns) for each linear map of a case, an equation
+    that sums products with a matrix of parameters. Counts give d and f: an output that sums d terms
+    takes d multiplications and d-1 additions, so that outputs = multiplications - additions."""
     about, sizes = case.about, dict(case.sizes)
     batch = sizes.pop("b", 1)
     rows = 1 if case.phase == "inference" else sizes["l"]
@@ -107,7 +108,7 @@ def _named(case: Case) -> str:
 
 
 def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """The kernels between the linear maps, with the sizes that they take.
+    """(name of a kernel, its sizes by letter) for each kernel between a mixer's linear maps.
 
     Raises:
         Unanswered: no kernel is known for this mixer, or for one of its options.
@@ -139,7 +140,8 @@ def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def _kernel(case: Case, name: str, when: str) -> str:
-    """The kernel between the maps of a mixer's form."""
+    """The name of the kernel of a mixer's form, `when` it runs in "prefill" or "decode"; Unanswered
+    for a form of latent attention that has no kernel there."""
     if name == "mla":
         usual = "absorbed" if when == "decode" else "expanded"
         absorbed = "absorbed " if case.form == "absorbed" and when == "prefill" else ""

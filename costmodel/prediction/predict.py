@@ -51,7 +51,7 @@ def _read() -> Any:
 
 @cache
 def fits() -> Mapping[str, tuple[Fit, ...]]:
-    """Family -> its fits: one on all boards, and one without each."""
+    """Family -> its fits: one on all boards, and for each board one on all other boards."""
     return {
         name: tuple(
             Fit(tuple(one["boards"]), one["constants"], (one["interval"][0], one["interval"][1]))
@@ -62,11 +62,12 @@ def fits() -> Mapping[str, tuple[Fit, ...]]:
 
 
 def fit_for(family: Family, on: str) -> Fit:
-    """The fit of a family on the most boards, of which the board named `on` is none; constants of a
-    family that is like this one where there is no such fit.
+    """The fit by which a family predicts times on the board named `on`: of the fits without this
+    board, the one on the most boards. If the family has none, the fit of the family `family.like`,
+    with the constants `family.stand_in` in place of its own and a wider interval.
 
     Raises:
-        BoardError: neither was fitted on another board.
+        BoardError: neither family was fitted on another board.
     """
     others = [one for one in fits().get(family.name, ()) if on not in one.boards]
     if others:
@@ -81,10 +82,10 @@ def fit_for(family: Family, on: str) -> Fit:
 
 
 def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
-    """The predicted time of calls on a board, which the constants were not fitted on.
+    """The predicted time and energy of calls on a board, by constants fitted on other boards.
 
     Args:
-        source: the name of the implementation.
+        source: the name of the implementation, which may choose the family of kernels.
 
     Raises:
         BoardError: the board has no figure that is needed, or no family predicts the kernel.
@@ -101,7 +102,7 @@ def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
 
 
 def power(calls: Calls, on: Board, seconds: Floats) -> Floats:
-    """The mean watts of a board while each of N calls is repeated, which takes these seconds.
+    """The board's mean watts, (N,), while each of N calls, which takes `seconds`, is repeated.
 
     Raises:
         BoardError: the board has no figure that is needed.
