@@ -166,3 +166,13 @@ def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:
     assert row.reasons["predicted_time"].startswith("no kernel of she is among")
     with pytest.raises(TableError, match="need board, such as board h100"):
         cm.table("she", columns="floor")
+
+
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_a_linear_map_with_a_bias_takes_the_time_of_a_matrix_product(phase: str) -> None:
+    sizes = {**TOKEN, "phase": phase, "l": 1024, "t": 1024}
+    plain, bias = (
+        cm.table(name, board="h100", columns=["predicted_time"], **sizes)[0]["predicted_time"]  # type: ignore[arg-type]
+        for name in (GQA, GQA.replace("+grouped", "+grouped+bias"))
+    )
+    assert bias == plain

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from costmodel.errors import Unanswered
+from costmodel.language.nodes import Flat, Gather
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.predict import predict
-from costmodel.program.dependence import reads
+from costmodel.program.dependence import Read, reads
 from costmodel.program.phases import iteration_domains
-from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.question import Case
 from costmodel.questions.subject import system_of
 
@@ -74,32 +75,47 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """("gemm", its sizes: l rows, d depth, f columns) for each linear map of a case, an equation
-    that sums products with a matrix of parameters. Counts give d and f: an output that sums d terms
-    takes d multiplications and d-1 additions, so that outputs = multiplications - additions."""
+    """("gemm", its sizes: l rows, d depth, f columns) for each matrix of parameters that an
+    equation multiplies rows by and sums over. Where each row chooses matrices (its experts), the
+    chosen ones are one product: with the columns of all matrices that the rows of a batch choose
+    if choices are even."""
     about, sizes = case.about, dict(case.sizes)
-    batch = sizes.pop("b", 1)
-    rows = 1 if case.phase == "inference" else sizes["l"]
+    rows: float = sizes.pop("b", 1) * (1 if case.phase == "inference" else sizes["l"])
     system = system_of(case.mixer, case.form, about.convention.rewrites, case.phase)
-    counts = count_equations(system, case.phase, "strict")
-    maps = dict.fromkeys(
-        part.equation.part_of
+    maps = {
+        (part.equation.part_of, read.ref.array.name): read
         for part in iteration_domains(system, case.phase)
         for read in reads(part.equation)
         if read.ref.array.role == "parameter" and len(read.ref.array.shape) > 1 and not part.once
-    )
+    }
     of_rows = {f"{step}_{of}" for step in "CH" for of in "QKV"}
     convolved = of_rows if _named(case) in CONVOLUTIONS else set()
-    for name in maps:
-        if name in convolved:
+    for (name, _), read in maps.items():
+        if name not in convolved:
+            yield from _product(read, rows, sizes)
+
+
+def _product(
+    read: Read, rows: float, sizes: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """The matrix product of rows with a matrix that an equation reads; none without a sum."""
+    summed, depth, columns = {index.atom for index in read.over}, 1, 1.0
+    for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
+        if isinstance(position, Gather):
+            chosen = prod(one.at(sizes) for one in position.at.array.shape[1:])
+            share = chosen / extent.at(sizes)
+            met = extent.at(sizes) * (1 - (1 - share) ** rows)
+            columns, rows = columns * met, rows * chosen / met
             continue
-        mul, add = (counts[name].exact(one).at(sizes) for one in ("mul", "add"))
-        outputs = mul - add
-        if outputs > 0 and mul > outputs:
-            yield (
-                "gemm",
-                {"l": batch * rows, "d": mul / outputs, "f": max(1.0, outputs / rows)},
-            )
+        inner = position.extent.at(sizes) if isinstance(position, Flat) else 1
+        flat = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
+        for value, length in zip(flat, (extent.at(sizes) // inner, inner), strict=False):
+            if summed & value.variables:
+                depth *= length
+            else:
+                columns *= length
+    if depth > 1:
+        yield "gemm", {"l": rows, "d": depth, "f": columns}
 
 
 def _named(case: Case) -> str:
