@@ -44,8 +44,8 @@ STEP = dict.fromkeys(("C_Q", "C_K", "C_V"), "reduction")
 
 
 class Rows(NamedTuple):
-    """The arrays that a recurrence reads, for a sequence (b, s, ...) or one token (b, ...), with
-    the shapes of the module's docstring: queries, keys, values, and degrees beta."""
+    """The arrays that a recurrence reads, for a sequence (b, s, ...) or one token (b, ...): queries
+    and keys (..., g, 1, K), values (..., g, r, V) and degrees beta (..., g, r)."""
 
     q: Tensor
     k: Tensor
@@ -128,11 +128,12 @@ class DeltaRule(Mixer):
         return None
 
     def gated(self, x: Tensor, o: Tensor) -> Tensor:
-        """The normed o (..., g, r, V) times the gate of rows x; o itself without a gate."""
+        """o (..., g, r, V), normed already, times the gate of rows x (..., d); o without a gate."""
         return o
 
     def mix(self, x: Tensor) -> Tensor:
-        """The rows of the recurrence, its reads o, then y (b, s, d)."""
+        """y (b, s, d) of a sequence x (b, s, d): queries, keys, values and degrees of all rows,
+        what the recurrence reads with them, and the map to y."""
         projected = self.projected(x)
         if not self.core:
             projected = {
@@ -142,7 +143,8 @@ class DeltaRule(Mixer):
         return self.joined(x, self.whole(x, self.rows(x, projected)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The short convolutions at the token, then one step of the recurrence: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): its short convolutions with the rows held in `state`,
+        one step of the recurrence, and the map to y."""
         projected, held = self.projected(x_t), {}
         if not self.core:
             held = {f"X_{name}": row for name, row in projected.items()}
@@ -174,7 +176,8 @@ class DeltaRule(Mixer):
         return rows.view(*rows.shape[:-1], self.groups, repeat or self.repeat, *width)
 
     def joined(self, x: Tensor, o: Tensor) -> Tensor:
-        """y (..., d) of o (..., g, r, V)."""
+        """y (..., d) of o (..., g, r, V), which unless `core` is normed and gated: W_out maps the
+        heads side by side."""
         if not self.core:
             o = self.gated(x, rms_norm(o, self.gain, self.eps))
         return o.flatten(-3) @ self.W_out
@@ -203,7 +206,8 @@ class DeltaRule(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, and the last k-1 rows of each convolution; `prepared` holds A."""
+        """The state before the first token: zeros for S and for the last k-1 rows of each
+        convolution; `prepared` holds A, the factor of the decays' logarithms."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays: dict[str, tuple[int, ...]] = {"S": (self.groups, self.repeat, self.key, self.value)}
         if not self.core:
@@ -353,8 +357,8 @@ class KimiDeltaAttention(Decaying):
 
 
 class Chunk:
-    """The rows of the current chunk by array, oldest first, each (b, g, r or 1, width), and S of
-    the end of the chunk before; None in the first chunk."""
+    """The current chunk: `rows`, name of an array -> its rows so far, oldest first, each (b, g, r
+    or 1, width); and S at the end of the chunk before, None in the first chunk."""
 
     def __init__(self, S: Tensor | None, rows: dict[str, list[Tensor]]) -> None:
         self.S, self.rows = S, rows
@@ -383,7 +387,8 @@ class ChunkState(PreparedState):
     chunked: tuple[str, ...]
 
     def rows(self, name: str) -> int:
-        """Number of held rows."""
+        """The number of rows held of an array: of S, K once a chunk is complete; of arrays of the
+        chunk, one for each of its tokens so far, except as the class says."""
         place, after = self.position % self.C, int(self.position >= self.C)
         if name in self.chunked:
             return place * after if name in ("W", "KB") else place
@@ -403,7 +408,8 @@ class ChunkState(PreparedState):
 
     @property
     def chunk(self) -> Chunk:
-        """The current chunk."""
+        """The current chunk, from the arrays: row e of M is cut out of the entries of M, where it
+        has the places (e-1)(e-2)/2 to e(e-1)/2 - 1."""
         of_chunk = (*self.chunked, "M", "T")
         rows = {name: list(self.held(name).unbind(-2)) for name in self.arrays if name in of_chunk}
         if "M" in rows:
@@ -416,8 +422,9 @@ class ChunkState(PreparedState):
         return Chunk(S, {name: held for name, held in rows.items() if held})
 
     def take(self, held: dict[str, Tensor], chunk: Chunk) -> None:
-        """Write a token's rows of the convolutions, and its rows of the chunk; after the last token
-        of a chunk, S, and NaN in place of the chunk's rows."""
+        """Write what a token adds: `held`, its rows before the convolutions, and the newest row of
+        each array of the chunk. After a chunk's last token, when `chunk.rows` is empty, write S and
+        fill the arrays of the chunk with NaN."""
         for name, row in held.items():
             self._write(self.arrays[name], row)
         for name, rows in chunk.rows.items():
@@ -460,17 +467,19 @@ class InChunks(DeltaRule):
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
     ) -> Tensor:
-        """A row (b, g, r, width) of U or W, which joins the chunk.
+        """Solve for a row (b, g, r, width) of U or W from the rows before in its chunk, and add to
+        the chunk what later rows need.
 
         Args:
-            names: the array, and the array that a form keeps in its place.
+            names: ("U", "VB") or ("W", "KB"): the array, and the right-hand side that a form may
+                keep in its place.
             row: the value or key of the row, times beta if `WEIGHED`.
             KK: the products with the keys before (b, g, r, e-1); None for the first row.
         """
 
     def following_in(self, chunk: Chunk, row: Rows, decay: Tensor | None) -> Tensor:
-        """o (b, g, r, V) of a row, given the logarithm of its decay. The row joins the chunk, which
-        becomes the next one after C rows."""
+        """o (b, g, r, V) of a row with the logarithm of its decay (None without). The row's arrays
+        are added to `chunk`; after its C-th row, `chunk` gets S at its end, and no rows."""
         (q, k, v, beta), first = row, "N" not in chunk.rows
         other, E, P = k, None, None
         if decay is not None:
@@ -503,8 +512,8 @@ class InChunks(DeltaRule):
         return o
 
     def since(self, row: Tensor, E: Tensor | None) -> Tensor:
-        """A query or key with the decay E since the end of the chunk before, which a decay for each
-        channel has given it already."""
+        """A query or key times the decay E since the end of the chunk before; unchanged with decays
+        per channel, by which `following_in` has multiplied the row already."""
         return row if E is None or self.per_channel else row * E
 
     def products(self, row: Tensor, keys: Tensor, P: Tensor | None) -> Tensor:
@@ -516,8 +525,8 @@ class InChunks(DeltaRule):
         return found if P is None else found * P[..., : found.shape[-1]]
 
     def after(self, chunk: Chunk, keys: Tensor, E: Tensor | None) -> Tensor:
-        """S (b, g, r, K, V) at the end of a chunk, whose keys (b, g, r or 1, C, K) get their decays
-        to its last row."""
+        """S (b, g, r, K, V) at the end of a complete chunk: S before times the chunk's decay E,
+        plus the products of its keys (b, g, r or 1, C, K), decayed to the last row, with N."""
         N = chunk.all("N")
         if E is not None and self.per_channel:
             keys = E.unsqueeze(-2) * keys
@@ -538,7 +547,8 @@ class InChunks(DeltaRule):
         return torch.stack(found, dim=1)
 
     def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
-        """o (b, g, r, V) of one token, which joins its chunk."""
+        """o (b, g, r, V) of one token: the token's rows are added to the chunk that `state` holds,
+        and `held`, its rows before the convolutions, to `state`."""
         assert isinstance(state, ChunkState)
         chunk = state.chunk
         o = self.following_in(chunk, row, self.decay(x_t, state.prepared))
@@ -546,12 +556,13 @@ class InChunks(DeltaRule):
         return o
 
     def kept(self) -> dict[str, tuple[int, int, int]]:
-        """Array of the chunk -> its number of heads in a group, its rows and their width."""
+        """Array that later rows of a chunk read -> (heads in a group, rows, width of a row)."""
         return {"U": (self.repeat, self.C, self.value), "W": (self.repeat, self.C, self.key)}
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The rows of one chunk, S, and the last k-1 rows of each convolution."""
+        """The state before the first token: room for the arrays of one chunk, S, and the last k-1
+        rows of each convolution."""
         require_sizes(C=self.C)
         before = super().initial_state(batch, length)
         assert isinstance(before, PreparedState)
@@ -575,27 +586,28 @@ class InChunks(DeltaRule):
 
 
 class BySolve(InChunks):
-    """By a triangular solve: a row less the rows of U or W before, times KK."""
+    """Chunks by a triangular solve: U_e = VB_e - sum over z < e of KK_ez U_z, and W likewise."""
 
     FORM = "chunked-solve"
 
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
     ) -> Tensor:
-        """Forward substitution."""
+        """A row of U or W by forward substitution: `row` minus KK times the rows before."""
         return chunk.add(names[0], less(row, KK, chunk, names[0]))
 
 
 class ByRows(InChunks):
-    """By the rows of M, where 1 - M is the inverse of 1 + KK: a row times beta less those before,
-    times M."""
+    """Chunks by M, where 1 - M is the inverse of 1 + KK: U_e = VB_e - sum over z < e of M_ez VB_z;
+    W likewise with KB."""
 
     FORM = "chunked-rows"
 
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
     ) -> Tensor:
-        """A row of M is computed for U, entry by entry, and used again for W."""
+        """A row of U or W: `row` minus M times the rows of VB or KB before. The row of M, M_ez =
+        KK_ez - sum over z < y < e of KK_ey M_yz, is computed for U and read again for W."""
         name = names[1]
         if names[0] == "U" and KK is not None:
             before, entries = chunk.rows.get("M", []), []
@@ -617,7 +629,8 @@ class ByRows(InChunks):
 
 
 class ByWY(InChunks):
-    """By the WY representation: beta times the rest of a row after those before, times KK."""
+    """Chunks by the WY representation: U_e = beta_e (v_e - sum over z < e of KK_ez U_z), and W
+    likewise with k."""
 
     FORM = "chunked-wy"
     WEIGHED = False
@@ -625,13 +638,13 @@ class ByWY(InChunks):
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
     ) -> Tensor:
-        """Row by row."""
+        """A row of U or W: beta times (`row` minus KK times the rows before)."""
         return chunk.add(names[0], beta.unsqueeze(-1) * less(row, KK, chunk, names[0]))
 
 
 def less(row: Tensor, weights: Tensor | None, chunk: Chunk, name: str) -> Tensor:
-    """A row (b, g, r, width) less the rows of an array of the chunk times weights (b, g, r, e-1);
-    the row itself without weights."""
+    """A row (b, g, r, width) minus the e-1 rows of an array of the chunk, weighted by `weights` (b,
+    g, r, e-1) and summed; the row itself if `weights` is None."""
     return row if weights is None else row - (weights.unsqueeze(-2) @ chunk.all(name)).squeeze(-2)
 
 
@@ -639,11 +652,12 @@ _Class = TypeVar("_Class", bound=type[InChunks])
 
 
 def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Class], _Class]:
-    """Describe the decorated class.
+    """A decorator that registers a class as an implementation of `mixer` in chunks, with the kernel
+    class of each array.
 
     Args:
         around: array -> kernel class of the recurrent form.
-        decays: the arrays that decays bring.
+        decays: the names of the arrays that only a rule with decays has.
     """
 
     def register(module: _Class) -> _Class:

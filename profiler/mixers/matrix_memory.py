@@ -175,9 +175,8 @@ class CellsOfPairs(Cells):
     """The cells by the gated products of all pairs."""
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """All scores times the gates between both rows, of which those of later rows are 0, then H
-        (b, n, s, h). Between rows j and i the gates are exp(G_i - G_j + I_j - M_i), with G the
-        running sum of F."""
+        """H (b, n, s, h) by all pairs of rows: the score of row i with row j <= i, times the gates
+        between, exp(G_i - G_j + I_j - M_i) with G the running sum of F; pairs with j > i are 0."""
         G = F.cumsum(-1)
         M = self.bounds(I, F)
         L = G.unsqueeze(-1) - G.unsqueeze(-2) + I.unsqueeze(-2) - M.unsqueeze(-1)
@@ -208,8 +207,9 @@ class CellsInChunks(Cells):
         self.C = C
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """Chunk after chunk. G sums F since the start of the chunk; J is I - G, and X the largest
-        exponent G + J of a row's pairs."""
+        """H (b, n, s, h), chunk after chunk: gated scores within the chunk, plus a read of the S
+        and Z carried from the chunk before. G sums F since the start of the chunk, J is I - G, and
+        X the largest exponent G + J of a row's pairs."""
         carried: Carried | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v, I, F))
@@ -239,7 +239,8 @@ class CellsInChunks(Cells):
     def after(
         self, k: Tensor, v: Tensor, G: Tensor, J: Tensor, X: Tensor, carried: Carried | None
     ) -> Carried:
-        """S, Z and T after a complete chunk, whose last row has these G and X, (b, n, 1)."""
+        """S, Z and T after a complete chunk of keys k and values v. G and X, (b, n, 1), are those
+        of its last row; `carried` has S, Z and T before the chunk, None before the first."""
         T = larger(G if carried is None else G + carried[2], X)
         keys = torch.exp(G + J - T).unsqueeze(-1) * k
         S, Z = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2), keys.sum(2)
@@ -358,7 +359,8 @@ class Memory(Mixer):
         return rows.view(*rows.shape[:-1], self.n, self.h)
 
     def carried(self, rows: Rows) -> Tensor:
-        """O (b, s, n, h) of a sequence, by a loop over rows."""
+        """The reads O (b, s, n, h) of a sequence: a loop over rows carries the memory S from row to
+        row, and each row's R reads S. `rows.later` begins at the second row."""
         S = self.following(None, rows.K[:, 0], rows.V[:, 0])
         read = [self.read(rows.R[:, 0], S)]
         assert rows.later is not None
@@ -398,7 +400,7 @@ class Memory(Mixer):
         return k / torch.where(length > 1e-12, length, 1e-12)
 
     def matrices(self, batch: int, length: int | None) -> Tensor:
-        """Room for S, (b, n, h, h)."""
+        """Zeros in the shape of the memory S, (b, n, h, h)."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         return self.like.new_zeros(batch, self.n, self.h, self.h)
 
@@ -424,13 +426,13 @@ class MemoryOfMaps(Memory):
         return self.carried(self.rows(x, slice(1, None))).flatten(2) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The recurrence at one token: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): one step of the recurrence from `state`."""
         rows = self.rows(x_t, slice(None) if state.position else None)
         return self.latest(rows, state).flatten(1) @ self.W_out
 
     def rows(self, x: Tensor, later: slice | None) -> Rows:
-        """The arrays of the recurrence of rows x, (b, s, d) or (b, d). `later` selects along s the
-        rows that have a row before; None for a first token."""
+        """The arrays that the recurrence reads of rows x, (b, s, d) or (b, d). `later` is the slice
+        of s with the rows that have a row before; None for a first token."""
         R, K, V = (self.heads(x @ getattr(self, f"W_{name}")) for name in "rkv")
         if later is None:
             return Rows(R, K, V, None)
@@ -521,9 +523,9 @@ class TimeMixing(Memory):
         return found if name == "g" else found + getattr(self, f"b_{name}")
 
     def rows(self, x: Tensor, D: Tensor, later: slice | None, first: Tensor | None) -> Rows:
-        """The arrays of the recurrence of rows x, with D the rows before minus x: (b, s, d) or
-        (b, d). `later` selects along s the rows that have a row before, None for a first token;
-        `first` holds the first layer's values (..., n*h), None in that layer."""
+        """The arrays that the recurrence reads of rows x, (b, s, d) or (b, d); D are the rows
+        before minus x. `later` is the slice of s with the rows that have a row before, None for a
+        first token; `first` holds the first layer's values (..., n*h), None in that layer."""
         mixes = {name: self.moved(name, x, D) for name in "rkv"}
         R, k, V = (self.heads(mix @ getattr(self, f"W_{name}")) for name, mix in mixes.items())
         if first is not None:
@@ -598,8 +600,8 @@ class LaterTimeMixing(TimeMixing):
     def initial_state(  # type: ignore[override]  # begins with the first layer's values
         self, batch: int, length: int | None, v_first: Tensor
     ) -> State:
-        """The state of the first layer; `prepared` holds v_first (b, s, n*h), the first layer's
-        values, a row for each token to come."""
+        """The last row of x and S, both zero; `prepared` holds v_first (b, s, n*h), the first
+        layer's values, a row for each token to come."""
         begun = super().initial_state(batch, length)
         self._require_values(v_first, batch, v_first.shape[1])
         state = PreparedState(begun.arrays, sliding=True, carried=begun.carried)

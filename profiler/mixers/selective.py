@@ -66,7 +66,8 @@ class Selective(Mixer):
         return F.silu(short_latest(projected, state.held(f"U_{name}"), w) + b)
 
     def short_rows(self, batch: int, **widths: int) -> dict[str, Tensor]:
-        """Room for the last k-1 rows of each convolution, by the name and width of its rows."""
+        """Zeros for the last k-1 rows of each convolution: name of its rows -> (batch, k-1, width),
+        for `widths`: name -> width; empty if `core`."""
         held = {} if self.core else widths
         return {
             f"U_{name}": self.like.new_zeros(batch, self.k - 1, width)
@@ -75,8 +76,8 @@ class Selective(Mixer):
 
     @torch.no_grad()
     def carrying(self, batch: int, length: int | None, S: Tensor, **widths: int) -> PreparedState:
-        """An empty state with S, zeros that each token replaces, and room for the last rows of the
-        convolutions, by the name and width of their rows; `prepared` holds A."""
+        """The state before the first token: S, which are zeros, and zeros for the last k-1 rows of
+        each convolution, `widths`: name -> width of its rows; `prepared` holds A."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays = {"S": S, **self.short_rows(batch, **widths)}
         state = PreparedState(arrays, newest_first=True, sliding=True, carried=("S",))
@@ -100,8 +101,8 @@ AROUND = {"H": "elementwise", "Z": "contraction"}
 
 
 def kernels(*names: str, convolution: str) -> dict[str, str]:
-    """Array -> kernel class, for the maps with these names: of the projections, of the convolutions
-    (the class `convolution`) and of silu."""
+    """Array -> kernel class, for each map X of `names`: its projection U_X, its convolution T_X (of
+    the class `convolution`), and X itself, which is silu of T_X."""
     found = dict.fromkeys((f"U_{name}" for name in names), "contraction")
     found |= dict.fromkeys((f"T_{name}" for name in names), convolution)
     return found | dict.fromkeys(names, "elementwise")
@@ -112,7 +113,8 @@ class Mamba(Selective):
     W_C (E, N), log_A (E, N), D (E) and W_out (E, d)."""
 
     def __init__(self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1) -> None:
-        """E channels with N states each, steps by a map of rank R, and k taps."""
+        """E channels with N states each, a step size per channel by a map of rank R, convolutions
+        of k taps; `core`, a class attribute, leaves out the convolution and the gate W_Z."""
         super().__init__(d=d, l=l)
         require_sizes(N=N, E=E, R=R, k=k)
         self.N, self.E, self.k = N, E, k
@@ -129,8 +131,8 @@ class Mamba(Selective):
         self.W_out: nn.Parameter = self.weight(E, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The recurrence over rows, a loop with S (b, E, N) of one row in memory, then y
-        (b, s, d)."""
+        """y (b, s, d) of a sequence x (b, s, d), by a loop over rows that holds S (b, E, N) of one
+        row at a time."""
         X = self.rows(x, "X", None, {})
         step, U, B, C = self.given(X)
         kept = torch.exp(step[:, 1:].unsqueeze(-1) * self.A())
@@ -142,7 +144,7 @@ class Mamba(Selective):
         return self.out(x, torch.stack(read, dim=1) + self.D * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One step of the recurrence: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d), by one step of the recurrence from `state`."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X = self.rows(x_t, "X", state, new)
@@ -270,7 +272,7 @@ class Mamba2Recurrent(Mamba2):
     """Mamba-2 by the recurrence over rows."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """The recurrence over rows, then y (b, s, d)."""
+        """y (b, s, d) of a sequence x (b, s, d), by a loop over rows that holds one row's S."""
         X, K, Q, step, U = self.given(x, None, {})
         kept = torch.exp(step[:, 1:] * self.A())
         S: Tensor | None = None
@@ -281,7 +283,7 @@ class Mamba2Recurrent(Mamba2):
         return self.out(x, torch.stack(read, dim=1) + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One step of the recurrence: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d), by one step of the recurrence from `state`."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -316,7 +318,8 @@ class Mamba2Parallel(Mamba2):
     a row, so that exp(F_i - F_j) is the decay from row j to row i."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """The reads from all pairs, of which those with later rows are masked, then y (b, s, d)."""
+        """y (b, s, d) of a sequence x (b, s, d): each row reads all rows up to itself; pairs with
+        later rows are masked."""
         X, K, Q, step, U = self.given(x, None, {})
         sums = (step * self.A()).cumsum(1).transpose(1, 2)
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
@@ -326,7 +329,8 @@ class Mamba2Parallel(Mamba2):
         return self.out(x, read + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The reads of the newest row from all rows: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d), which reads the rows of all tokens so far, held in
+        `state`."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -364,8 +368,9 @@ class Mamba2Chunked(Mamba2):
         self.C = C
 
     def mix(self, x: Tensor) -> Tensor:
-        """The reads chunk after chunk, within the chunk row by row and from the states S before it,
-        then y (b, s, d). A short last chunk does not update S."""
+        """y (b, s, d) of a sequence x (b, s, d), chunk after chunk: each row reads the rows of its
+        chunk up to itself and the states S at the chunk's start. A chunk of fewer than C rows, the
+        last, does not update S."""
         X, K, Q, step, U = self.given(x, None, {})
         A, read = self.A(), []
         S: Tensor | None = None
@@ -387,8 +392,8 @@ class Mamba2Chunked(Mamba2):
         return self.out(x, torch.cat(read, dim=1) + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token's reads within its chunk and of S: y_t (b, d); the last token of a chunk
-        updates S."""
+        """y_t (b, d) of one token x_t (b, d), which reads the rows of its chunk so far and S; the
+        last token of a chunk updates S."""
         assert isinstance(state, ChunkState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -644,13 +649,13 @@ class Mamba3(Selective):
         return one, two
 
     def read(self, S: Parts, Q: Parts) -> Tensor:
-        """The sum over all states of S Q, (b, n, P)."""
+        """The sum of S Q over a channel's states, rotated and other, (b, n, P)."""
         one, two = ((s @ q.unsqueeze(-1)).squeeze(-1) for s, q in zip(S, Q, strict=True))
         return one + two
 
     def mix(self, x: Tensor) -> Tensor:
-        """The angles theta of all rows by a running sum, K, Q, U and V of all rows, the recurrence
-        over rows, then y (b, s, d)."""
+        """y (b, s, d) of a sequence x (b, s, d): angles theta by a running sum over rows; then K,
+        Q, U and V of all rows; then a loop over rows that holds one row's S."""
         rows = self.given(x)
         change = rows.turn.unsqueeze(2) * rows.step.unsqueeze(-1)
         theta = [change[:, 0]]
@@ -679,7 +684,7 @@ class Mamba3(Selective):
         return (1 - lam) * step * kept
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One step of the recurrence: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d), by one step of the recurrence from `state`."""
         rows = self.given(x_t)
         theta = rows.turn.unsqueeze(1) * rows.step.unsqueeze(-1)
         theta = state.held("theta") + theta if state.position else theta
