@@ -88,8 +88,8 @@ class Head:
     """A head of values in a form: its indices, and linear maps of x."""
 
     def __init__(self, f: Form, sizes: Sizes) -> None:
-        """The indices of a head in a form: `at` (head, or group and head in it), `group` of queries
-        and keys, row i, channels a of x, p of a key and c of a value."""
+        """Declare a head's indices in a form: `at`, (head,) or (group, head in the group); `group`,
+        its queries and keys; row i; channels a of x, p of a key, c of a value."""
         self.f, self.sizes, self.arrays = f, sizes, f.mixer.arrays
         self.x = f.mixer.role("input")
         self.l, d = self.x.shape
@@ -100,19 +100,20 @@ class Head:
         self.p, self.c = f.index("p", 1, sizes.key), f.index("c", 1, sizes.value)
 
     def column(self, width: Any = 1, channel: Any = 1) -> Any:
-        """The column of this head's channel; the heads stand side by side, `width` columns each."""
+        """The column of a weight for `channel` of this head: heads stand side by side, `width`
+        columns each, so that head j has the columns (j-1) width + 1 to j width."""
         for index, heads in zip(reversed(self.at), (1, self.sizes.heads[-1]), strict=False):
             width = width * heads
             channel = (index - 1) * width + channel
         return channel
 
     def mapped(self, weight: str, column: Any, i: Index | None = None) -> Node:
-        """x W at row i and a column."""
+        """x W at a column, W the parameter named `weight`, at row i or the row given."""
         row = self.x[self.i if i is None else i, self.a]
         return sum_(row * self.arrays[weight][self.a, column], over=self.a)
 
     def define(self, name: str, shape: tuple[Any, ...], at: tuple[Any, ...], value: Node) -> Array:
-        """A new array of this shape, defined at one position."""
+        """A new array of this shape with one equation: its entry at the indices `at` is `value`."""
         found = self.f.array(name, *shape)
         found[at] = value
         return found
@@ -199,7 +200,8 @@ class Chunks:
             self.E = self.decays(rule.decay)
 
     def left(self, chunk: Any) -> Any:
-        """The number of rows from the first of a chunk on; the last chunk may have none."""
+        """The number of rows from the first row of a chunk to the last row l; 0 for an empty last
+        chunk."""
         return self.l - (chunk - 1) * self.C
 
     def last(self, chunk: Any) -> Any:
@@ -212,7 +214,8 @@ class Chunks:
 
     @property
     def after_first(self) -> tuple[tuple[Any, Index], ...]:
-        """The chunks and places of all rows but the first row of all."""
+        """Pairs (chunk, place) that cover all rows but row 1: places from 2 on of every chunk, and
+        place 1 of later chunks."""
         q, g, index = self.q, self.g, self.f.index
         return (q, index("e2", 2, self.last(q))), (g, index("u1", 1, min_(1, self.left(g))))
 
@@ -221,7 +224,8 @@ class Chunks:
         return self.f.array(name, *self.head.sizes.heads, self.number, self.C, *widths)
 
     def entry(self, array: Array, chunk: Any, place: Any, channel: Index | None = None) -> Node:
-        """A channel, p if not named, at a place of a chunk: of an array by rows, or by places."""
+        """The entry of an array at a place of a chunk and a channel (default p): by chunk and place
+        if the array has these axes, else by the row that stands there."""
         channel = channel or self.head.p
         if array.shape[-2] == self.C:
             return array[*self.at, chunk, place, channel]
@@ -254,13 +258,14 @@ class Chunks:
         return E
 
     def since(self, array: Array) -> Node:
-        """Queries or keys of row u, with the decay since the end of the chunk before."""
+        """Queries or keys of row u of chunk g, times the decay E since the end of the chunk before
+        (with decays per channel, `array` has this factor already)."""
         found = self.entry(array, self.g, self.u)
         return found * self.E[*self.at, self.g, self.u] if self.by_head else found
 
     def products(self, name: str, rows: Array, place: Index, *, weighed: bool = False) -> Array:
-        """The products of row e of queries or keys with the key at another place, decayed, and if
-        `weighed` times the row's beta."""
+        """A new array `name` of the products of row e of `rows` (queries or keys) with the key at
+        another place of the chunk, times the decay between, and if `weighed` the row's beta."""
         at, q, e, found = self.at, self.q, self.e, self.places(name, self.C)
         product: Node = sum_(
             self.entry(rows, q, e) * self.entry(self.other, q, place), over=self.head.p
@@ -302,8 +307,8 @@ class Chunks:
         return U, W
 
     def by_wy(self) -> tuple[Array, Array]:
-        """The WY representation: each row of U and W is beta times its own value or key, less the
-        rows before, by KK without beta."""
+        """U and W by the WY representation: U_e = beta_e (v_e - sum over z < e of KK_ez U_z), KK
+        without beta, and W likewise with the key."""
         at, p, c, B = self.at, self.head.p, self.head.c, self.rule.B
         q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
         KK = self.products("KK", self.K, z)
@@ -315,7 +320,8 @@ class Chunks:
         return U, W
 
     def to_the_end(self, place: Index) -> Callable[[Index], Node]:
-        """The keys of a complete chunk, with their decays to its last row."""
+        """A function: chunk -> the key at `place` of a complete chunk, times its decay to the
+        chunk's last row."""
         at, p = self.at, self.head.p
         if self.rule.decay is None:
             return lambda chunk: self.entry(self.rule.K, chunk, place)
@@ -331,7 +337,9 @@ class Chunks:
         return lambda chunk: KC[*at, chunk, place, p]
 
     def write(self, solved: Callable[[Chunks], tuple[Array, Array]], read: Read) -> None:
-        """N, S, and the reads: the products QK times N, in later chunks added to a read of S."""
+        """Write the equations after U and W, which `solved` defines: N = U - W S; S at the end of
+        each chunk; and what a row reads, QK N, to which later chunks add what the query reads of S.
+        `read` receives the reads."""
         (U, W), at, p, c = solved(self), self.at, self.head.p, self.head.c
         f, g, u, C, l, key = self.f, self.g, self.u, self.C, self.l, self.key
         N = self.places("N", self.value)
@@ -401,7 +409,8 @@ class Layer:
         m.parameter("W_out", number * self.sizes.value, d)
 
     def write(self) -> Mixer:
-        """Write all forms: the rows that the rule reads, the rule, and the map to y."""
+        """Write the equations of every form of `FORMS`: the rows that the rule reads, the rule, and
+        the map to y; returns the mixer."""
         (d,) = self.m.sizes("d")
         for form, rule in FORMS.items():
             with self.m.form(form) as f:
@@ -447,8 +456,8 @@ class Layer:
         return head.define(f"H_{name}", shape, at, function("silu", C[at]))
 
     def read(self, head: Head, rule: Callable[[Read], None]) -> Array:
-        """R (l, n V), the rows before W_out: what the rule reads; without `core` normalised, and
-        multiplied by the gate if there is one."""
+        """R (l, n V), the rows that W_out maps: what `rule` reads, and unless `core` normalised and
+        times the gate, if there is one. `rule` is called with the function that defines a read."""
         f, at, i, c = head.f, head.at, head.i, head.c
         column, shape = (
             head.column(self.sizes.value, c),
@@ -502,7 +511,7 @@ def per_head(head: Head, i: Index) -> Node:
 
 
 def silu_gate(head: Head) -> Node:
-    """silu(x W_z)."""
+    """The gate silu(x W_z) at a head's channel of values."""
     return function("silu", head.mapped("W_z", head.column(head.sizes.value, head.c)))
 
 
