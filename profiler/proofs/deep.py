@@ -125,12 +125,12 @@ def deep_proofs(
     thin: int = 1,
     progress: Progress = lambda done, of, what: None,
 ) -> Iterator[Proof]:
-    """The proofs of one module by calls that `seed` draws, each as soon as it is found.
+    """Try a module in ways that `seed` draws at random, and yield each proof as soon as it is made.
 
     Every `thin`-th draw is tried: first the cheapest draws, then the proofs by many calls, by
     memory and by precision, then the remaining draws, within `BUDGET_S` of processor time. A proof
-    says how many draws were left out. If the equations cannot be evaluated there is one open proof
-    (passed None). `progress` gets the trials done, their number, and what is tried.
+    says how many draws were left out. If the equations cannot be evaluated, the only proof is open
+    (passed None). `progress` is called with the trials done, their number, and what is tried.
     """
     subject = Subject(mixer, implementation)
     try:
@@ -185,7 +185,7 @@ class Budget:
     begun: float = field(default_factory=time.process_time)
 
     def part(self, share: float) -> Budget:
-        """The budget that begins with this one and takes a share of its time."""
+        """A budget that begins when this budget began, and ends after a share of its time."""
         return Budget(share * self.seconds, self.begun)
 
     @property
@@ -200,7 +200,8 @@ class Budget:
 
 
 def _tell(progress: Progress, at: int, of: int, what: str, done: int) -> None:
-    """Report `done` trials of the part `what`, which begins after `at` of all `of` trials."""
+    """Call `progress` after `done` trials of the part `what`; `at` trials of all `of` trials come
+    before this part."""
     progress(at + done, of, what)
 
 
@@ -251,9 +252,10 @@ class Drawn:
     def proofs(
         self, since: int, until: int, tell: Callable[[int], None], budget: Budget
     ) -> Iterator[Proof]:
-        """Try the next draws up to number `until`, excluded, within the budget, and yield each
-        proof that fails as soon as it is reduced; stops when every kind has failed. `tell` receives
-        the number of draws tried since number `since`."""
+        """Try the draws that follow those tried before, up to number `until`, excluded. When a kind
+        of `KINDS` fails for the first time, reduce the draw and yield the failed proof. Ends early
+        when each kind has failed, the budget is spent, or equations cannot be evaluated; `tell` is
+        called with the number of draws tried since draw number `since`."""
         self.left_out = ""
         possible = KINDS.keys() - ({"step"} if not self.steps else set())
         while self.number < until and not self.unable and self.failed < possible:
@@ -285,7 +287,8 @@ class Drawn:
                 yield Proof(self._named(kind), False, plainest)
 
     def _findings(self, draw: Draw) -> list[Finding]:
-        """The findings of a draw, called as a whole and, if the module has a step, decoded."""
+        """What is wrong at a draw, as (kind, sentence): by calls on whole sequences and, if the
+        module has a step, by decoding token by token."""
         made = (Trial, *[Decoding] * self.steps)
         return [found for one in made for found in findings(one, self.subject, draw)]
 
@@ -293,9 +296,9 @@ class Drawn:
         return f"{self.subject.implementation.name}: {KINDS[kind]}"
 
     def held(self) -> Iterator[Proof]:
-        """The proofs of the kinds without a failure. A proof stays open (passed None) if the
-        equations cannot be evaluated, every draw was refused, the module has no step (kind step),
-        or no draw compared gradients (kind gradients)."""
+        """Yield the proof of each kind that never failed, after all draws are tried: passed, or
+        open (passed None) if the equations cannot be evaluated, every draw was refused, the module
+        has no step (kind step), or no draw compared gradients (kind gradients)."""
         subject, unable = self.subject, self.unable
         if not self.tried and not unable:
             unable = f"{REFUSES}: {next(iter(self.refused))}"
@@ -383,10 +386,10 @@ def _of_several(
     refused: str,
     done: Callable[[Sequence[Draw]], str],
 ) -> Proof:
-    """The proof `name` that `said_of` returns "" at `SEVERAL` of the draws `candidates`, chosen by
-    `seed`. The proof fails at the first draw with a sentence. `done` says what was tried; the proof
-    stays open (passed None), with the reason `refused`, if no draw ran. `tell` receives the number
-    of draws that ran; `budget` limits the processor time."""
+    """The proof `name` by `SEVERAL` of the draws `candidates`, chosen by `seed`: passed if
+    `said_of` returns "" at each, failed at the first draw for which it returns what is wrong, open
+    (passed None, with the reason `refused`) if the module refuses all. `done` words what was tried;
+    `tell` is called with the number of draws that ran; `budget` limits the processor time."""
     ran: list[Draw] = []
     for draw in random.Random(seed).sample(candidates, len(candidates)):
         if len(ran) == SEVERAL or (ran and budget.spent):
@@ -426,7 +429,8 @@ def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixe
     left, budget = SIMPLER, Budget(REDUCING_S)
 
     def fails(one: Draw) -> bool:
-        """Whether a draw fails; if so, reduction goes on from it."""
+        """Whether a draw fails, one of the draws left is tried, and fits the mixer; reduction then
+        goes on from this draw."""
         nonlocal draw, said, left
         left -= 1
         if left < 0 or budget.spent or not fits(mixer, one.sizes) or not (still := said_of(one)):
@@ -475,8 +479,8 @@ def _of_calls(
 
 
 def _called_often(subject: Subject, draw: Draw) -> str:
-    """The first of `CALLS` calls whose answers differ from the first call's, in words; "" if none
-    does. Every third call runs in the other mode (train or eval)."""
+    """Call one module `CALLS` times, every third time in the other mode (train or eval), and say in
+    words which call first gives other answers than the first call; "" if none does."""
     tokens = 0 if subject.stepless else min(3, draw.sizes["l"])
     trial = Trial(subject, draw, MOST_POINTS)
     first = answers(trial.case, trial.gradient, tokens)
@@ -652,7 +656,8 @@ def _in_few_points(subject: Subject, draw: Draw) -> bool:
 def _in_few_digits(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
-    """The module of a draw in low precision, and its answers by name, as `_answers` gives them."""
+    """The module of a draw in low precision, and its answers by name: decoded rows (`decoding`), or
+    result and gradients."""
     low = subject.built(draw, precision.held)
     if precision.autocast:  # torch rounds weights and inputs where they enter a product
         with torch.no_grad():
@@ -685,9 +690,10 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding
 def _rounded_apart(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[str, bool]:
-    """The first answer in low precision, of the decoded rows or of result and gradients, that
-    differs from float64 by more than rounding, in words ("" if none does), and whether any answer
-    could be compared: the error that rounding explains must be well below the answer's entries."""
+    """(sentence, compared): the first answer in low precision (decoded rows, or result and
+    gradients) that differs from float64 by more than rounding explains, "" if none does; and
+    whether any answer was compared, that is, rounding explains errors well below the answer
+    only."""
     low, found = _in_few_digits(subject, draw, precision, decoding)
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()
@@ -723,8 +729,8 @@ def _rounded_apart(
 
 
 def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
-    """The module in float64 with the weights, buffers and inputs of `low`, the module in low
-    precision."""
+    """The module of a draw in float64, with weights, buffers and inputs copied from `low`, the
+    module in low precision."""
     case = subject.built(draw)
     with torch.no_grad():
         for own, other in (
@@ -741,8 +747,8 @@ def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
 
 
 def _blamed(subject: Subject, trial: Trial, low: ModuleCase, precision: Precision) -> str:
-    """The clause that names the first equation whose values the module in low precision never
-    computes, for the first sequence."""
+    """The end of a sentence, "; ...", which names the first equation of the mixer whose values the
+    module in low precision never computes, for the first sequence."""
     recorder = Multisets(trial.draw.b)
     with torch.no_grad(), precision.around(), recorder:
         low.forward()

@@ -119,7 +119,7 @@ class Draw:
         return self.b if letter == "b" else self.sizes[letter]
 
     def at(self, letter: str, value: int) -> Draw:
-        """This draw with another value of one size, or of the batch."""
+        """This draw with `value` for one size, or for the batch ("b")."""
         if letter == "b":
             return replace(self, b=value)
         return replace(self, sizes={**self.sizes, letter: value})
@@ -128,8 +128,9 @@ class Draw:
 def draws(
     mixer: Mixer, system: System, seed: int, before: Sequence[str], most: int = MOST_POINTS
 ) -> list[Draw]:
-    """Draw sizes and conditions (mode, layout, ...) at which a module of one form is called: the
-    cheapest first, the same for the same seed.
+    """Draw the ways (sizes, mode, layout, ...) in which a module is called: the same for the same
+    seed, cheapest first. Each value of each size in `RANGES` is wanted once, beside small values of
+    other sizes; then `TOGETHER` draws have all sizes at random.
 
     Args:
         system: the equations whose evaluation is the cost of a draw.
@@ -159,9 +160,9 @@ def draws(
 
 
 def spread(drawn: Sequence[Draw]) -> list[Draw]:
-    """The draws in groups of `GROUP`, each of which has values of every size from its whole range:
-    for one size after another its largest value, then its middle one, then those between, as a van
-    der Corput sequence takes them. Within a group the draws keep their order."""
+    """The draws reordered, so that the first `GROUP`, and each further group, cover the range of
+    every size: for each size the draw with its largest value, then the middle one, then those
+    between (a van der Corput sequence). Within a group draws keep the order in which they came."""
     letters = ("b", *drawn[0].sizes) if drawn else ()
     by_size = [sorted(drawn, key=lambda draw: draw.value(letter)) for letter in letters]
     found: dict[Draw, None] = {}
@@ -234,9 +235,9 @@ def _drawn(
 
 
 def evaluated_points(system: System, sizes: Mapping[str, int], row_points: int = ROW_POINTS) -> int:
-    """The number of points at which the equations are evaluated: the points of the indices of each
-    equation and of its sums. Each equation adds `row_points` per row of a loop, since a row takes
-    as long to evaluate as so many points."""
+    """The cost of evaluating the equations at these sizes, in points: for each equation the product
+    of the extents of its indices and of those of its largest sum. Each equation in a loop adds
+    `row_points` for each row, which takes as long as so many points."""
     at = tuple(sizes.items())
     total = 0
     for equation in system.equations:

@@ -154,9 +154,9 @@ def allowances(
     runs: int = FEW_RUNS,
     off: Answers | None = None,
 ) -> dict[str, Tensor]:
-    """Answer -> the `MEASURES` of the error that rounding to `digits` explains: `ALLOWED`
-    times the largest of a rounded run, at least of the rounding of the answer; infinite if
-    a rounded run overflows.
+    """Answer -> the largest error that rounding to `digits` explains, as `MEASURES` (largest entry,
+    norm, projection): `ALLOWED` times the largest among runs that round each operation, at least
+    that of rounding the answer alone; infinite if a run overflows.
 
     Args:
         call: computes the answers in float64, from inputs that the digits represent.
@@ -213,7 +213,7 @@ class WrongKernels(DispatchMode):
         return result
 
     def _exact(self, operand: Any) -> Any:
-        """A tensor of the type in float64; any other operand unchanged."""
+        """An operand in float64 if it is a tensor of the type `dtype`, else unchanged."""
         held = isinstance(operand, Tensor) and operand.dtype == self.dtype
         return operand.double() if held else operand
 
@@ -226,8 +226,8 @@ def errors(found: Tensor, exact: Tensor) -> Tensor:
 
 
 def measured(off: Tensor, exact: Tensor) -> Tensor:
-    """The `MEASURES` of the errors `off` of the answer `exact`, (3,), or (1,) for few entries: the
-    largest absolute entry, the norm, and the projection on the answer."""
+    """The sizes of the errors `off` of the answer `exact`, (3,): largest absolute entry, norm, and
+    projection on the answer; (1,), the first alone, below `ENTRIES` entries."""
     entry = off.abs().max() if off.numel() else off.new_zeros(())
     if off.numel() < ENTRIES:
         return entry.unsqueeze(0)
@@ -237,19 +237,20 @@ def measured(off: Tensor, exact: Tensor) -> Tensor:
 
 
 def least_allowances(exact: Answers, digits: Digits) -> dict[str, Tensor]:
-    """Answer -> the `MEASURES` of the error that is always allowed: `ALLOWED` times half
-    the rounding error of the answer."""
+    """Answer -> the error that is always allowed, as `MEASURES` (largest entry, norm, projection):
+    `ALLOWED` times half the largest error of rounding the answer once."""
     unit = digits.eps / 4  # rounding to the nearest is off by at most eps / 2
     return {name: ALLOWED * unit * _own(values) for name, values in exact.items()}
 
 
 def _own(values: Tensor) -> Tensor:
-    """What the `MEASURES` are of an error as large as the answer's finite entries."""
+    """The `MEASURES` (largest entry, norm, projection) of an error equal to the answer's finite
+    entries, with which errors are compared."""
     finite = torch.where(values.isfinite(), values, 0.0)
     return measured(finite, finite)
 
 
 def sharp(allowed: Tensor, exact: Tensor) -> Tensor:
-    """Which of the `MEASURES` have an allowed error small enough to find an error as large as the
-    answer."""
+    """For each of the `MEASURES`, whether the allowed error is at most `SHARP` of an error equal to
+    the answer, so that the measure can find a wrong answer; False if no entry is finite."""
     return exact.isfinite().any() & (allowed <= SHARP * _own(exact))
