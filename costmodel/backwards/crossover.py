@@ -95,13 +95,9 @@ class Crossover:
         """Check the candidates and the letters.
 
         Raises:
-            TableError: fewer than two candidates, or one named twice.
+            TableError: a candidate named twice.
             SizeError: a letter that is no size of the candidates, or the solved size given.
         """
-        if len(self.forms) < 2:
-            raise TableError(
-                "expected at least two candidates: name another mixer, or all forms of this one"
-            )
         for k, name in enumerate(self.names):
             if name in self.names[:k]:
                 raise TableError(f"{name} is given twice, and does not differ from itself")
@@ -422,29 +418,64 @@ def crossover(
     >>> found.least(66), found.values(66)
     (('linear-attention',), {'linear-attention': 8655856, 'self-attention': 8656976})
     """
-    figure = figure_named(by)
+    found = compared(
+        *mixers,
+        figure=figure_named(by),
+        over=over,
+        phase=phase,
+        form=form,
+        convention=convention,
+        dtypes=(dtype, state_dtype, weight_dtype, cache_dtype),
+        sizes=sizes,
+    )
+    if len(found.forms) < 2:
+        raise TableError(
+            "expected at least two candidates: name another mixer, or all forms of this one"
+        )
+    return found
+
+
+def compared(
+    *mixers: str | Mixer,
+    figure: Figure,
+    over: str | None,
+    phase: str | None,
+    form: str | None,
+    convention: str | Sequence[str] | Convention,
+    dtypes: tuple[str | None, str | None, str | None, str | None],
+    sizes: Mapping[str, Any],
+) -> Crossover:
+    """One mixer or several, as `crossover` compares them.
+
+    Args:
+        dtypes: the element types of activations, state, weights and cache; None for the default.
+        sizes: as `crossover` takes them, with the options of a backward pass.
+
+    Raises:
+        As `crossover`, but not for a single mixer.
+    """
     chosen = phase_name(phase) if phase else (*figure.phases,)[0]
     if chosen not in figure.phases:
         raise Unanswered(f"{figure.elsewhere}: choose another phase")
-    training: Any = {name: sizes.pop(name) for name in [*sizes] if len(name) > 1}
-    found = asked(convention, chosen, training)
-    types = (dtype, state_dtype, weight_dtype, cache_dtype)
-    if any(types) and not figure.unit.endswith(("bytes", "/byte")):
+    training: Any = {name: value for name, value in sizes.items() if len(name) > 1}
+    counting = asked(convention, chosen, training)
+    timed = figure.name not in FIGURES  # a column of a board, whose times depend on the dtype
+    if any(dtypes) and not timed and not figure.unit.endswith(("bytes", "/byte")):
         raise TableError(
             f"{figure.name} does not depend on element types: they are for figures in bytes, such "
             "as traffic and state_bytes"
         )
-    for name in filter(None, types):
+    for name in filter(None, dtypes):
         element_bytes(name)
-    dtypes = Dtypes(dtype or "fp32", *types[1:])
     over = over or usual_size(chosen)
     given = {}
-    for letter, values in without_assumed(over, sizes_in_python(sizes)).items():
+    letters = {x: value for x, value in sizes.items() if len(x) == 1}
+    for letter, values in without_assumed(over, sizes_in_python(letters)).items():
         if isinstance(values, tuple) and len(values) > 1:
             raise SizeError(f"size {letter}: expected one value, got {len(values)}")
         given[letter] = values if isinstance(values, str) else values[0]
-    forms = tuple(one for typed in mixers for one in _forms(typed, form, chosen, found))
-    return Crossover(forms, figure, over, given, dtypes)
+    forms = tuple(one for typed in mixers for one in _forms(typed, form, chosen, counting))
+    return Crossover(forms, figure, over, given, Dtypes(dtypes[0] or "fp32", *dtypes[1:]))
 
 
 def steps(found: Crossover) -> tuple[int, ...]:

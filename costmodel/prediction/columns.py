@@ -96,6 +96,7 @@ def predicted(end: str) -> Figure:
         meaning + side,
         lambda case: round(NANO * sum(getattr(step, end) for step in steps(case))),
         header=f"{names[end].replace('_', ' ')} (ns)",
+        unit="ns",
         phases=FORWARD,
     )
 
@@ -116,7 +117,13 @@ def energy(case: Case) -> Answer:
 COLUMNS: Mapping[str, Figure] = {
     one.name: one
     for one in (
-        Figure("floor", "the least nanoseconds by the board's peaks", floor, header="floor (ns)"),
+        Figure(
+            "floor",
+            "the least nanoseconds by the board's peaks",
+            floor,
+            header="floor (ns)",
+            unit="ns",
+        ),
         Figure("bound", "what sets the floor", bound, kind="label"),
         *(predicted(end) for end in ("seconds", "low", "high")),
         Figure(
@@ -124,6 +131,7 @@ COLUMNS: Mapping[str, Figure] = {
             "predicted microjoules of all calls, at the board's mean power while they repeat",
             energy,
             header="predicted energy (uJ)",
+            unit="uJ",
             phases=FORWARD,
         ),
     )

@@ -1,4 +1,4 @@
-"""`costmodel scaling` and `costmodel plot`: the growth of measured costs, as numbers and drawn."""
+"""`costmodel scaling`: the growth of measured costs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from costmodel.commands.options import (
     Force,
     Output,
     Own,
-    UsageError,
     chosen,
     formatted,
     import_own,
-    new,
     no_source,
-    phases,
     show,
     told,
 )
-from costmodel.commands.streams import Failed, complain, written_whole
+from costmodel.commands.streams import Failed, complain
 from costmodel.report.formats import formats
 
 Records = Annotated[
@@ -68,49 +65,3 @@ def scaling(
     show(document(found), format_, output, force, context)
     if problems:
         raise Failed
-
-
-def plot(
-    files: Records,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE.png|svg|pdf", help="The figure."),
-    ] = None,
-    along_: Along = "l,d",
-    own: Own = None,
-    phase: Annotated[
-        str | None, typer.Option("--phase", metavar="A,B", help="Only these phases.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="A,B", help="Only these element types.")
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option("--only", metavar="A,B", help="Only these mixers, or MIXER:IMPLEMENTATION."),
-    ] = None,
-    force: Force = False,
-) -> None:
-    """Draw latency, memory and energy against l and d, theory beside measurement."""
-    from profiler.scaling import plot as plotting
-    from profiler.sweep.session import recorded
-
-    if output is None:
-        raise UsageError("plot draws into a file: name one, such as -o runs.svg")
-    chosen(output.suffix.lower().lstrip("."), "the end of the file's name", plotting.FORMATS)
-    new(output, force)
-    no_source(output, files)
-    import_own(own)
-    records, problems = recorded(files, complain)
-    wanted = tuple(name for part in listed(phase) for name in phases(part))
-    asked = plotting.PlotSelection(along(along_), wanted, listed(dtype), listed(only))
-    told(problems)
-    with written_whole(output) as path:
-        missing = plotting.draw(records, asked, path)
-    told(missing)
-    if problems:
-        raise Failed
-
-
-def listed(text: str | None) -> tuple[str, ...]:
-    """The names in a comma-separated list; () if the option was not given."""
-    return () if text is None else tuple(part.strip() for part in text.split(","))

@@ -1,18 +1,26 @@
-"""Does a figure show every series with theory and interval, reproducibly, and name what is
-missing?"""
+"""Does a figure show what was asked, with its values right, its panels alike and its text apart?"""
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import costmodel as cm
 from cli import run
+from costmodel.backwards.crossover import crossover
+from costmodel.program.chosen_sizes import sizes_in_python
+from profiler.plots import drawing, measured
+from profiler.plots.kinds import KINDS, OfMixers, OfRecords
+from profiler.plots.measured import PlotSelection
+from profiler.plots.picture import Axis, Line, Panel, Picture
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import append
-from profiler.scaling import plot
 from tests.growing import along_l, record, topped
+from tests.recorded import RUNS
 
 LENGTHS = (4, 8, 16)
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -26,132 +34,256 @@ def records() -> list[Measurement]:
     ]
 
 
-def drawn_svg(path: Path, found: list[Measurement], asked: plot.PlotSelection | None = None) -> str:
-    plot.draw(found, asked or plot.PlotSelection(("l",)), path)
-    return path.read_text()
+def of_records(found: list[Measurement], *along: str, **asked: Any) -> Picture:
+    return measured.picture(found, PlotSelection(along or ("l",), **asked))
 
 
-@pytest.mark.parametrize("format_", plot.FORMATS)
-def test_each_format_is_written_and_repeats_to_the_byte(tmp_path: Path, format_: str) -> None:
-    found = records()
+def of_mixers(*mixers: str, over: str = "l", kind: str = "curves", **asked: Any) -> Picture:
+    sizes = sizes_in_python({x: asked.pop(x) for x in [*asked] if len(x) == 1})
+    return KINDS[kind].values(OfMixers(mixers, over=tuple(over), sizes=sizes, **asked))
+
+
+def waterfalls() -> Picture:
+    from profiler.sweep.session import recorded
+
+    found, _ = recorded([RUNS])
+    return KINDS["waterfall"].values(OfRecords(found, PlotSelection()))
+
+
+def a_picture(kind: str) -> Picture:
+    if kind == "measured":
+        return of_records(topped(records(), product_fp32=1e12))
+    if kind == "waterfall":
+        return waterfalls()
+    over = "ld" if kind == "winners" else "l"
+    return of_mixers("self-attention", "linear-attention", "he", over=over, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("format_", "kind"),
+    [("png", "curves"), ("pdf", "measured"), *(("svg", kind) for kind in KINDS)],
+)
+def test_each_format_is_written_and_repeats_to_the_byte(
+    tmp_path: Path, format_: str, kind: str
+) -> None:
     files = [tmp_path / f"{k}.{format_}" for k in range(2)]
     for file in files:
-        plot.draw(found, plot.PlotSelection(("l",)), file)
+        drawing.write(a_picture(kind), KINDS[kind].draw, file, 3.3)
     first, second = (file.read_bytes() for file in files)
     assert first.startswith(STARTS[format_]) and len(first) > 5000
     assert first == second
 
 
-def test_the_figure_names_series_theory_and_its_constant(tmp_path: Path) -> None:
-    text = drawn_svg(tmp_path / "a.svg", records())
-    for label in ("me toeplitz", "me fft", "self-attention explicit (n = 8)"):
-        assert label in text
-    assert "me toeplitz: no theory (the records hold no ceiling of arithmetic of the device" in text
-    text = drawn_svg(tmp_path / "b.svg", topped(records(), product_fp32=1e12))
-    assert "me toeplitz: operations at 1 Top/s, from measured ceilings (product fp32)" in text
-    assert "live set at 1 B/B, not scaled" in text
-    assert "forward pass, fp32, cpu, b = 1, d = 64" in text
+def many(number: int) -> Picture:
+    """Panels with long names of series and long titles."""
+    lines = tuple(
+        Line(f"self-attention+grouped implementation {k}", (128, 4096), (1e-6 * (k + 1), 1e-2))
+        for k in range(6)
+    )
+    x, y = Axis("sequence length, l", "sizes", (128, 4096)), Axis("latency, hot", "s")
+    title = "one new token, bf16, cuda, b = 16, d = 4096, n = 32, g = 8, k = 4"
+    return Picture(
+        tuple(
+            Panel(f"{title}, m = {k}", x, y, lines=lines, marks=(256, 260)) for k in range(number)
+        ),
+        ("derived: operations at 1 Top/s, from measured ceilings (product fp32)",),
+        together=2,
+    )
 
 
-def test_what_is_missing_stands_in_its_panel_and_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "a.svg"
-    told = plot.draw(records(), plot.PlotSelection(("l", "d")), file)
-    assert "not drawn: energy needs an NVIDIA GPU" in file.read_text()
-    assert told[0] == "no two records differ in d alone: no panel against d"
-    assert any("energy, gross" in t and t.endswith("energy needs an NVIDIA GPU") for t in told)
+@pytest.mark.parametrize("width", [None, 3.3, 6.9])
+@pytest.mark.parametrize("kind", [*KINDS, 1, 6])
+def test_panels_are_of_one_size_and_nothing_overlaps(kind: str | int, width: float | None) -> None:
+    picture = many(kind) if isinstance(kind, int) else a_picture(kind)
+    draw = drawing.draw_lines if isinstance(kind, int) else KINDS[kind].draw
+    with_style(lambda: held_apart(drawing.drawn(picture, draw, width), picture, width))
+
+
+def with_style(check: Any) -> None:
+    import matplotlib as mpl
+
+    style: Any = dict(drawing.STYLE)
+    with mpl.rc_context(style):
+        check()
+
+
+def held_apart(figure: Any, picture: Picture, width: float | None) -> None:
+    """All that is written lies inside the figure, the panels are as large as each other, and no
+    panel with its ticks and names touches another, or the legend."""
+    figure.draw_without_rendering()
+    panels = figure.axes
+    assert len(panels) == len(picture.panels)
+    across = len({round(axes.get_position().x0, 3) for axes in panels})
+    wide, high = figure.get_size_inches()
+    assert width is None or wide == pytest.approx(width)
+    assert max(wide, high) <= 3.5 * min(wide, high) or width is not None
+    assert len({(round(a.get_position().width, 2), round(a.get_position().height, 2))
+                for a in panels}) == 1  # fmt: skip
+    assert all(axes.get_position().width * across >= 0.5 for axes in panels)
+    boxes = [axes.get_tightbbox() for axes in panels] + [
+        e.get_window_extent() for e in figure.legends
+    ]
+    for box in boxes:
+        assert box.x0 >= -1 and box.y0 >= -1
+        assert box.x1 <= wide * figure.dpi + 1 and box.y1 <= high * figure.dpi + 1
+    for one, other in combinations(boxes, 2):
+        apart = one.x1 <= other.x0 + 1 or other.x1 <= one.x0 + 1
+        assert apart or one.y1 <= other.y0 + 1 or other.y1 <= one.y0 + 1
+
+
+def test_a_curve_has_the_values_of_the_question_and_the_break_evens_of_crossover() -> None:
+    mixers = ("self-attention", "linear-attention")
+    (panel,) = of_mixers(*mixers, d=64, n=8).panels
+    found = crossover(*mixers, over="l", d=64, n=8)
+    for line in panel.lines:
+        assert line.x[0] < line.x[-1] == 65536
+        for x, y in zip(line.x, line.y, strict=True):
+            assert y == found.values(int(x))[line.name]
+    starts = {one.first for one in found.ranges} - {1}
+    assert starts and {*panel.marks} == starts
+    assert (panel.x.name, panel.y.name) == ("sequence length, l", "total (operations)")
+
+
+def test_one_mixer_and_given_sizes_are_drawn() -> None:
+    (panel,) = of_mixers("she", by="traffic", l=(100, 200, 300)).panels
+    (line,) = panel.lines
+    assert [*line.x] == [100, 200, 300] and not panel.marks
+    assert panel.y == Axis("compulsory traffic", "B")
+    assert line.y[1] == cm.table("she", l=200, columns="traffic")[0]["traffic"]
+
+
+def test_a_size_that_does_not_fit_is_left_out_and_told() -> None:
+    picture = of_mixers("self-attention", "he", over="d", d=(12, 16, 24), n=8)
+    lines = {line.name: line for line in picture.panels[0].lines}
+    assert [*lines["self-attention"].x] == [16, 24] and [*lines["he"].x] == [12, 16, 24]
+    assert "self-attention is not drawn at d = 12: this size does not fit" in picture.missing
+
+
+def test_a_region_of_the_map_is_where_its_candidate_has_the_least() -> None:
+    mixers = ("self-attention", "linear-attention", "mamba-2")
+    (panel,) = of_mixers(*mixers, over="ld", kind="winners", d=(64, 512)).panels
+    assert {region.name for region in panel.regions} <= {*mixers}
+    assert len({region.name for region in panel.regions}) > 1
+    for region in panel.regions:
+        low, high = region.y
+        (d,) = [d for d in (64, 512) if low < d < high]
+        found = crossover(*mixers, over="l", d=d)
+        for l in (region.x[0], (region.x[0] + region.x[1]) // 2, region.x[1] - 1):
+            assert found.least(int(l)) == (region.name,)
+
+
+def test_a_waterfall_leads_from_the_equations_to_the_call() -> None:
+    for panel in waterfalls().panels:
+        first, *_, last = panel.bars
+        assert (first.name, last.name) == ("equations", "dispatched")
+        for one, two in pairwise(panel.bars):
+            assert two.total or two.start == one.end
+            assert not two.total or two.end == one.end
+    conv, fft, _ = waterfalls().panels
+    (dense,) = [bar for bar in conv.bars if not bar.total]
+    assert dense.name == "dense" and dense.end > dense.start
+    (form,) = [bar for bar in fft.bars if not bar.total]
+    assert form.name == "form=fft" and form.end < form.start
+
+
+def test_a_figure_names_the_constant_of_theory_and_tells_where_there_is_none() -> None:
+    picture = of_records(records())
+    assert "me toeplitz" in picture.names and "self-attention explicit (n = 8)" in picture.names
+    assert any(said.startswith("no theory beside latency, hot of me toeplitz") and
+               "no ceiling of arithmetic" in said for said in picture.missing)  # fmt: skip
+    picture = of_records(topped(records(), product_fp32=1e12))
+    assert picture.notes == (
+        "derived: operations at 1 Top/s, from measured ceilings (product fp32); live set at 1 B/B, "
+        "not scaled",
+    )
+    assert picture.panels[0].title == "forward pass, fp32, cpu, b = 1, d = 64"
+
+
+def test_a_quantity_that_was_not_measured_has_no_panel_and_is_told() -> None:
+    picture = of_records(records(), "l", "d")
+    assert [panel.y.name for panel in picture.panels] == ["latency, hot", "peak memory"]
+    assert picture.missing[0] == "no two records differ in d alone: no panel against d"
+    assert any("energy, gross" in t and t.endswith("needs an NVIDIA GPU") for t in picture.missing)
 
 
 def lengths_at(widths: range) -> list[Measurement]:
-    """A column of panels for each width, without energy."""
     return [
         each for d in widths for each in along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, d=d)
     ]
 
 
-def test_a_reason_is_said_once_with_how_many_records_it_is_of(tmp_path: Path) -> None:
+def test_a_reason_is_said_once_with_how_many_records_it_is_of() -> None:
     from msgspec.structs import replace
 
-    found = lengths_at(range(1, 11))
+    found = topped(lengths_at(range(1, 11)), product_fp32=1e12)
     found[0] = replace(found[0], reasons={"energy": "NVML: no permission"})
-    told = plot.draw(found, plot.PlotSelection(("l",)), tmp_path / "a.svg")
-    assert told == [
+    assert of_records(found).missing == (
         f"energy, gross of {len(found) - 1} records is not drawn: energy needs an NVIDIA GPU",
         "energy, gross of 1 record is not drawn: NVML: no permission",
-    ]
+    )
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 5, 10, plot.MOST])
-def test_many_columns_go_on_below_and_the_figure_is_no_strip(columns: int) -> None:
-    found, _ = plot.panels(lengths_at(range(1, columns + 1)), ("l",))
-    assert len(found) == columns
-    figure = plot.drawn_figure(found, plot.Colours(panel for column in found for panel in column))
-    width, height = figure.get_size_inches()
-    strip = plot.inches(plot.rows_of_panels(found, columns))
-    assert max(width, height) <= max(strip) and max(width, height) <= 32
-    assert max(width, height) <= 3 * min(width, height)
-    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
-    assert [t for t in titles if t] == [column[0].setting for column in found]
-    assert len(figure.axes) == columns * len(plot.DRAWN)
-
-
-def test_energy_is_drawn_where_it_was_measured(tmp_path: Path) -> None:
+def test_energy_is_drawn_where_it_was_measured() -> None:
     found = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, energy=lambda l: 1e-3 * l)
-    text = drawn_svg(tmp_path / "a.svg", found)
-    assert "not drawn" not in text and "no theory (the least energy of an operation" in text
+    picture = of_records(found)
+    energy = [panel for panel in picture.panels if panel.y.unit == "J"]
+    assert [line.y for line in energy[0].lines] == [pytest.approx((4e-3, 8e-3, 16e-3))]
+    assert any("the least energy of an operation" in said for said in picture.missing)
+
+
+def test_measured_values_have_their_intervals_and_theory_beside() -> None:
+    latency, memory = of_records(topped(records(), product_fp32=1e12)).panels
+    found = {line.name: line for line in latency.lines if not line.beside}
+    low, high = found["me fft"].intervals[1]
+    assert low < found["me fft"].y[1] < high
+    assert [line.name for line in memory.lines if line.beside] == [*found]
+    assert {line.name for line in latency.lines if line.beside} == {*found}
 
 
 def test_mixers_with_other_sizes_of_their_own_share_a_panel() -> None:
-    columns, problems = plot.panels(records(), ("l",))
-    assert problems == [] and len(columns) == 1
-    latency = columns[0][0]
-    assert {series.mixer for series, _ in latency.drawn} == {"me", "self-attention"}
+    picture = of_records(records())
+    assert len(picture.panels) == 2 and len(picture.names) == 3
 
 
-def test_phases_and_types_have_columns_of_their_own() -> None:
+def test_phases_and_types_have_panels_of_their_own() -> None:
     found = [
         record("me", "toeplitz", {"b": 1, "l": l, "d": 2}, 1.0, phase=phase, dtype=dtype)
         for l in (2, 4) for phase in ("training", "training-step") for dtype in ("fp32", "bf16")
     ]  # fmt: skip
-    columns, _ = plot.panels(found, ("l",))
-    assert len(columns) == 4
-    asked = plot.PlotSelection(("l",), phases=("forward",), dtypes=("float32",))
-    columns, _ = plot.panels(asked.kept(found), ("l",))
-    assert len(columns) == 1
+    assert len(of_records(found).panels) == 4
+    assert len(of_records(found, phases=("forward",), dtypes=("float32",)).panels) == 1
 
 
 def test_colours_signs_and_lines_do_not_repeat_for_many_series() -> None:
-    columns, _ = plot.panels(records(), ("l",))
-    look = plot.Colours(panel for column in columns for panel in column)
-    look.place = {str(k): k for k in range(28)}
-    seen = {tuple(look.of(str(k)).values()) for k in range(28)}
-    assert len(seen) == 28
-    assert len({look.of(str(k))["color"] for k in range(8)}) == 8
+    look = drawing.Look([str(k) for k in range(28)])
+    shown = [look.line(str(k)) for k in range(28)]
+    assert len({(e["marker"], e["linestyle"]) for e in shown}) == 28  # apart in grey
+    assert len({e["color"] for e in shown[:8]}) == 8
+    assert len({look.region(str(k))["hatch"] for k in range(8)}) == 8
 
 
-def test_a_launch_bound_point_is_hollow(tmp_path: Path) -> None:
+def test_a_launch_bound_point_is_hollow() -> None:
     found = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, launches=lambda l: 4e-6)
-    assert "hollow: bound by launches" in drawn_svg(tmp_path / "a.svg", found)
-    assert "hollow" not in drawn_svg(tmp_path / "b.svg", records()[:6])
+    picture = of_records(found)
+    assert picture.panels[0].lines[0].hollow == (True, True, False)
+    assert "hollow: bound by launches" in picture.notes
+    assert not any(True in line.hollow for line in of_records(records()[:6]).panels[0].lines)
 
 
-def test_a_mixer_without_theory_says_why(tmp_path: Path) -> None:
+def test_a_mixer_without_theory_says_why() -> None:
     from msgspec.structs import replace
 
     found = [replace(r, mixer="gone-mixer") for r in records()[:6]]
-    assert "no theory" in drawn_svg(tmp_path / "a.svg", found)
+    assert any(said.startswith("no theory beside") for said in of_records(found).missing)
 
 
 def test_nothing_left_and_too_much_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MeasureError, match="no record is left to draw: there are me:fft"):
-        plot.draw(records(), plot.PlotSelection(("l",), names=("she",)), tmp_path / "a.svg")
+        of_records(records(), names=("she",))
     with pytest.raises(MeasureError, match="nothing can be drawn"):
-        plot.draw(records(), plot.PlotSelection(("d",)), tmp_path / "a.svg")
-    many = [
-        record("me", "toeplitz", {"b": 1, "l": l, "d": d}, 1.0)
-        for l in (2, 4) for d in range(1, plot.MOST + 2)
-    ]  # fmt: skip
-    with pytest.raises(MeasureError, match="choose by --along"):
-        plot.draw(many, plot.PlotSelection(("l",)), tmp_path / "a.svg")
+        of_records(records(), "d")
+    with pytest.raises(MeasureError, match="choose by --over"):
+        drawing.write(many(drawing.MOST + 1), drawing.draw_lines, tmp_path / "a.svg")
     assert not (tmp_path / "a.svg").exists()
 
 
@@ -161,23 +293,54 @@ def written(path: Path) -> Path:
     return path
 
 
-def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_draws_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs, file = written(tmp_path / "runs.jsonl"), tmp_path / "a.png"
     assert run(["plot", str(runs), "-o", str(file), "--along", "l", "--only", "me:fft"]) == 0
     assert file.read_bytes().startswith(STARTS["png"])
     assert "energy needs an NVIDIA GPU" in capsys.readouterr().err
     assert run(["plot", str(runs), "-o", str(file)]) == 2
     assert "exists already" in capsys.readouterr().err
+    assert run(["plot", str(RUNS), "--kind", "waterfall", "-o", str(tmp_path / "b.pdf")]) == 0
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["self-attention", "linear-attention", "gqa", "--by", "total", "--over", "l"],
+        ["linear-attention", "self-attention", "--over", "l,d", "--d", "64,128", "--width", "acl"],
+        ["self-attention", "--by", "state_bytes", "--phase", "inference", "--dtype", "bf16"],
+        ["bert-base", "bert-large", "--l", "64,128"],
+    ],
+)
+def test_the_command_draws_theory(tmp_path: Path, typed: list[str]) -> None:
+    file = tmp_path / "a.svg"
+    assert run(["plot", *typed, "-o", str(file)]) == 0
+    assert typed[0] in file.read_text()
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ([], "name one, such as -o"),
-        (["-o", "a.jpg"], "png"),
-        (["-o", "a.png", "--dtype", "fp1"], "fp1"),
-        (["-o", "a.png", "--only", ""], "--only is empty: give it a value, or leave it out"),
-        (["-o", "a.png", "--phase", "training,"], "--phase ''"),
+        (["RUNS"], "name one, such as -o"),
+        (["RUNS", "-o", "a.jpg"], "png"),
+        (["RUNS", "-o", "a.png", "--dtype", "fp1"], "fp1"),
+        (
+            ["RUNS", "-o", "a.png", "--only", ""],
+            "--only is empty: give it a value, or leave it out",
+        ),
+        (["RUNS", "-o", "a.png", "--phase", "training,"], "--phase ''"),
+        (["RUNS", "-o", "a.png", "--by", "mul"], "records hold their values: leave out --by"),
+        (["RUNS", "-o", "a.png", "--kind", "curves"], "expected one of measured, waterfall"),
+        (["RUNS", "she", "-o", "a.png"], "expected mixers or files of records, not both"),
+        (["she", "-o", "a.png", "--only", "she"], "drawn from equations: leave out --only"),
+        (["she", "-o", "a.png", "--kind", "measured"], "expected one of curves, winners"),
+        (["she", "he", "-o", "a.png", "--over", "l,d,n"], "expected one size for curves"),
+        (["she", "he", "-o", "a.png", "--kind", "winners"], "two for winners"),
+        (["she", "-o", "a.png", "--over", "l,d"], "a map of winners needs two candidates"),
+        (["she", "-o", "a.png", "--by", "speed"], "measured, not derived"),
+        (["she", "-o", "a.png", "--over", "w"], "is a size of none of these mixers"),
+        (["she", "-o", "a.png", "--width", "3"], "--width '3': expected a length"),
+        (["she", "-o", "a.png", "--d", "64,128"], "size d: expected one value, got 2"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -189,16 +352,17 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     runs = written(tmp_path / "runs.jsonl")
     monkeypatch.chdir(tmp_path)
-    assert run(["plot", str(runs), *typed]) == 2
+    assert run(["plot", *(str(runs) if word == "RUNS" else word for word in typed)]) == 2
     shown = capsys.readouterr()
     assert said in shown.err and shown.err.count("\n") == 1
+    assert not (tmp_path / "a.png").exists()
 
 
 def test_matplotlib_is_loaded_only_where_something_is_drawn() -> None:
     import subprocess
     import sys
 
-    asked = "import sys, cli, profiler.scaling.plot; sys.exit('matplotlib' in sys.modules)"
+    asked = "import sys, cli, profiler.plots.kinds; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
 
 
@@ -209,7 +373,6 @@ def test_a_last_token_that_moves_and_one_that_stays_are_drawn_apart() -> None:
                phase="inference")
         for l, t in sizes
     ]  # fmt: skip
-    columns, _ = plot.panels(found, ("l",))
-    settings = {column[0].setting: len(column[0].drawn) for column in columns}
+    titles = [panel.title for panel in of_records(found).panels]
     alike = "one new token, fp32, cpu, b = 1"
-    assert settings == {f"{alike}, d = 64, n = 8": 1, f"{alike}, t = 8, d = 64, n = 8": 1}
+    assert titles == [f"{alike}, d = 64, n = 8", f"{alike}, t = 8, d = 64, n = 8"]

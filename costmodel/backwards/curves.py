@@ -1,0 +1,183 @@
+"""A figure of mixers as curves over one size with their break-evens, and as a map over two: the
+values that `costmodel plot` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+
+from costmodel.backwards.along import LENGTHS
+from costmodel.backwards.crossover import Candidate, Crossover, Stretch
+from costmodel.errors import SizeError, TableError, Unanswered, Unsupported
+from costmodel.questions.question import Case, Figure, Missing
+from costmodel.symbolic.sizes import LARGEST
+
+FAR = 2**20
+"""The largest size to which an axis is extended for a break-even."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure of one candidate: size -> value; and other sizes -> the reason why there is none."""
+
+    name: str
+    values: Mapping[int, float]
+    reasons: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """A size from which on other candidates have the least of the figure."""
+
+    size: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A figure of several candidates over one size.
+
+    Args:
+        fixed: the other sizes with their values, as far as all candidates that have them agree.
+        unmarked: why there are no break-evens; "" where they are derived.
+    """
+
+    figure: Figure
+    over: str
+    phase: str
+    fixed: Mapping[str, int]
+    curves: tuple[Curve, ...]
+    break_evens: tuple[BreakEven, ...]
+    unmarked: str = ""
+
+
+@dataclass(frozen=True)
+class Winners:
+    """Which candidates have the least of a figure over two sizes: value of the size `across` ->
+    the ranges of the size `over`.
+
+    Args:
+        fixed: as for `Curves`.
+        first, last: the ends of the axis of `over`.
+    """
+
+    figure: Figure
+    over: str
+    across: str
+    phase: str
+    fixed: Mapping[str, int]
+    rows: Mapping[int, tuple[Stretch, ...]]
+    first: int
+    last: int
+
+
+def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = None) -> Curves:
+    """The values of each candidate at `sizes`, and the break-evens between them.
+
+    Args:
+        found: the candidates, one or several.
+        sizes: the sizes on the axis; by default the powers of two that `usual_sizes` lists.
+        board: the board (`prediction.boards.Board`) that a figure in time needs.
+
+    Raises:
+        SizeError: no size fits a candidate.
+        Unanswered: no candidate has a value at any of the sizes.
+    """
+    break_evens, unmarked = _break_evens(found)
+    sizes = sorted(sizes) or usual_sizes(found, break_evens)
+    drawn = tuple(_curve(found, one, sizes, board) for one in found.candidates)
+    if not any(one.values for one in drawn):
+        reasons = [f"{one.name}: {next(iter(one.reasons.values()))}" for one in drawn]
+        raise Unanswered(f"nothing is drawn: {'; '.join(reasons)}")
+    inside = tuple(one for one in break_evens if sizes[0] <= one.size <= sizes[-1])
+    return Curves(
+        found.figure, found.over, found.phase, fixed_sizes([found]), drawn, inside, unmarked
+    )
+
+
+def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = ()) -> Winners:
+    """The map of winners: value of the size `across` -> the candidates compared at this value.
+
+    Args:
+        sizes: the sizes of `over` whose first and last are the ends of the axis.
+
+    Raises:
+        Unanswered: a candidate lacks the figure, or a formula for it.
+        SizeError: a size does not fit the candidates.
+    """
+    one = next(iter(rows.values()))
+    if len(one.forms) < 2:
+        raise TableError("a map of winners needs two candidates: name another mixer")
+    found = {value: row.ranges for value, row in rows.items()}
+    ends = [BreakEven(x.first, (), ()) for row in found.values() for x in row if x.step == 1]
+    sizes = sorted(sizes) or usual_sizes(one, ends)
+    fixed = {x: n for x, n in fixed_sizes([*rows.values()]).items() if x != across}
+    return Winners(one.figure, one.over, across, one.phase, fixed, found, sizes[0], sizes[-1])
+
+
+def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list[int]:
+    """The powers of two on an axis: 16 to 65,536 for a length, 1 to 4,096 for another size, as far
+    as they fit a candidate, and on to the next power of two beyond each break-even up to `FAR`.
+
+    Raises:
+        SizeError: no power of two fits.
+    """
+    first, last = (4, 16) if found.over in LENGTHS else (0, 12)
+    near = [one.size for one in break_evens if 1 < one.size < FAR]
+    first = min([first, *((size - 1).bit_length() - 1 for size in near)])
+    last = max([last, *((size - 1).bit_length() + 1 for size in near)])
+    lines = [one.line.values for one in found.candidates]
+    powers = [2**k for k in range(first, last + 1) if any(2**k in values for values in lines)]
+    if not powers:
+        raise SizeError(f"no power of two fits as {found.over}: give its values")
+    return powers
+
+
+def fixed_sizes(found: Sequence[Crossover]) -> dict[str, int]:
+    """The sizes beside the open one, as far as all candidates that have them agree."""
+    values: dict[str, set[int]] = {}
+    for one in (one for each in found for one in each.candidates):
+        for letter, size in {**one.line.given, **one.about.mixer.given}.items():
+            values.setdefault(letter, set()).add(size)
+    shared = {letter: min(sizes) for letter, sizes in values.items() if len(sizes) == 1}
+    return {letter: size for letter, size in shared.items() if letter != found[0].over}
+
+
+def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object | None) -> Curve:
+    """The values of a candidate at the sizes that fit."""
+    case = Case(one.about, symbolic=False, dtypes=found.dtypes, board=board)
+    values: dict[int, float] = {}
+    reasons: dict[int, str] = {}
+    for size in sizes:
+        if size not in one.line.values:
+            reasons[size] = "this size does not fit"
+            continue
+        value = replace(case, sizes=one.line.sizes(size)).figure(found.figure)
+        if isinstance(value, Missing):
+            reasons[size] = value.reason
+        else:
+            assert isinstance(value, (int, Fraction)), f"{found.figure.name} is no number"
+            values[size] = float(value)
+    return Curve(one.name, values, reasons)
+
+
+def _break_evens(found: Crossover) -> tuple[tuple[BreakEven, ...], str]:
+    """The sizes at which the least changes, and "" or the reason why they are not derived."""
+    if len(found.forms) < 2:
+        return (), ""
+    try:
+        ranges = found.ranges
+    except (Unanswered, Unsupported) as reason:
+        return (), str(reason)
+    return tuple(_changes(ranges)), ""
+
+
+def _changes(ranges: Sequence[Stretch]) -> Iterator[BreakEven]:
+    """The first size of each range whose candidates differ from those of the range before. Where
+    the least depends on the remainder of the size, the ranges interleave and no size is named."""
+    for one, two in pairwise(ranges):
+        if one.least != two.least and one.step == two.step == 1 and two.first <= LARGEST:
+            yield BreakEven(two.first, one.least, two.least)

@@ -1,0 +1,173 @@
+"""`costmodel plot`: figures of theory and of measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costmodel.commands.options import (
+    CacheDtype,
+    ConventionOption,
+    Force,
+    OnBoard,
+    Own,
+    StateDtype,
+    UsageError,
+    WeightDtype,
+    apart,
+    chosen,
+    import_own,
+    inches,
+    new,
+    no_source,
+    on_board,
+    phases,
+    sized,
+    told,
+)
+from costmodel.commands.streams import Failed, complain, written_whole
+from profiler.commands.scaling import along
+
+if TYPE_CHECKING:
+    from profiler.plots.kinds import Kind
+
+OF_BOTH = ("files", "output", "over", "own", "phase", "dtype", "kind", "width", "force")
+"""The parameters that figures of mixers and of records have."""
+OF_MIXERS = ("by", "form", "convention", "cache_dtype", "state_dtype", "weight_dtype", "board")
+"""The parameters of figures of mixers, besides the sizes."""
+
+
+@sized
+def plot(
+    context: typer.Context,
+    shown: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MIXER...|FILE.jsonl...",
+            help="Mixers or models, drawn from equations; or records, as sweep writes them.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.png|svg|pdf", help="The figure."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind", help="curves, winners (of mixers); measured, waterfall (of records)."
+        ),
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="FIGURE", help="total, mul, traffic, state, span, ...")
+    ] = "total",
+    over: Annotated[
+        str | None,
+        typer.Option(
+            "--over",
+            "--along",
+            metavar="l,d",
+            help="The size on the axis; two sizes of mixers make a map of who has the least.",
+        ),
+    ] = None,
+    width: Annotated[
+        str,
+        typer.Option(
+            "--width", metavar="3.3in", help="Width of the figure, or a class: icml, acl, ieee, ..."
+        ),
+    ] = "",
+    phase: Annotated[
+        str | None, typer.Option("--phase", metavar="A,B", help="The phase; of records, several.")
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--form", metavar="NAME", help="A form of all, or all.")
+    ] = None,
+    convention: ConventionOption = "strict",
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="A,B", help="The element type; of records, several."),
+    ] = None,
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    weight_dtype: WeightDtype = None,
+    board: OnBoard = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="A,B", help="Of records: mixers, or MIXER:IMPLEMENTATION."),
+    ] = None,
+    own: Own = None,
+    force: Force = False,
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+) -> None:
+    """Draw costs of mixers over sizes, and measurements beside theory, for papers."""
+    from costmodel.backwards.figures import usual_size
+    from costmodel.program.chosen_sizes import given_sizes
+    from costmodel.program.phases import PHASES, phase_name
+    from profiler.plots.drawing import FORMATS, write
+    from profiler.plots.kinds import KINDS, OfMixers, OfRecords
+    from profiler.plots.measured import PlotSelection
+    from profiler.sweep.session import recorded
+
+    if output is None:
+        raise UsageError("plot draws into a file: name one, such as -o figure.svg")
+    chosen(output.suffix.lower().lstrip("."), "the end of the file's name", FORMATS)
+    new(output, force)
+    wide = inches(width)
+    files = files_of(shown)
+    no_source(output, files)
+    import_own(own)
+    problems: list[str] = []
+    if files:
+        found = chosen_kind(kind, "measured", list(KINDS.values()), "records")
+        why = "records hold their values"
+        apart(context, why, "shown", "only", *OF_BOTH)
+        records, problems = recorded(files, complain)
+        told(problems)
+        wanted = tuple(name for part in listed(phase) for name in phases(part))
+        selection = PlotSelection(along(over or "l,d"), wanted, listed(dtype), listed(only))
+        picture = found.values(OfRecords(records, selection))
+    else:
+        known = phase and phase_name(chosen(phase, "--phase", list(PHASES)))
+        letters = tuple((over or usual_size(known or "")).split(","))
+        usual = "winners" if len(letters) > 1 else "curves"
+        found = chosen_kind(kind, usual, list(KINDS.values()), "mixers")
+        apart(context, "a figure of mixers is drawn from equations", "shown", *OF_BOTH, *OF_MIXERS,
+              *(f"size_{letter}" for letter in sizes))  # fmt: skip
+        if (len(letters) == 2) != (found.name == "winners") or len(letters) > 2:
+            raise UsageError(
+                f"--over {','.join(letters)}: expected one size for curves, and two for winners"
+            )
+        dtypes = (dtype, state_dtype, weight_dtype, cache_dtype)
+        asked = OfMixers(
+            tuple(shown), by, letters, known, form, convention, dtypes, given_sizes(sizes),
+            on_board(board),
+        )  # fmt: skip
+        picture = found.values(asked)
+    with written_whole(output) as path:
+        write(picture, found.draw, path, wide)
+    told(picture.missing)
+    if problems:
+        raise Failed
+
+
+def files_of(shown: Sequence[str]) -> list[Path]:
+    """The files of records among the arguments; [] for mixers; UsageError for both together."""
+    found = [word for word in shown if word.endswith(".jsonl")]
+    if found and len(found) < len(shown):
+        mixers = ", ".join(word for word in shown if word not in found)
+        raise UsageError(f"expected mixers or files of records, not both: leave out {mixers}")
+    return [Path(word) for word in found]
+
+
+def chosen_kind(name: str | None, usual: str, kinds: Sequence[Kind], of: str) -> Kind:
+    """The kind of figure that `--kind` names, `usual` without a name; UsageError for one that does
+    not show these."""
+    fitting = {kind.name: kind for kind in kinds if kind.of == of}
+    return fitting[chosen(name or usual, f"--kind, for {of},", list(fitting))]
+
+
+def listed(text: str | None) -> tuple[str, ...]:
+    """The names in a comma-separated list; () if the option was not given."""
+    return () if text is None else tuple(part.strip() for part in text.split(","))

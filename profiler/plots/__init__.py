@@ -1,0 +1,1 @@
+"""Figures: values of records and of equations, and how they are drawn."""

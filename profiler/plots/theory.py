@@ -1,0 +1,133 @@
+"""The values of figures of theory: curves over one size, and the map of winners over two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
+
+from costmodel.backwards.crossover import Crossover, Stretch
+from costmodel.backwards.curves import Curves, Winners
+from costmodel.language.equations import Mixer
+from costmodel.questions.question import Figure
+from costmodel.symbolic.sizes import LETTERS
+from profiler.plots.picture import SIZES, Axis, Line, Panel, Picture, Region
+from profiler.records.words import PHASES, sizes_words
+
+MANY = 12
+"""The largest number of break-evens that are marked."""
+EQUAL = " = "
+"""Between the names of candidates that are equal."""
+MIXED = "by the remainder"
+"""The name of sizes at which the least depends on the remainder of the size."""
+
+UNITS: Mapping[str, tuple[str, str, float]] = {
+    "bytes": ("B", "", 1.0),
+    "operations/byte": ("", "operations/B", 1.0),
+    "ns": ("s", "", 1e-9),
+    "uJ": ("J", "", 1e-6),
+}
+"""Unit of a figure -> the unit of its axis' ticks, the unit in the axis' name, and the factor by
+which values are multiplied."""
+
+
+def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str]) -> Picture:
+    """The panel of curves over one size; `said` are words for its title."""
+    sizes = sorted({size for curve in found.curves for size in curve.values})
+    lines = []
+    missing = [f"break-evens are not marked: {found.unmarked}"] if found.unmarked else []
+    *_, factor = UNITS.get(found.figure.unit, ("", "", 1.0))
+    for curve in found.curves:
+        shown = {x: y for x, y in curve.values.items() if y > 0}
+        if shown:
+            values = tuple(y * factor for y in shown.values())
+            lines.append(Line(curve.name, tuple(shown), values))
+        lost = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
+        lost |= curve.reasons
+        if lost:
+            at = ", ".join(f"{x:,}" for x in sorted(lost))
+            why = lost[min(lost)]
+            missing.append(f"{curve.name} is not drawn at {found.over} = {at}: {why}")
+    marks = tuple(one.size for one in found.break_evens)
+    if len(marks) > MANY:
+        missing.append(f"{len(marks)} break-evens are too many to mark: `costmodel crossover`")
+        marks = ()
+    panel = Panel(
+        title_of(found.phase, found.fixed, said),
+        size_axis(found.over, mixers, sizes),
+        figure_axis(found.figure),
+        lines=tuple(lines),
+        marks=marks,
+    )
+    note = f"upright lines: the {found.over} from which on another has the least"
+    return Picture((panel,), (note,) if marks else (), tuple(missing))
+
+
+def winner_picture(found: Winners, mixers: tuple[Mixer, ...], said: Sequence[str]) -> Picture:
+    """The map of winners: a row for each value of the one size, reaching half way, on a logarithmic
+    axis, to its neighbours; its parts end exactly where the least changes."""
+    values = sorted(found.rows)
+    edges = _edges(values)
+    regions = []
+    for k, value in enumerate(values):
+        for name, first, last in _parts(found.rows[value]):
+            left, right = max(first, found.first), min(last, found.last)
+            if left < right:
+                regions.append(Region(name, (left, right), (edges[k], edges[k + 1])))
+    powers = [2.0**k for k in range(41) if found.first <= 2**k <= found.last]
+    panel = Panel(
+        f"the least {figure_axis(found.figure).name}: {title_of(found.phase, found.fixed, said)}",
+        size_axis(found.over, mixers, powers),
+        size_axis(found.across, mixers, values),
+        regions=tuple(regions),
+    )
+    return Picture((panel,))
+
+
+def _edges(values: list[int]) -> list[float]:
+    """The edges between rows: the geometric means of neighbours, and as far beyond both ends."""
+    inner = [(a * b) ** 0.5 for a, b in pairwise(values)]
+    if not inner:
+        return [values[0] / 2**0.5, values[0] * 2**0.5]
+    return [values[0] ** 2 / inner[0], *inner, values[-1] ** 2 / inner[-1]]
+
+
+def _parts(ranges: tuple[Stretch, ...]) -> list[tuple[str, float, float]]:
+    """(name, first, last) of each part of a row, joined to its neighbour; interleaved ranges are
+    one part."""
+    found: list[tuple[str, float, float]] = []
+    for mixed, group in groupby(ranges, key=lambda one: one.step > 1):
+        parts = list(group)
+        if mixed:
+            ends = [end for one in parts for end in (one.first, one.last)]
+            found.append((MIXED, float(min(ends)), float(max(ends))))
+        else:
+            found += [(EQUAL.join(one.least), float(one.first), float(one.last)) for one in parts]
+    return [
+        (name, first, found[k + 1][1] if k + 1 < len(found) else last)
+        for k, (name, first, last) in enumerate(found)
+    ]
+
+
+def title_of(phase: str, fixed: Mapping[str, int], said: Sequence[str]) -> str:
+    """The phase, the sizes and further words."""
+    return ", ".join(filter(None, (PHASES[phase], sizes_words(fixed), *said)))
+
+
+def size_axis(letter: str, mixers: tuple[Mixer, ...], ticks: Iterable[float]) -> Axis:
+    """The axis of a size, with the meaning of its letter."""
+    own = [mixer.own[letter] for mixer in mixers if letter in mixer.own]
+    known = own[0] if own else LETTERS.get(letter)
+    name = f"{known.meaning}, {letter}" if known else letter
+    return Axis(name, SIZES, tuple(ticks))
+
+
+def figure_axis(figure: Figure) -> Axis:
+    """The axis of a figure, with its unit."""
+    lead = figure.title.lower()
+    unit, named, _ = UNITS.get(figure.unit, ("", figure.unit, 1.0))
+    return Axis(f"{lead} ({named})" if named else lead, unit)
+
+
+def mixers_of(found: Crossover) -> tuple[Mixer, ...]:
+    """The mixers of the candidates."""
+    return tuple(form.mixer for form in found.forms)

@@ -1,0 +1,75 @@
+"""The values of a waterfall: from the operations of the equations to those of a call, by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from profiler.plots.picture import Axis, Bar, Panel, Picture
+from profiler.reconcile.ladder import ladders
+from profiler.reconcile.levels import Ladder
+from profiler.records.measurement import Measurement
+from profiler.records.reading import MeasureError
+from profiler.records.words import PHASES, scaled, sizes_words
+
+RUNGS: Mapping[str, str] = {
+    "1": "equations",
+    "2": "executed algorithm",
+    "3": "dispatched",
+    "4": "in the hardware",
+}
+"""Rung -> the name of its bar."""
+
+
+def picture(records: Sequence[Measurement]) -> Picture:
+    """A panel for each record that can be reconciled.
+
+    Raises:
+        MeasureError: no record can be.
+    """
+    found, problems = ladders(records)
+    if not found:
+        raise MeasureError(f"nothing can be drawn: {'; '.join(problems)}")
+    return Picture(tuple(map(panel, found)), (), tuple(problems))
+
+
+def panel(ladder: Ladder) -> Panel:
+    """The waterfall of one ladder."""
+    title = (
+        f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
+        f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
+    )
+    return Panel(title, Axis("operations"), bars=tuple(bars(ladder)))
+
+
+def bars(ladder: Ladder) -> Iterator[Bar]:
+    """A bar for each rung, and between two rungs one for each cause and for the unexplained
+    rest."""
+    known = [rung for rung in RUNGS if ladder.rungs[rung] is not None]
+    for rung in known:
+        total = sum(ladder.rungs[rung].values())
+        yield Bar(RUNGS[rung], 0, total, words(total), total=True)
+        if rung == known[-1]:
+            return
+        at = total
+        for name, change in _changes(ladder, int(rung)):
+            yield Bar(name, at, at + change, f"{'+-'[change < 0]}{words(abs(change))}")
+            at += change
+
+
+def _changes(ladder: Ladder, start: int) -> Iterator[tuple[str, int]]:
+    """(name, operations added) of each cause behind a rung, and of the rest without a cause."""
+    for cause in ladder.causes:
+        if cause.start == start:
+            yield cause.name, sum(cause.counts.values())
+    rest = sum(ladder.unexplained[f"{start}-{start + 1}"].values())
+    if rest:
+        yield "unexplained", rest
+
+
+def words(number: float) -> str:
+    """A number of operations with three digits and a prefix.
+
+    >>> words(4_210_688), words(128)
+    ('4.21 M', '128')
+    """
+    return scaled(number, "", 3).strip()
