@@ -235,6 +235,11 @@ function sizesOf(mixer, changed = {}) {
   return found;
 }
 
+function lettersOf(place) {
+  /* The sizes that a polynomial names, those inside its functions included. */
+  return data.polys[place].flatMap(([, ...factors]) => factors.filter((_, k) => k % 2 === 0).flatMap(
+    (atom) => (typeof atom === "string" ? [atom] : data.functions[atom].slice(1).flatMap(lettersOf))));
+}
 function misfit(mixer, exact) {
   /* Why a mixer does not exist at these sizes; "" if it does. */
   for (const [list, fits, need] of [
@@ -242,8 +247,7 @@ function misfit(mixer, exact) {
     [mixer.powers, ([n, d]) => d === 1n && n > 0n && (n & (n - 1n)) === 0n, "a power of two"],
   ]) {
     for (const place of list) {
-      const letters = data.polys[place].flatMap(([, ...f]) => f.filter((x) => typeof x === "string"));
-      if (!letters.every((x) => x in exact.sizes)) continue;
+      if (!lettersOf(place).every((x) => x in exact.sizes)) continue;
       const value = exact.poly(place);
       if (!fits(value)) return `${polyText(place)} = ${shownExact(value)} must be ${need}`;
     }
