@@ -29,6 +29,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_copy_source = False
+html_show_copyright = False
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath"]

@@ -54,8 +54,10 @@ def index() -> str:
     lines = [
         "# The catalogue",
         "",
-        "A page for each mixer: its equations, and the costs that follow from them. "
-        "`costmodel list` prints the same list, `costmodel explain NAME` every step of a count.",
+        "A page for each mixer: its equations, and the costs that follow from them, by the default",
+        "[convention](../conventions.md), for one sequence. `costmodel list` prints the same list,",
+        "`costmodel explain NAME` every step of a count; [the explorer](../explorer.md) has the",
+        "costs at sizes of your choice.",
     ]
     for family, mixers in groups().items():
         lines += ["", f"## {family}", "", "```{toctree}", ":hidden:", ""]
@@ -88,7 +90,7 @@ def _facts(mixer: Mixer) -> Iterator[str]:
     if mixer.aliases:
         yield f"Also called: {', '.join(f'`{name}`' for name in mixer.aliases)}"
     sizes = (f"${x}$ {escaped(mixer.letter(x).meaning)}" for x in mixer.letters)
-    yield f"Sizes: {', '.join(sizes)}"
+    yield f"Sizes: {', '.join(sizes)}; one sequence, $b = 1$"
     for name, meaning in mixer.offers.items():
         yield f"Option `{mixer.name}+{name}`: {escaped(meaning)}"
     for name, full in mixer.variants.items():
@@ -112,7 +114,7 @@ def _equations(mixer: Mixer, form: str) -> Iterator[str]:
 
 def _costs(mixer: Mixer, form: str) -> str:
     """The table of a form's figures, a row for each figure and a column for each phase."""
-    cases = {p: Case(answers(mixer, form, p, Convention())) for p in PHASES}
+    cases = {p: Case(answers(mixer, form, p, Convention()), {"b": 1}) for p in PHASES}
     rows = tuple(
         (_words(figure), *(_answer(case, figure, phase) for phase, case in cases.items()))
         for figure in map(FIGURES.__getitem__, SHOWN)
@@ -123,8 +125,9 @@ def _costs(mixer: Mixer, form: str) -> str:
 
 
 def _words(figure: Figure) -> Line:
-    unit = f" ({figure.unit})" if figure.unit not in ("", "operations") else ""
-    return (f"{figure.title}{unit}",)
+    """The name of a figure; a `Case` without element types counts elements for bytes."""
+    elements = figure.unit in ("elements", "bytes")
+    return (f"{figure.title}{' (elements)' if elements else ''}",)
 
 
 def _answer(case: Case, figure: Figure, phase: str) -> Text:

@@ -31,6 +31,8 @@ SIGNS: Mapping[str, str] = {
 """Command of an operator, a relation or a bracket -> its sign."""
 SPACES: Mapping[str, str] = {",": "0.167em", " ": "0.25em", ";": "0.278em", "quad": "1em"}
 """Command of a space -> its width."""
+NO_BREAK = "\u00a0"
+"""A space that browsers keep at the end of words."""
 ACCENTS: Mapping[str, str] = {"bar": "¯", "tilde": "~", "hat": "^"}
 LIMITS = ("<mo>∑</mo>", "<mi>max</mi>", "<mi>min</mi>")
 """The operators whose limits stand below and above."""
@@ -42,6 +44,8 @@ def mathml(latex: str, *, display: bool = False) -> str:
 
     >>> mathml(r"\frac{d}{n}")
     '<math><mfrac><mi>d</mi><mi>n</mi></mfrac></math>'
+    >>> mathml(r"\text{if } l")
+    '<math><mrow><mtext>if\xa0</mtext><mi>l</mi></mrow></math>'
 
     Raises:
         ValueError: a command that the house does not print, or a brace without its partner.
@@ -199,7 +203,7 @@ _COMMANDS: Mapping[str, Callable[[_Reader], str]] = {
     "frac": _Reader.fraction,
     "sqrt": lambda reader: f"<msqrt>{reader.argument()}</msqrt>",
     "sum": lambda reader: "<mo>∑</mo>",
-    "text": lambda reader: f"<mtext>{escape(reader.words()).replace(' ', ' ')}</mtext>",
+    "text": lambda reader: f"<mtext>{escape(reader.words()).replace(' ', NO_BREAK)}</mtext>",
     "mathrm": _Reader.upright,
     "left": _Reader.fenced,
     "begin": _Reader.cases,
