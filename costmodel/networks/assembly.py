@@ -44,8 +44,8 @@ class _Placing:
     """Section and `Use.equal` of a part -> the part of the network that stands for all such."""
 
     def add(self, stack: Stack | None, found: Templates) -> None:
-        """Add parts, each with its number in the network; equal parts become one with the sum of
-        their numbers. `stack` is their stack, None for parts after the layers."""
+        """Add the parts `found`, pairs (part, how often it stands in the network): equal parts
+        become one part, run as often as all together. `stack`: None for parts after the layers."""
         together: dict[object, list[tuple[Use, Poly]]] = {}
         for use, number in found:
             together.setdefault(use.equal, []).append((use, number))
@@ -115,11 +115,11 @@ class OwnSizes:
     """The parts with a table of positions that has a fixed number of rows."""
 
     def with_given(self, given: Mapping[str, int]) -> dict[str, int]:
-        """The network's own sizes, replaced by those given.
+        """The sizes to answer with: those given, and the network's own values for the others.
 
         Raises:
-            SizeError: an unknown or bad size, a size that follows from others and differs, or a
-                position beyond a table.
+            SizeError: an unknown or bad size; a given size that follows from others by a formula
+                (`fixed`) and differs from it; a last position beyond a table of positions.
         """
         sizes = {**self.sizes, **given}
         for letter, (why, value) in self.fixed.items():
@@ -138,8 +138,8 @@ class OwnSizes:
 
 
 def beyond_table(use: Use, stage: str, sizes: Mapping[str, int]) -> str | None:
-    """The reason why a part's table of positions ends before the last position that a stage reads;
-    None if it does not, if it has no fixed number of rows, or if the sizes leave this open."""
+    """The reason why a part's table of positions ends before the last position that a stage reads.
+    None if the table suffices, has no fixed number of rows, or sizes are missing to decide."""
     last = Poly.atom("e") if use.section == "encoder" else LAST[stage]
     if use.rows is None or not last.letters <= sizes.keys() or last.at(sizes) <= use.rows:
         return None

@@ -218,10 +218,11 @@ class Configuration:
     def layer_types(
         self, layers: int, known: Collection[str], listed: Any = None
     ) -> list[str] | None:
-        """The kind of each layer, as listed here or in `layer_types`; None where nothing is listed.
+        """The kind of each of `layers` layers, as the list `listed`, or else the field
+        `layer_types`, says; None without a list. Older names of kinds are replaced by today's.
 
         Raises:
-            ModelError: another number of kinds than of layers, or a kind that the class lacks.
+            ModelError: a list of another length, or a kind that is not in `known`.
         """
         found = self.get("layer_types") if listed is None else listed
         if found is None:
@@ -236,9 +237,9 @@ class Configuration:
         return kinds
 
     def rotary(self, kind: str = "") -> Mapping[str, Any]:
-        """The parameters of the rotary embedding, by name, that may change more than its tables of
-        angles (`TABLES_OF_ANGLES`, which count nothing), of one `kind` of layer where kinds have
-        their own; ModelError if they are no object."""
+        """The parameters of the rotary embedding, name -> value, except those that change angles
+        alone and so no count (`TABLES_OF_ANGLES`). Where each kind of layer has an object of its
+        own, those of `kind`, or of all for "". ModelError if a field holds no object."""
         found: dict[str, Any] = {}
         for name in ("rope_parameters", "rope_scaling"):
             given = self.get(name)

@@ -116,7 +116,7 @@ class _LookUps:
     `E.rows` that is given as a second sequence."""
 
     def __init__(self, system: System) -> None:
-        """Begin with no reads replaced, for a copy of the system's mixer."""
+        """Begin with a copy of the system's mixer, to which `_row_as_input` adds arrays of rows."""
         self.system = system
         self.rows: dict[Array, Array] = {}
         self.chosen: set[Array] = set()
@@ -134,8 +134,9 @@ class _LookUps:
         return System(self.mixer, self.system.form, equations)
 
     def _row_as_input(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
-        """The read of a new context array in place of `ref`, a read of a parameter's rows, and no
-        equations to add. `equation` is not used: the signature is what `replaced` calls."""
+        """(the read that takes the place of `ref`, [] further equations). `ref` reads rows of a
+        parameter by number; the new read is of a context array (an input) that holds these rows.
+        `equation` is not used: `replaced` calls this function with it."""
         place = place_of(ref, around)
         taken = sum(ref.array in array.made_for for array in self.rows)
         step = "rows" + (f".{taken + 1}" if taken else "")

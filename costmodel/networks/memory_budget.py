@@ -127,6 +127,7 @@ class MemoryBudget:
     sizes: Mapping[str, int] | None
 
     def _attempt(self, question: Callable[[], Exact]) -> Exact | Missing:
+        """What `question` returns, or the reason why it has no answer."""
         try:
             return question()
         except (Unanswered, Unsupported) as reason:
@@ -206,6 +207,7 @@ class MemoryBudget:
     def _line(
         self, name: str, number: Exact | Missing, role: str, says: tuple[str, ...] = ()
     ) -> MemoryLine:
+        """A line of `number` elements, in bytes too if the role has an element type."""
         size = self.memory_options.bytes_of(role)
         held: Number | None = None if size is None else number
         if size is not None and isinstance(number, Exact):
@@ -224,6 +226,7 @@ def _together(name: str, lines: Sequence[MemoryLine]) -> MemoryLine:
 
 
 def _sum(numbers: Sequence[Number]) -> Number:
+    """The sum of numbers, or the first that is Missing."""
     result = Exact()
     for number in numbers:
         if isinstance(number, Missing):

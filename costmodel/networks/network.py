@@ -77,8 +77,8 @@ class Network(Assembly):
         return self.held(self.answers("inference").of(state_of))
 
     def held(self, answer: A) -> A:
-        """The same answer, which from now on completes the given sizes by the network's own, and
-        refuses sizes that do not fit the parts."""
+        """The same answer, whose `at` from now on takes the network's own values for sizes that are
+        not given, and raises SizeError for sizes that do not fit a part."""
         return held_to(answer, self._fit_with_own)
 
     def fit(self, sizes: Mapping[str, int]) -> None:
@@ -97,8 +97,8 @@ class Network(Assembly):
         return found
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> dict[Use, str]:
-        """Part -> the reason why its weights end before the last position that a stage of a phase
-        reads at these sizes; only for parts of which this is so."""
+        """The parts whose weights (a table of positions, or a mixer's parameters) end before the
+        last position that a stage reads at these sizes: part -> the reason in words."""
         token = stage not in ("training", *TRAINING_STEP)
         found: dict[Use, str] = {}
         for use in self.uses:

@@ -65,8 +65,8 @@ class _Writer:
 
     def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
         """Record a run of a part that reads the arrays `wires` and, if its mixer has a second
-        sequence, `context`; returns the array (wire) that it writes. Without a part, or for
-        dropout, nothing runs, and the first of the arrays is returned."""
+        sequence, `context`; returns the array (wire) that the run writes. No run is recorded for
+        dropout, or if `part` is None: the first array passes unchanged."""
         if part is None or part.regularises:
             return wires[0]
         use = self.network.use(self.section, part)
@@ -223,8 +223,9 @@ class Repetition:
 
 
 def repetition(network: Assembly, layers: int) -> Repetition | None:
-    """Two small numbers of layers from which a count at a large number follows, since each period
-    of layers adds the same; None if `layers` is small itself."""
+    """Two small numbers of layers, `few` and `more`, from which a count at `layers` follows, since
+    each further period of layers adds the same: count(few) + times (count(more) - count(few)). None
+    if `layers` is itself small."""
     period = network.described.period
     few = layers % period + 2 * ENDS * period
     if layers <= few + period:
@@ -301,8 +302,8 @@ Passed = Counter[Step]
 
 
 def _paths(runs: Sequence[PartRun], stage: str, recompute: str) -> list[Passed]:
-    """The paths through these runs, in a phase with both passes each path of the one with each of
-    the other; a path that passes no part more often than another path is left out."""
+    """The paths through these runs in a stage: forward, backward, or, in a training step, each
+    forward path followed by each backward path. A path that another path covers is left out."""
     found = [Passed()]
     if stage != "backward":
         found = _forward(runs, stage)
@@ -312,6 +313,8 @@ def _paths(runs: Sequence[PartRun], stage: str, recompute: str) -> list[Passed]:
 
 
 def _forward(runs: Sequence[PartRun], stage: str) -> list[Passed]:
+    """The paths through the forward passes of these runs in a stage, from the network's inputs to
+    the arrays that no run reads; a run that does not take part in the stage begins a path anew."""
     wanted = PASS.get(stage, "training")
     phase = "inference" if wanted == "inference" else "training"
     active = [run for run in runs if wanted in run.use.when]
@@ -328,18 +331,19 @@ def _forward(runs: Sequence[PartRun], stage: str) -> list[Passed]:
 
 
 def _behind(wire: Wire) -> tuple[Wire, ...]:
-    """The arrays that a wire is: those whose first rows it is, or itself."""
+    """The wires whose first rows a wire joins; the wire itself if it joins none."""
     return wire.first or (wire,)
 
 
 def _ways(at: Mapping[Wire, list[Passed]], wire: Wire) -> list[Passed]:
-    """The paths to an array between parts; one without parts to an input."""
+    """The paths to an array between parts; to an input of the network, one path without parts."""
     return [path for one in _behind(wire) for path in at.get(one, [Passed()])]
 
 
 def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
-    """The paths through the gradients of these runs. Gradients of an array that several parts read
-    are added as they come, so that one addition follows the last of them."""
+    """The paths through the gradients of these runs, from the last part back to parts that read
+    inputs alone. A run whose output several parts read passes one addition more: the gradients that
+    come first are added meanwhile. A recomputed run passes its forward pass too."""
     through: dict[Wire, list[int]] = {}
     for wire, reading in readers(runs).items():
         for one in _behind(wire):
@@ -363,8 +367,8 @@ def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
 
 
 def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> list[Passed]:
-    """Paths to the end of a run; as one path if they differ in parts of the run's layer alone, so
-    that the paths through many layers are no more than those through one."""
+    """The paths `found` to the end of a run. If they differ in parts of the run's layer alone they
+    become one path with a step `Beside`, so that layers do not multiply the number of paths."""
     if len(found) < 2 or run.layer is None:
         return found
     common = found[0]
@@ -388,7 +392,8 @@ def _longest(found: Sequence[Passed]) -> list[Passed]:
 
 
 def _covers(path: Passed, other: Passed) -> bool:
-    """Whether a path, or one of those beside each other in it, passes each part as often."""
+    """Whether `path`, or `path` with one of the paths of a step `Beside` put in, passes each part
+    at least as often as `other` does."""
     if other <= path:
         return True
     for step in path:

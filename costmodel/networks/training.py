@@ -319,8 +319,9 @@ def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Acti
 def _kept_entries(
     graph: Graph, runs: tuple[PartRun, ...], recompute: str
 ) -> dict[tuple[Use, Exact], int]:
-    """(part, entries that it keeps) -> how many runs keep so many: the arrays inside of
-    each run, without runs that are recomputed, and the arrays between parts."""
+    """(part, number of entries) -> how many runs of the part keep so many entries for gradients.
+    Arrays inside a run count for its part, unless recomputed; an array between parts counts once,
+    for a part whose gradients read the array."""
     found: Counter[tuple[Use, Exact]] = Counter()
     for run in runs:
         if run.again(recompute):
@@ -346,8 +347,8 @@ def between_parts(runs: tuple[PartRun, ...]) -> list[Wire]:
 def keeper(
     graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
 ) -> tuple[Use, Exact] | None:
-    """The part at which an array between parts (`wire`) is kept for gradients, and how
-    many of its entries; None if none, or if it is the first row of arrays that are kept whole.
+    """(part, number of entries): where an array between parts is kept for gradients. None if no
+    gradient reads the array, or if it is the first row of arrays that are kept whole anyway.
 
     Raises:
         Unsupported: several parts keep different entries of the wire.
