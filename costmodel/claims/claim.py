@@ -219,6 +219,7 @@ class Claim(ABC):
         return found if "b" in self.letters else tuple(a.substitute({"b": 1}) for a in found)
 
     def _answer(self, model: str, mixer: str, interpretation: Interpretation) -> Answer:
+        """The derived answer for a mixer, or for the network `model` with it ("" for none)."""
         if not model:
             return derive(mixer, self.quantity, interpretation)
         given, left_open = frozenset(self.given.items()), self.letters.difference(self.given)

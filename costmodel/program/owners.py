@@ -444,8 +444,9 @@ Lowest = tuple[tuple[Poly, ...], Constraints]
 
 
 def _lowest(array: Array, reached: Constraints) -> Lowest:
-    """The least owner in a region of entries and of their readers' owners (`OWNER`): the maximum of
-    the lower bounds of `OWNER`; Unsupported if a bound is a multiple of `OWNER`."""
+    """The least owner among the readers of an entry: (lower bounds, conditions). The least owner is
+    the maximum of the bounds, for entries that fulfil the conditions. `reached` relates entries and
+    their readers' owners (`OWNER`); Unsupported if it bounds a multiple of `OWNER`."""
     lower, upper, rest = bounds(reached, OWNER)
     if any(scale != ONE for scale, _ in lower):
         raise Unsupported(

@@ -143,6 +143,8 @@ class _Reader:
         return _sign({"-": "\u2212", "*": "\u2217"}.get(token, token))
 
     def command(self, name: str) -> str:
+        r"""The MathML of the command `\name`, whose arguments are read from the tokens that follow;
+        ValueError for a command that no rule prints."""
         if name in LETTERS:
             return f"<mi>{LETTERS[name]}</mi>"
         if name in NAMED:

@@ -124,8 +124,9 @@ def _equations(mixer: Mixer, form: str, trees: Trees) -> list[list[Any]]:
 
 
 def _phase(about: Answers, trees: Trees) -> dict[str, Any]:
-    """The answers of a form in a phase: figure -> place of its tree; where weights do not cover
-    position t; the critical path, and the order as MathML."""
+    """The answers of a form in a phase, as an object of JSON: `figures`, name -> place of the
+    answer's tree; `beyond`, conditions under which position t lies outside of the weights; the
+    critical path and the order of growth, as places of texts."""
     case = Case(about, dtypes=OpenDtypes())
     asked = (figure for figure in ASKED if about.phase in figure.phases)
     return {

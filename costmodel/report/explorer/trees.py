@@ -41,6 +41,7 @@ class Trees:
         return self._place(self.polys, ("poly", poly), lambda: self._terms(poly))
 
     def _terms(self, poly: Poly) -> list[list[Any]]:
+        """The terms of a polynomial: [coefficient, atom, power, atom, power, ...] each."""
         return [
             [_number(number), *(part for atom, power in m for part in (self._atom(atom), power))]
             for m, number in poly.terms.items()
@@ -59,6 +60,7 @@ class Trees:
         return self._place(self.answers, json.dumps(tree), lambda: tree)
 
     def _tree(self, found: Answer | Missing) -> dict[str, Any]:
+        """The JSON object of an answer, in one of the forms that the module's docstring shows."""
         if isinstance(found, Missing):
             return {"value": None, "reason": found.reason}
         if isinstance(found, Largest):
