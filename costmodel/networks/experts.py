@@ -218,7 +218,8 @@ def active(mixer: Mixer) -> Poly:
 
 @cache
 def entries_read(mixer: Mixer) -> Mapping[str, Poly]:
-    """Name of each parameter of a part -> its entries that one token reads, as for `active`."""
+    """Name of each parameter of a part -> how many of its entries one token reads: of experts,
+    those of the chosen ones; of other parameters, all."""
     arrays = {a.name: a for a in mixer.arrays.values() if a.role == "parameter"}
     number = {name: _product(a.shape) for name, a in arrays.items()}
     form = mixer.forms[mixer.default_form]

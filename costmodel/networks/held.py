@@ -125,8 +125,9 @@ class Holding:
         return tuple(found for use in self.network.uses for found in self._of(use))
 
     def _of(self, use: Use) -> Iterator[Held]:
-        """What one part holds of a sequence: one for rows of tokens and one for recurrent state,
-        as far as there are any. Unanswered if the part has no one-token inference."""
+        """What one part holds of a sequence: a `Held` for its rows of tokens and one for its
+        recurrent state, each only if the part has some. Unanswered if the part has no one-token
+        inference."""
         if "inference" not in use.when or use.regularises:
             return
         about = part_answers(use, "inference", Counting())
@@ -145,8 +146,8 @@ class Holding:
                 yield Held(use, role, layers, number.substitute(sizes), each, arrays)
 
     def _array(self, use: Use, name: str, number: Exact) -> Array:
-        """An array of one layer of a part, of which `number` entries are held, in the part's own
-        sizes and t."""
+        """The array `name` of one layer of a part: its axes but that of tokens as numbers, and the
+        rows held after t tokens, `number` entries (in the part's sizes and t) over their width."""
         form = use.mixer.forms[use.token_form or use.form_under(())]
         array = {**use.mixer.arrays, **form.arrays}[name]
         tokens = use.sizes.get("l", Poly.atom("l"))

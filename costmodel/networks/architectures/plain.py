@@ -92,8 +92,8 @@ class Experts:
         return self.there(c, number) if self.there else sparse(c, number, self.first)
 
     def read(self, c: Configuration, activation: str) -> tuple[Use, str]:
-        """The mixture of experts with an activation, and a remark on what the class does
-        otherwise."""
+        """(the mixture of experts, a remark). The remark says that the class of transformers
+        chooses within groups of experts, which is not done here; "" for a class without groups."""
         normal = self.normalised
         share = c.switch(normal) if isinstance(normal, str) else normal
         routing = f"{self.scores}-normalised" if share else self.scores
@@ -205,7 +205,8 @@ class Plain:
     remark: str = ""
 
     def read(self, c: Configuration) -> Description:
-        """The blocks of a configuration of this type; ModelError for what is not read."""
+        """The network of a configuration of this type: entry, a block for each layer, and end.
+        ModelError for a field whose value is not read here."""
         c.with_class().require(self.fixed)
         c.taken.update(self.numbers.split())
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
@@ -251,8 +252,13 @@ class Plain:
         )  # fmt: skip
 
     def _kinds(self, c: Configuration, number: int) -> list[str]:
-        """The kind of each layer: as listed, else by the rule of the type, else with a window where
-        the configuration has the width of one."""
+        """The kind of each of `number` layers: as `layer_types` lists them; else by the rule of the
+        type; else all with a window if the configuration has its width, all full if not.
+
+        Raises:
+            ModelError: a kind that the type lacks, or windows listed while windows are switched
+            off.
+        """
         known = dict.fromkeys((FULL, *WINDOWS, *self.mixers))
         c.taken.update(("sliding_window", "sliding_window_pattern", "max_window_layers"))
         if "use_sliding_window" in c.defaults and not c.switch("use_sliding_window"):
@@ -269,7 +275,8 @@ class Plain:
         return found
 
     def _mixer(self, c: Configuration, kind: str) -> Use:
-        """The mixer of a kind of layer."""
+        """The mixer of layers of a kind: that of `mixers`, else self-attention, whose options come
+        from the type, from switches of the configuration, from windows and rotary embedding."""
         if kind in self.mixers:
             return self.mixers[kind](c)
         options = {*self.options}
@@ -293,6 +300,7 @@ class Plain:
         return attention(c, *sorted(options), **sizes)
 
     def _width(self, c: Configuration) -> int:
+        """The width of the FFN, by default four times that of the rows."""
         if not isinstance(self.width, str):
             return self.width(c)
         return c.size_or_none(self.width) or 4 * c.size("hidden_size")
@@ -323,8 +331,8 @@ class Plain:
 
 
 def _switched(c: Configuration, value: bool | str) -> bool:
-    """A choice, or the choice that a field of the class says: false where the class has no such
-    field, true where a field that is no switch has a number."""
+    """Whether a part is there: `value` itself if it is a bool; else what the field named `value`
+    says: False without such a field in the class, True for a number, False for null."""
     if not isinstance(value, str):
         return value
     if value not in c.defaults:
@@ -334,6 +342,7 @@ def _switched(c: Configuration, value: bool | str) -> bool:
 
 
 def _label(kind: str, routed: bool, mixed: bool) -> str:
-    """The name of a layer: its kind, and, in a model with experts, whether it has any."""
+    """The name of a layer, such as "sliding experts": its kind and, in a model where some layers
+    have experts (`mixed`), "experts" or "dense"."""
     inner = ("experts" if routed else "dense") if mixed else ""
     return " ".join(filter(None, (kind.removesuffix("_attention"), inner)))

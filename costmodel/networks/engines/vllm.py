@@ -59,12 +59,14 @@ def _planned(
     if len(kinds) > 1 and len({*rows.values()}) > 1:
         raise Unanswered("vLLM 0.11.0 needs rows of one size in layers that stand in groups")
     row = max(rows.values(), default=1)
+    # as many tokens as make a page of attention at least as large as a state
     block = BLOCK * max(1, -(-max(states.values(), default=0) // (BLOCK * row)))
     group = min(sum(layers[use] for use in uses) for uses in kinds.values())
     tensors: list[Tensor] = []
     for kind, uses in kinds.items():
         pages = batch * (1 if uses[0] in states else -(-context // block))
         if isinstance(kind, int):
+            # a window's rows and those of a step, which may begin inside a page: one page more
             pages = batch * (-(-min(kind + STEP, context) // block) + 1)
         for use in uses:
             page = block * rows.get(use, row) if rows else states[use]
@@ -92,7 +94,8 @@ def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
 
 
 def _states(held: Holding, typed: Dtypes) -> dict[Use, int]:
-    """Recurrent part -> the bytes of one layer: the rows of convolutions, and states."""
+    """Part that carries a state or a convolution -> the bytes that one layer holds for one
+    sequence: last rows of convolutions, in the type of activations, and recurrent states."""
     found: dict[Use, int] = {}
     for part in held.parts:
         each = typed.bytes_of("state" if part.role == "state" else "activations")
