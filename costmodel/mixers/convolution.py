@@ -104,7 +104,8 @@ def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool)
 
 
 def of_heads(name: str, title: str, idea: str, *, dynamic: bool) -> Family:
-    """Light or dynamic convolution over the last k tokens, with `centred` around a token."""
+    """The family of light or dynamic convolution: over the last k tokens or, with the option
+    `centred`, the k tokens around."""
     return offering({"centred": "the k tokens around, as in an encoder"})(
         lambda chosen: by_channel(
             name, title, idea, dynamic=dynamic, causal="centred" not in chosen

@@ -300,7 +300,7 @@ all of their models the decay and the rates have one rank."""
 
 
 def _declare(m: Mixer, *, later: bool) -> None:
-    """Declare the parameters before W_out, and v_first of a `later` layer."""
+    """Declare RWKV-7's parameters but W_out, and the input v_first, which a `later` layer reads."""
     l, d, n, h = m.sizes("l d n h")
     if later:
         m.input("v_first", l, n * h)
@@ -323,8 +323,8 @@ class TimeMixing:
     """The equations of RWKV-7 before W_out in a form; the recurrence alone if `core`."""
 
     def __init__(self, f: Form, core: bool) -> None:
-        """The indices of head j, row i, row `later` from 2 on, and channels p and c of a head, and
-        without `core` the differences of neighbouring rows."""
+        """Declare indices: head j, rows i and, from 2 on, `later`, channels p and c of a head; and
+        unless `core` the array of differences between a row and the row before."""
         self.f, self.core, self.m = f, core, f.mixer
         l, self.d, n, h = self.l, _, self.n, self.h = self.m.sizes("l d n h")
         self.j, self.i, self.later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
@@ -425,7 +425,8 @@ class TimeMixing:
         return V
 
     def _carried(self, R: Array, K: Array, V: Array, E: Array, kappa: Array, alpha: Array) -> Array:
-        """O (n, l, h), what r reads of S (n, l, h, h); P (n, l, h) is kappa^T times S before it."""
+        """Define the state S (n, l, h, h): E S' - F P + K V^T, where S' is S of the row before and
+        P = kappa^T S'; returns O (n, l, h), what R reads of S."""
         f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
         S, P = f.array("S", self.n, self.l, self.h, self.h), self._array("P")
         F, O = self._array("F"), self._array("O")

@@ -58,8 +58,8 @@ CORE = {"core": "the recurrence alone: no short convolution, gate or norm, but b
 
 
 def declare_rows(m: Mixer, name: str, width: Poly, *, convolved: bool) -> None:
-    """The parameters of rows `name`: W (d, width), and if `convolved` taps w (k, width) and a bias
-    b (width)."""
+    """Declare the parameters of the map `name`: W_name (d, width), and if `convolved` taps w_name
+    (k, width) and a bias b_name (width)."""
     m.parameter(f"W_{name}", *m.sizes("d"), width)
     if convolved:
         m.parameter(f"w_{name}", *m.sizes("k"), width)
@@ -67,8 +67,9 @@ def declare_rows(m: Mixer, name: str, width: Poly, *, convolved: bool) -> None:
 
 
 def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, Any]:
-    """(indices, column): the indices of `width` channels, one called `name`, or a group g and the
-    place `name` in the group; and the column of a weight that they stand for."""
+    """(indices, column) of `width` channels: one index called `name`, whose column of a weight is
+    the channel; or with `groups`, a group g and the channel `name` in it, whose column is (g - 1)
+    times the group's width plus the channel."""
     if groups is None:
         c = f.index(name, 1, width)
         return (c,), c
@@ -79,8 +80,9 @@ def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, A
 def rows(
     f: Form, name: str, place: str, groups: Poly | None = None, lying: Places | None = None
 ) -> Array:
-    """The map x W_name, (rows, width) or (rows, groups, width of a group), then short convolution
-    and silu if there are taps w_name. `place` names the index of channels, `lying` are the rows."""
+    """A new array `name`, (rows, width) or (rows, groups, width of a group): x W_name, and if there
+    are taps w_name, silu of its short convolution. `place` is the name of the index of channels,
+    `lying` says how rows are laid out: one axis by default, or chunks and places."""
     m = f.mixer
     x, W, w = m.role("input"), m.arrays[f"W_{name}"], m.arrays.get(f"w_{name}")
     (l, d), width = x.shape, W.shape[1]
@@ -100,8 +102,8 @@ def rows(
 
 
 def gated(f: Form, O: Array, place: str) -> Array:
-    """H, the rows O, (l, width) or (l, groups, width of a group), times silu of the gate x W_Z;
-    `place` is the name of the index of channels."""
+    """A new array H, the rows O times silu of the gate x W_Z; O and H are (l, width) or (l, groups,
+    width of a group), and `place` is the name of the index of channels."""
     x, W = f.mixer.role("input"), f.mixer.arrays["W_Z"]
     (l, d), groups = x.shape, O.shape[1] if len(O.shape) > 2 else None
     axes, column = places(f, place, W.shape[1], groups)
@@ -173,7 +175,8 @@ class Heads:
     O: Array
 
     def index(self, name: str) -> Index:
-        """The index of group g, head h in it, channel p, state s, row i, row i2 >= 2, or head j."""
+        """The index `name`: g, a group; h, a head in its group; j, a head of all; p, a channel; s,
+        a state; i, a row; i2, a row from 2 on."""
         l, n, P, N, G = self.f.mixer.sizes("l n P N G")
         first, last = {
             "g": (1, G), "h": (1, n / G), "p": (1, P), "s": (1, N), "j": (1, n),
@@ -216,8 +219,9 @@ def recurrent(on: Heads) -> None:
 
 
 def parallel(on: Heads) -> None:
-    """Section 3.2: the products of each Q with all K before, times the decays between; F (l, n) is
-    the logarithm of all decays up to a row."""
+    """Section 3.2: define O by pairs of rows, W: the product of a row's Q with each K up to the
+    row, times the decay between. F (l, n) is the logarithm of the product of all decays up to a
+    row."""
     g, h, s, i, later, j = map(on.index, ("g", "h", "s", "i", "i2", "j"))
     l, n, G = on.f.mixer.sizes("l n G")
     k = on.f.index("k", 1, i)
@@ -230,10 +234,10 @@ def parallel(on: Heads) -> None:
 
 
 def chunked(on: Heads) -> None:
-    """Section 6, the SSD algorithm: a row reads the pairs of its chunk, V with D X, and S (l//C, G,
-    n/G, P, N), the states at the end of the chunk before; F (l//C + 1, C, n) is the logarithm of
-    the decays since the start of the chunk, each summed anew, and L the decay over a whole
-    chunk."""
+    """Section 6, the SSD algorithm: define O, which reads V, the pairs of a row's chunk plus D X,
+    and S (l//C, G, n/G, P, N), the states at the end of the chunk before. F (l//C + 1, C, n) is the
+    logarithm of the decay since the start of the chunk, summed anew for each row; L is the decay
+    over a whole chunk."""
     f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
     g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
     l, n, P, N, G, C = f.mixer.sizes("l n P N G C")
@@ -297,8 +301,8 @@ def mamba_2(chosen: Chosen) -> Mixer:
 
 
 def write(f: Form, form: Callable[[Heads], None]) -> None:
-    """Write a form of Mamba-2: the rows X, K and Q, the steps, and U; then `form`, which defines O;
-    then, if there is a gain, gate and norm; and W_out."""
+    """Write the equations of a form of Mamba-2: rows X, K and Q, the steps and U; `form` then
+    defines O by a recurrence, by pairs or by chunks; gate and norm follow unless `core`; then y."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
     W_dt, b_dt, log_A, gain = (m.arrays.get(name) for name in ("W_dt", "b_dt", "log_A", "gain"))
