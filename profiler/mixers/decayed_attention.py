@@ -87,7 +87,8 @@ class Decayed(Mixer):
         return self.finished(x, self.whole(x, *self.projected(x, 0)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token's query, key and value, its read, and y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d), which is added to `state`. ValueError beyond the
+        tables' last row."""
         if self.bounded:
             self.require_length(state.position + 1)
         x = x_t.unsqueeze(1)
@@ -237,8 +238,9 @@ class ChunksByHead(ByHead):
         self.power_table("D_C", 0, self.C)
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V) chunk after chunk: within the chunk, and from S before it. A short
-        last chunk does not update S. x is not used, as the decays are constants."""
+        """The reads (b, n, s, V), chunk after chunk: of the rows of the chunk, plus of S at the end
+        of the chunk before. A chunk of fewer than C rows, the last, does not update S. x is not
+        used, as the decays are constants."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v))
@@ -249,8 +251,8 @@ class ChunksByHead(ByHead):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The token's read within its chunk, plus its read of S; the last token of a chunk updates
-        S."""
+        """The read (b, n, 1, V) of one token: of the rows of its chunk so far, plus of S at the end
+        of the chunk before; the last token of a chunk updates S."""
         assert isinstance(state, ChunkState)
         held, first = state.held("S"), state.in_chunk
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
@@ -342,8 +344,8 @@ class PairsByChannel(Pairs, ByChannel):
         return ((q * B) @ (k / B).mT).masked_fill(later, 0) @ v
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """Add the token's logarithms to their sum G, then score its query against all keys, which
-        are held divided by their B."""
+        """The read (b, n, 1, V) of one token from all rows so far: G sums the logarithms of decays
+        up to the token, B = exp(G), and `state` holds each key divided by the B of its row."""
         G = self.logarithms(x)
         if state.position:
             G = state.held("G") + G
@@ -377,8 +379,8 @@ class ChunksByChannel(ByChannel):
         super().declare()
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V) chunk after chunk: within the chunk, and from S before it. A short
-        last chunk does not update S."""
+        """The reads (b, n, s, V), chunk after chunk: of the rows of the chunk, plus of S at the end
+        of the chunk before. A chunk of fewer than C rows, the last, does not update S."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (self.logarithms(x), q, k, v))
@@ -395,8 +397,8 @@ class ChunksByChannel(ByChannel):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The token's read within its chunk, plus its read of S; the last token of a chunk updates
-        S."""
+        """The read (b, n, 1, V) of one token: of the rows of its chunk so far, plus of S at the end
+        of the chunk before; the last token of a chunk updates S."""
         assert isinstance(state, ChunkState)
         held = state.held("S")
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None

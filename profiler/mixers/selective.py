@@ -362,7 +362,7 @@ class Mamba2Chunked(Mamba2):
     def __init__(
         self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1
     ) -> None:
-        """Chunks of C rows; other sizes are those of Mamba-2, n heads of P channels and so on."""
+        """n heads of P channels with N states each, in G groups; k taps; chunks of C rows."""
         super().__init__(d=d, l=l, n=n, P=P, N=N, G=G, k=k)
         require_sizes(C=C)
         self.C = C

@@ -149,8 +149,10 @@ def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
 
 
 def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
-    """The trace `found` with the formulas of its cases: one formula if it is the same in every
-    case, else `Cases`. A quantity without a formula in some case keeps the value of `found`."""
+    """The trace `found` of all sizes, with the formulas of `parts`, the traces of its cases. A
+    quantity has one formula if all cases have the same, `Cases` if they differ, and the value in
+    `found` if some case has none. Notes and doubts are those of all, without those that cases
+    resolve."""
     quantities: dict[Quantity, Value] = dict(found.quantities)
     for quantity in dict.fromkeys(name for part in (found, *parts) for name in part.quantities):
         if quantity[0] == "bytes" and any(part.divisions for part in parts):
