@@ -133,9 +133,9 @@ def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretati
 
 @cache
 def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
-    """The claim's interpretation in each other phase, and for the mixer with each further option;
-    behind each, the interpretations with one more change. The position of the token (t = l or
-    l + 1) does not count as a change."""
+    """Interpretations at a distance from a claim's own: `own` in each other phase, and for the
+    mixer with each further option; after each of these, its alternatives that differ from it by one
+    more change. The position of the token (t = l or l + 1) does not count as a change."""
     found = []
     for other in (
         *(replace(own, phase=phase) for phase in left_open.phases),

@@ -156,8 +156,9 @@ class Execution:
 
     @cached_property
     def trace(self) -> Run:
-        """The run, executed at the first use: memory and instances. If there is an execution
-        without ready equations (`whole`), only the equations that are not ready run again."""
+        """The run, executed at the first use: memory and instances. If `whole`, an execution of all
+        equations, is known, its run is used without the equations that are `ready` (whose arrays
+        exist before the phase)."""
         if self.whole is not None:
             return self.whole.trace.without(self.ready)
         asked = self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready

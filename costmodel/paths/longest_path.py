@@ -204,8 +204,9 @@ class Depths:
         return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
     def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
-        """The disjoint parts of `constraints` in which this phase computes the referenced entry: ()
-        for an array that exists before the phase, the part that token T owns in inference."""
+        """Where, within `constraints`, this phase computes the entry that a reference reads, as
+        disjoint regions: () for an array that exists before the phase; all of `constraints`; or, in
+        inference, the part that the token at T owns."""
         if ref.array not in self.arrays:
             return ()
         if self.phase != "inference":
@@ -337,7 +338,8 @@ def _sharing_an_axis(equation: Equation, used: set[str]) -> set[str]:
 
 
 def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
-    """The constraints axis = position, for each position with an index of `placed`."""
+    """The equations axis = position that tie an entry's axes to the instance that computes it, as
+    constraints; only of positions on the left side that name an index of `placed`."""
     found: set[Poly] = set()
     for axis, position in enumerate(equation.positions):
         if placed & position_value(position).letters:

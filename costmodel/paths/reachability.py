@@ -385,8 +385,8 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
 
 
 def _united(system: System, array: Array, ranges: set[RowRange]) -> RowRange:
-    """The row range from the first to the last row of all row ranges of an array; None for an end
-    that a range lacks, or if it depends on the sizes which range has the outermost end.
+    """The row range that covers all `ranges` of an array, from the first row of all to the last. An
+    end is None if a range has no such end, or if which range ends outermost depends on the sizes.
 
     Raises:
         Unsupported: neither end is known.

@@ -377,8 +377,9 @@ class Owners:
         return None
 
     def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
-        """The bounds, as (name of the index, bound), by which the length of the sequence limits the
-        work of a token, beyond what array extents and other bounds imply."""
+        """The bounds of an equation that make a token's work depend on the length of the sequence,
+        as (name of the index, bound): bounds that name the length and that neither the extents of
+        the arrays nor the other bounds imply. One-token inference refuses such an equation."""
         known = self.unbounded(equation)
         tau = self.tokens.instance(equation)
         of_token = {a for x in (*self.instance(equation), *tau) for a in x.token.letters}

@@ -173,8 +173,8 @@ def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constra
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
-    """The levels of a depth, restricted to each of the places (conditions on the points with the
-    constraints `around`) where they can exist."""
+    """Each level of a depth under the conditions of each place as well; pairs that no point within
+    the constraints `around` fulfils are left out."""
     return [
         level.under(level.where | place)
         for level in depth

@@ -50,7 +50,8 @@ class Cells:
     """Quantities of one size, `letter`, in first..last, as lists of cells in ascending order."""
 
     def __init__(self, letter: str, first: int, last: int) -> None:
-        """Begin without remainders, which are added as quantities need them."""
+        """Quantities of the size `letter` from `first` to `last`; remainders are added when a
+        quantity with a long quotient is asked for."""
         self.letter, self.first, self.last = letter, first, last
         self.size = Poly.atom(letter)
         self.most: dict[str, Number] = {}
