@@ -19,6 +19,7 @@ import cli
 import costmodel as cm
 from costmodel import Mixer
 from costmodel.errors import SizeError, TableError
+from costmodel.language.nodes import Node
 from costmodel.mixers import DEFAULT, builtin, file_of, load, names
 from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import combinations, fit, values
@@ -750,7 +751,7 @@ def test_a_formula_of_many_cases_is_a_dash_and_a_number_at_sizes() -> None:
     x, y = made.input("x", l, d), made.output("y", l, d)
     with made.form("direct") as f:
         i, a = f.index("i", 1, l), f.index("a", 1, d)
-        value = x[i, a]
+        value: Node = x[i, a]
         for end in ends:
             j = f.index(f"j{end}", 1, cm.min_(l, end))
             value = value + cm.sum_(x[j, a], over=j)

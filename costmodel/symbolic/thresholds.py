@@ -88,8 +88,9 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def where_positive(p: Poly) -> Condition:
-    """The sizes (n a divisor of d, t at most l) at which the polynomial is positive: solved for the
-    first letter of `SOLVED_FOR` that `_is_solved_for` accepts, else the inequality itself.
+    """The sizes (n a divisor of d, t at most l) at which the polynomial is positive: solved for a
+    letter of `SOLVED_FOR` that `_is_solved_for` accepts, the one with the fewest cases and
+    conditions, else the inequality itself.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> where_positive(d * d * (l - 2)).text
@@ -100,9 +101,9 @@ def where_positive(p: Poly) -> Condition:
     'l > d'
     """
     p = without_known_signs(primitive(p))
-    letter = next((x for x in SOLVED_FOR if _is_solved_for(p, x)), None)
-    if letter is not None:
-        cases = [*positive_cases(p, letter)]
+    solved = [[*positive_cases(p, x)] for x in SOLVED_FOR if _is_solved_for(p, x)]
+    if solved:
+        cases = min(solved, key=lambda found: (len(found), sum(len(one.where) for one in found)))
     elif implied(frozenset(), p - 1):
         cases = [Case((), frozenset())]
     elif implied(frozenset(), -p):
