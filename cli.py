@@ -69,6 +69,7 @@ from costmodel.commands.options import (
     typeset,
     with_bar,
 )
+from costmodel.commands.predicted import predicted
 from costmodel.commands.streams import (
     FAILED,
     INTERRUPTED,
@@ -544,6 +545,17 @@ def model(
         str | None,
         typer.Option("--columns", metavar="A,B", help="Columns, as of a table of mixers."),
     ] = None,
+    board: Annotated[
+        str | None,
+        typer.Option("--board", metavar="NAME", help="Predict the time of generation on a GPU."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--context", metavar="N", help="With --board: tokens of a sequence; 32k."),
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option("--batch", metavar="N", help="With --board: sequences [1].")
+    ] = None,
     format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -551,7 +563,8 @@ def model(
     label: Annotated[str, labelled("two tables get LABEL-training and so on")] = "",
     caption: Caption = "",
 ) -> None:
-    """Parameters and operations of a whole network: its embedding, layers, head and loss."""
+    """Parameters and operations of a whole network: its embedding, layers, head and loss; with
+    --board, the predicted time of prefill and of a decoded token."""
     from costmodel import networks
     from costmodel.networks import part_costs
     from costmodel.report.mixer_document import checked_label, symbol_names
@@ -570,6 +583,10 @@ def model(
     given, kept = network_table.asked(sizes)
     wanted = network_table.phases(phase)
     described = networks.described(name, hf, changes, ignore or ())
+    if board is not None or at is not None or batch is not None:
+        document = predicted(context, described, sizes, board, at, batch, dtype, format_)
+        show(document, format_, output, force, context, label=label, caption=caption)
+        return
     number = None if "L" in kept else network_table.one_number("L", described, given)
     after = networks.exchanged(described, replace_, layers, number)
     described = networks.trained(described, wanted, train)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +20,7 @@ from costmodel.commands.options import (
     formatted,
     labelled,
     show,
+    tokens,
     typeset,
 )
 from costmodel.report.formats import SCREEN, formats
@@ -31,8 +31,6 @@ Ignored = Annotated[
         "--ignore", metavar="FIELD", help="A field of the configuration to leave out; repeatable."
     ),
 ]
-_TOKENS = re.compile(r"([0-9]{1,13})([kKmM]?)")
-_FACTORS = {"": 1, "k": 1024, "m": 1024**2}
 
 
 def memory(
@@ -86,8 +84,8 @@ def memory(
         chosen(engine, "--engine", [*ENGINES])
     if context is None and fit is None:
         raise UsageError("memory needs a context, --context 128k, or a memory to fill, --fit 80GB")
-    at = None if context is None else _number("--context", context)
-    sequences = _number("--batch", batch)
+    at = None if context is None else tokens("--context", context)
+    sequences = tokens("--batch", batch)
     is_file = model.endswith(".json") or Path(model).is_file()
     path = Path(model) if is_file else None
     described = networks.described(None if is_file else model, path, {}, ignore or ())
@@ -109,15 +107,3 @@ def memory(
     checked_label(label)
     document = Report(held, typed, at, sequences, fitting, engine).document
     show(document, format_, output, force, context_, label=label, caption=caption)
-
-
-def _number(option: str, text: str) -> int:
-    """A number of tokens or sequences as typed: 4096, 128k (of 1024), 1M; UsageError for another
-    text and for a number outside of 1..2**40."""
-    found = _TOKENS.fullmatch(text)
-    number = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
-    if not 1 <= number <= 2**40:
-        raise UsageError(
-            f"{option} '{text}': expected a number from 1 to 2**40, such as 4096, 128k or 1M"
-        )
-    return number

@@ -240,6 +240,22 @@ def on_board(name: str | None) -> Board | None:
         raise UsageError(f"--board: {error}") from None
 
 
+_TOKENS = re.compile(r"([0-9]{1,13})([kKmM]?)")
+_FACTORS = {"": 1, "k": 1024, "m": 1024**2}
+
+
+def tokens(option: str, text: str) -> int:
+    """A number of tokens or sequences as typed: 4096, 128k (of 1024), 1M; UsageError for another
+    text and for a number outside of 1..2**40."""
+    found = _TOKENS.fullmatch(text)
+    number = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
+    if not 1 <= number <= 2**40:
+        raise UsageError(
+            f"{option} '{text}': expected a number from 1 to 2**40, such as 4096, 128k or 1M"
+        )
+    return number
+
+
 def element_types(dtype: str, state: str | None, weights: str | None, cache: str | None) -> Dtypes:
     """The element types of entries: `dtype`, and those of state, weights and cache that differ from
     it, None for those that do not; UsageError for an unknown type."""

@@ -31,7 +31,7 @@ def with_numbers(case: Case) -> None:
         raise Unanswered("a time needs a number for every size")
 
 
-def limits(case: Case) -> Mapping[str, float]:
+def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
     """Limit -> the seconds of a call if this limit alone held: `products` on the board's fastest
     unit for the dtype, `exponentials` on its special function units, `memory`: compulsory bytes at
     its bandwidth, `span`: one level of dependent operations a cycle.
@@ -42,7 +42,8 @@ def limits(case: Case) -> Mapping[str, float]:
     on, found = board_of(case), {}
     with_numbers(case)
     for name in ("mul", "add", "exp", "traffic", "span"):
-        number = case.figure(FIGURES[name])
+        known = moved if name == "traffic" else None
+        number = case.figure(FIGURES[name]) if known is None else known
         if not isinstance(number, int):
             raise Unanswered(getattr(number, "reason", f"{name} is not derived"))
         found[name] = number

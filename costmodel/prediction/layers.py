@@ -35,7 +35,7 @@ CONVOLUTIONS: Mapping[str, str] = {
 }
 """Mixer -> the kernel of its short convolutions."""
 ATTENTION_OPTIONS = {
-    "grouped", "window", "bias", "output-bias", "qkv-bias", "rotary", "rotary-pairs",
+    "grouped", "window", "gate", "bias", "output-bias", "qkv-bias", "rotary", "rotary-pairs",
     "partial-rotary", "qk-norm", "unscaled",
 }  # fmt: skip
 """The options of self-attention after which its kernel has the same products and bytes."""
@@ -44,13 +44,15 @@ ATTENTION_OPTIONS = {
 @dataclass(frozen=True)
 class Step:
     """A call: its kernel, its predicted seconds, the ends of their interval, and joules (nan on a
-    board without a power limit)."""
+    board without a power limit). `limits`: what limits the call -> the seconds that this alone
+    takes at the board's peaks."""
 
     kernel: str
     seconds: float
     low: float
     high: float
     joules: float
+    limits: Mapping[str, float]
 
 
 def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
@@ -61,17 +63,35 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
         Unanswered: no kernel for what is between the mixer's linear maps is known.
         BoardError: the board has no figure that is needed.
     """
+    dtype = _dtype(case)
+    calls = (*linear_maps(case), *cores(case))
+    return [_step(kernel, sizes, dtype, on) for kernel, sizes in calls]
+
+
+def _step(kernel: str, sizes: Mapping[str, float], dtype: str, on: Board) -> Step:
+    """The predicted call of a kernel at sizes."""
+    calls = Calls(kernel, {x: np.array([float(size)]) for x, size in sizes.items()}, dtype)
+    one = predict(calls, on)
+    joules = float("nan") if one.joules is None else float(one.joules[0])
+    ends = float(one.low[0]), float(one.high[0])
+    limits = {"products": float(calls.arithmetic(on)[0]), "memory": float(calls.movement(on)[0])}
+    if exponentials := float(calls.work.exponentials[0]):
+        limits["exponentials"] = exponentials / on["special"]
+    return Step(kernel, float(one.seconds[0]), *ends, joules, limits)
+
+
+def products(case: Case, on: Board) -> Sequence[Step]:
+    """The matrix products of a case alone; errors as for `predicted_steps`."""
+    dtype = _dtype(case)
+    return [_step(kernel, sizes, dtype, on) for kernel, sizes in linear_maps(case)]
+
+
+def _dtype(case: Case) -> str:
+    """The element type of a case; Unanswered for a type whose kernels are not predicted."""
     dtype = case.dtypes.activations if case.dtypes else "fp32"
     if dtype not in FITTED:
         raise Unanswered(f"times are predicted in {' and '.join(FITTED)} alone, not in {dtype}")
-    found = []
-    for kernel, sizes in (*linear_maps(case), *cores(case)):
-        arrays = {letter: np.array([float(size)]) for letter, size in sizes.items()}
-        one = predict(Calls(kernel, arrays, dtype), on)
-        joules = float("nan") if one.joules is None else float(one.joules[0])
-        ends = float(one.low[0]), float(one.high[0])
-        found.append(Step(kernel, float(one.seconds[0]), *ends, joules))
-    return found
+    return dtype
 
 
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:

@@ -1,0 +1,170 @@
+"""How long takes a model to read prompts, and to decode a token, on a board? From its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum
+
+import numpy as np
+
+from costmodel.errors import Unanswered
+from costmodel.networks.answers import PartAnswers
+from costmodel.networks.blocks import ONE, Use
+from costmodel.networks.held import Holding
+from costmodel.networks.part_costs import part_sizes
+from costmodel.prediction.boards import Board
+from costmodel.prediction.calls import Calls
+from costmodel.prediction.columns import limits
+from costmodel.prediction.families import FAMILIES
+from costmodel.prediction.kernels import Work
+from costmodel.prediction.layers import Step, predicted_steps, products
+from costmodel.prediction.predict import fit_for, power
+from costmodel.questions.question import Case
+from costmodel.questions.traffic import of_part
+from costmodel.symbolic.polynomial import Poly, sum_of
+
+STAGES: Mapping[str, str] = {"prefill": "prefill", "decode": "inference"}
+"""Stage of a prediction -> the stage in which a network's parts are asked."""
+LATENCY = "latency"
+"""What binds a call whose time is mostly none of its limits': launches, tails, idle units."""
+
+
+SMALL = "decode Mamba-2 convolution"
+"""The kernel whose launch and share of the bandwidth the floors take: of those with a family, the
+kernel that is the most like one that reads entries and writes as many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Calls):
+    """Calls whose work is known, of a kernel that has no equations here."""
+
+    counted: Work
+
+    @cached_property
+    def work(self) -> Work:
+        """The work of each call."""
+        return self.counted
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a block (`block` is "" for parts beside the layers) in one stage: the calls of one
+    run, and the runs in all layers with the block. `floor`: the reason why the calls are floors;
+    "" if they are predicted."""
+
+    block: str
+    name: str
+    runs: int
+    steps: Sequence[Step]
+    floor: str
+
+
+def total(parts: Iterable[Part], name: str) -> float:
+    """The sum over all runs of `seconds`, `low`, `high` or `joules` (nan without a power limit)."""
+    return fsum(part.runs * getattr(step, name) for part in parts for step in part.steps)
+
+
+def binds(parts: Iterable[Part]) -> str:
+    """What takes the most of the time: each call's largest limit, or what the calls take beside
+    their largest limits."""
+    found: dict[str, float] = {LATENCY: 0.0}
+    for part in parts:
+        for step in part.steps:
+            name = max(step.limits, key=lambda limit: step.limits[limit])
+            reached = min(step.limits[name], step.seconds)
+            found[name] = found.get(name, 0.0) + part.runs * reached
+            found[LATENCY] += part.runs * (step.seconds - reached)
+    return max(found, key=lambda name: found[name])
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A model on a board: `batch` sequences, a prompt of `context` tokens each, or one new token
+    each after so many.
+
+    Args:
+        held: the network with element types, and `context` as its length.
+    """
+
+    held: Holding
+    on: Board
+    context: int
+    batch: int
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, int]:
+        """The values of the network's sizes."""
+        own = self.held.network.own.with_given({"l": self.context})
+        context = dict.fromkeys("ltp", self.context)
+        return {**self.held.sizes, **own, **context, "b": self.batch}
+
+    def parts(self, stage: str) -> Sequence[Part]:
+        """The parts of each block, in the order of a pass; equal blocks once, equal parts of a
+        block once.
+
+        Raises:
+            Unanswered: the model does not decode token by token, or a part has no floor.
+            BoardError: the board has no figure that is needed.
+        """
+        about = self.held.network.answers(STAGES[stage])
+        asked = {part.use: part for part in about.parts if part.running}
+        runs: dict[tuple[str, Use], list[Poly]] = {}  # in the order of first places
+        for block, use, number in self._places():
+            if use in asked:
+                runs.setdefault((block, use), []).append(number)
+        steps = {use: self._steps(part) for use, part in asked.items()}
+        return [
+            Part(block, use.name, sum_of(numbers).at(self._sizes), *steps[use])
+            for (block, use), numbers in runs.items()
+        ]
+
+    def _places(self) -> Iterator[tuple[str, Use, Poly]]:
+        """(block, part of the network, how often) in the order of a pass; "" beside the layers."""
+        net = self.held.network
+        layers = Poly.atom("L") if net.layers is None else Poly.of(net.layers)
+        for stack in net.described.stacks:
+            towers = ONE * net.described.towers
+            for use in stack.entry:
+                yield "", net.use(stack.section, use), towers
+            for block, number in stack.numbers(layers):
+                for sublayer in block.sublayers:
+                    for part in filter(None, sublayer.around):
+                        yield block.name, net.use(stack.section, part), number * towers
+            for use in stack.end:
+                yield "", net.use(stack.section, use), towers
+        for use in net.described.ending:
+            yield "", net.use("", use), ONE
+
+    def _steps(self, part: PartAnswers) -> tuple[Sequence[Step], str]:
+        """The calls of one run of a part, and why they are floors ("" if they are predicted)."""
+        if part.unanswered:
+            raise Unanswered(f"{part.use.name}: {part.unanswered}")
+        own = part_sizes(part.use, self._sizes) | {"t": self.context, "b": self.batch}
+        case = Case(part.own, own, symbolic=False, dtypes=self.held.dtypes, board=self.on)
+        found = products(case, self.on)
+        if part.use.mixer.group == "part of a network":
+            return (found, "") if found else ([self._floor(case)], "no matrix product")
+        try:
+            return predicted_steps(case, self.on), ""
+        except Unanswered as reason:
+            return [self._floor(case)], str(reason)
+
+    def _floor(self, case: Case) -> Step:
+        """One call that takes the launch of a small kernel and the longest limit, the compulsory
+        bytes at the share of the bandwidth that small kernels reach."""
+        dtypes, sizes = self.held.dtypes, {x: size for x, size in case.sizes.items() if x != "b"}
+        kinds = of_part(case.about.system, case.phase).compulsory.at(b=self.batch, **sizes)
+        moved = sum(dtypes.bytes_of(kind) * number for kind, number in kinds.items())
+        found = dict(limits(case, moved))
+        family = next(one for one in FAMILIES if one.covers(SMALL, ""))
+        constants = fit_for(family, self.on.name).constants
+        moving = found | {"memory": found["memory"] / constants["bandwidth"]}
+        seconds = constants["start"] * 1e-6 + max(moving.values())
+        joules = float("nan")
+        if "power_limit" in self.on.figures:
+            work = Work(np.zeros(1), np.zeros(1), np.array([float(moved)]))
+            calls = Counted("", {}, dtypes.activations, counted=work)
+            joules = seconds * float(power(calls, self.on, np.array([seconds]))[0])
+        return Step("floor", seconds, seconds, seconds, joules, found)

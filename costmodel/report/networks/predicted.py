@@ -1,0 +1,180 @@
+"""The predicted times of a model on a board, as a document: `costmodel model --board`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import isnan
+from typing import Any
+
+from costmodel.errors import Unanswered
+from costmodel.prediction.models import STAGES, Part, Predicted, binds, total
+from costmodel.questions.question import Missing
+from costmodel.report.document import Cell, Column, Document, Line, Note, Rows, Strong, Table
+from costmodel.report.networks.captions import described, source_lines
+from costmodel.report.networks.document import heading_of
+
+COLUMNS = (
+    Column("block", "block", numeric=False, names=True),
+    Column("part", "part", numeric=False),
+    Column("runs", "runs"),
+    Column("time", "predicted time (us)"),
+    Column("low", "low (us)"),
+    Column("high", "high (us)"),
+    Column("share", "share (%)"),
+    Column("energy", "energy (mJ)"),
+    Column("binds", "binds", numeric=False),
+)
+FIGURES = ("seconds", "low", "high", "joules")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A model on a board, in both stages of generation."""
+
+    predicted: Predicted
+
+    @cached_property
+    def stages(self) -> Mapping[str, Sequence[Part] | Missing]:
+        """Stage -> its parts, or the reason why there are none; Unanswered if no stage has any."""
+        found: dict[str, Sequence[Part] | Missing] = {}
+        for stage in STAGES:
+            try:
+                found[stage] = self.predicted.parts(stage)
+            except Unanswered as reason:
+                found[stage] = Missing(str(reason))
+        if all(isinstance(parts, Missing) for parts in found.values()):
+            raise Unanswered(next(x.reason for x in found.values() if isinstance(x, Missing)))
+        return found
+
+    @property
+    def document(self) -> Document:
+        """The document: a sentence and a table for each stage."""
+        p = self.predicted
+        net, on = p.held.network, p.on
+        labels = " and ".join(sorted({figure.label for figure in on.figures.values()}))
+        lead: list[Line] = [
+            (Strong(heading_of(net)),),
+            (described(net.described),),
+            *((line,) for line in source_lines(net.described)),
+            (f"board {on.name} ({on.title}), {labels}: {on.path_shown}; {p.held.dtypes.caption}",),
+            *((line,) for line in self._sentences()),
+        ]
+        return Document(lambda: [*self._tables()], tuple(lead), self._data, self._rows)
+
+    def _sentences(self) -> Iterator[str]:
+        """What each stage takes, and whether the board's memory holds the model."""
+        p, parts = self.predicted, self.stages
+        said = {
+            "prefill": f"prefill of {p.batch:,} x {p.context:,} tokens",
+            "decode": f"decoding a token for each of {p.batch:,} after {p.context:,}",
+        }
+        for stage, found in parts.items():
+            if isinstance(found, Missing):
+                yield f"{said[stage]}: not predicted: {found.reason}"
+                continue
+            seconds, low, high, joules = (total(found, name) for name in FIGURES)
+            unit, scale = ("ms", 1e3) if stage == "decode" else ("s", 1)
+            time = f"{seconds * scale:.4g} {unit} ({low * scale:.4g} to {high * scale:.4g})"
+            tokens = p.batch * (p.context if stage == "prefill" else 1)
+            energy = "" if isnan(joules) else f", {joules:.4g} J, {joules / tokens:.4g} J a token"
+            yield f"{said[stage]}: {time}{energy}; {binds(found)} binds"
+        if "memory_bytes" in p.on.figures and not isinstance(parts["decode"], Missing):
+            needed, there = p.held.weights + p.batch * p.held.at(p.context), p.on["memory_bytes"]
+            if needed > there:
+                yield (
+                    f"the weights and what the sequences hold, {needed:,} B, exceed the board's "
+                    f"memory of {int(there):,} B: the times are those of a board with more"
+                )
+
+    def _tables(self) -> Iterator[Table]:
+        titles = {"prefill": "Prefill", "decode": "A new token for each sequence"}
+        for stage, parts in self.stages.items():
+            if isinstance(parts, Missing):
+                continue
+            every = total(parts, "seconds")
+            rows = [self._row(block, part, found, every) for block, part, found in _each(parts)]
+            texts = [*_says(parts, every), *self._assumes]
+            notes = tuple(Note((text,)) for text in texts)
+            yield Table(titles[stage], COLUMNS, tuple(rows), notes, stage)
+
+    @property
+    def _assumes(self) -> Sequence[str]:
+        """The sentence on experts, of a model that has some."""
+        some = any(use.mixer.name == "experts" for use in self.predicted.held.network.uses)
+        even = "experts: each is chosen equally often, and a batch reads all that its rows choose"
+        return [even] if some else []
+
+    def _row(self, block: str, name: str, parts: Sequence[Part], every: float) -> tuple[Cell, ...]:
+        seconds, low, high, joules = (total(parts, figure) for figure in FIGURES)
+        times = (round(1e6 * one) for one in (seconds, low, high))
+        energy = "" if isnan(joules) else round(1e3 * joules)
+        runs = parts[0].runs if len(parts) == 1 else ""
+        return (block, name, runs, *times, round(100 * seconds / every), energy, binds(parts))
+
+    def _data(self) -> dict[str, Any]:
+        """The object of JSON."""
+        p = self.predicted
+        model = {
+            "model": p.held.network.name, "board": p.on.name, "context": p.context,
+            "batch": p.batch, "dtype": p.held.dtypes.activations,
+            "stages": [self._stage(stage, parts) for stage, parts in self.stages.items()],
+        }  # fmt: skip
+        return {"models": [model]}
+
+    def _stage(self, stage: str, parts: Sequence[Part] | Missing) -> dict[str, Any]:
+        if isinstance(parts, Missing):
+            return {"stage": stage, "reason": parts.reason}
+        each = [
+            {"block": part.block, "part": part.name, "runs": part.runs, **_figures([part]),
+             "floor": part.floor or None}
+            for part in parts
+        ]  # fmt: skip
+        return {"stage": stage, **_figures(parts), "parts": each}
+
+    def _rows(self) -> Rows:
+        """The rows of CSV: the parts of each stage."""
+        stages = (self._stage(stage, parts) for stage, parts in self.stages.items())
+        rows = [{"stage": one["stage"], **part} for one in stages for part in one.get("parts", ())]
+        return list(rows[0]), [list(row.values()) for row in rows]
+
+
+def _figures(parts: Sequence[Part]) -> dict[str, Any]:
+    """The figures of parts together; joules None without a power limit."""
+    found: dict[str, Any] = {name: total(parts, name) for name in FIGURES}
+    found["joules"] = None if isnan(found["joules"]) else found["joules"]
+    return {**found, "binds": binds(parts)}
+
+
+def _each(parts: Sequence[Part]) -> Iterator[tuple[str, str, Sequence[Part]]]:
+    """(block, part, parts) for each row: the parts, each block together, and all."""
+    for block, found in groupby(parts, lambda part: part.block):
+        there = [*found]
+        for part in there:
+            yield block, part.name, [part]
+        if block:
+            yield block, "together", there
+    yield "", "all", parts
+
+
+def _says(parts: Sequence[Part], every: float) -> Iterator[str]:
+    """The sentences below a table: what was predicted, and what was counted by its floor."""
+    yield (
+        "matrix products, attention and delta rules are predicted, one call after the other; "
+        "latency is what calls take beside their largest limit: launches, tails, idle units"
+    )
+    floors = [part for part in parts if part.floor]
+    if not floors:
+        return
+    reasons: dict[str, list[str]] = {}
+    for part in floors:
+        reasons.setdefault(part.floor, []).append(part.name)
+    share = 100 * total(floors, "seconds") / every
+    yield (
+        f"not predicted but counted by a launch and the longest limit, without an interval: "
+        f"{share:.2g} % of the time"
+    )
+    for reason, names in reasons.items():
+        yield f"{'; '.join(dict.fromkeys(names))}: {reason}"

@@ -1,0 +1,105 @@
+"""Are a model's predicted times those of its parts, above the floors, and refused in a sentence?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import app
+from costmodel.prediction.boards import board
+from tests.models.test_architectures import LLAMA, written
+
+EXPERTS = {"model_type": "mixtral", "num_hidden_layers": 2}
+"""Two layers of Mixtral 8x7B, with two of eight experts a token."""
+
+
+def asked(folder: Path, config: dict[str, Any], *typed: str) -> str:
+    """What `costmodel model --board h100` prints about a configuration."""
+    words = ["model", "--hf", written(folder, config), "--board", "h100", *typed]
+    result = CliRunner().invoke(app, words)
+    if result.exception:
+        raise result.exception
+    return result.output
+
+
+def stages(folder: Path, config: dict[str, Any], *typed: str) -> dict[str, Any]:
+    """Stage -> its object in JSON."""
+    (model,) = json.loads(asked(folder, config, *typed, "--format", "json"))["models"]
+    return {stage["stage"]: stage for stage in model["stages"]}
+
+
+def test_a_decoded_token_takes_little_more_than_its_weights_at_the_bandwidth(
+    tmp_path: Path,
+) -> None:
+    """The floor is 16 GB of weights at 3.35 TB/s, 4.8 ms."""
+    token = stages(tmp_path, LLAMA, "--context", "1k")["decode"]
+    weights = 2 * 8.03e9 / board("h100")["memory_bandwidth"]
+    assert weights < token["seconds"] < 2 * weights and token["binds"] == "memory"
+    assert token["low"] < token["seconds"] < token["high"]
+    assert 0.2 < token["joules"] / token["seconds"] / board("h100")["power_limit"] <= 1
+
+
+def test_a_prompt_is_bound_by_products_and_a_model_is_the_sum_of_its_blocks(
+    tmp_path: Path,
+) -> None:
+    typed = ("--context", "4k", "--batch", "2")
+    deep = stages(tmp_path, LLAMA, *typed)
+    flat = stages(tmp_path, LLAMA | {"num_hidden_layers": 1}, *typed)
+    prompt = deep["prefill"]
+    products = 2 * 7.5e9 * 2 * 4096 / board("h100")["matrix.bf16"]
+    assert prompt["binds"] == "products" and products < prompt["seconds"] < 3 * products
+    for stage in ("prefill", "decode"):
+        for name in ("seconds", "low", "high", "joules"):
+            assert deep[stage][name] == pytest.approx(sum(p[name] for p in deep[stage]["parts"]))
+            block = sum(p[name] for p in flat[stage]["parts"] if p["block"])
+            assert deep[stage][name] - flat[stage][name] == pytest.approx(31 * block)
+
+
+def test_a_batch_reads_the_weights_once_and_its_keys_for_each_sequence(tmp_path: Path) -> None:
+    one, many = (stages(tmp_path, LLAMA, "--context", "32k", "--batch", b) for b in ("1", "8"))
+    times = {
+        part["part"].partition("+")[0]: after["seconds"] / part["seconds"]
+        for part, after in zip(one["decode"]["parts"], many["decode"]["parts"], strict=True)
+    }
+    assert times["gated FFN"] < 1.2 and times["self-attention"] > 3
+
+
+def test_a_batch_reads_more_experts_than_a_token(tmp_path: Path) -> None:
+    times = []
+    for batch in ("1", "64"):
+        token = stages(tmp_path, EXPERTS, "--context", "16", "--batch", batch)["decode"]
+        times += [part["seconds"] for part in token["parts"] if "expert" in part["part"]]
+    one, many = times
+    assert 3 < many / one < 4.2
+    assert "each is chosen equally often" in asked(tmp_path, EXPERTS, "--context", "16")
+
+
+def test_what_is_counted_by_its_floor_is_said(tmp_path: Path) -> None:
+    text = asked(tmp_path, {"model_type": "gemma2"}, "--context", "64")
+    assert "no kernel of self-attention with soft-cap is among those" in text
+    text = asked(tmp_path, LLAMA, "--context", "1k", "--batch", "99")
+    assert "embedding; norm, before; residual sum; norm at the end: no matrix product" in text
+    assert "exceed" not in text
+    assert "exceed the board's memory" in asked(
+        tmp_path, LLAMA, "--context", "32k", "--batch", "99"
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ((), "a predicted time needs a board and a context"),
+        (("--context", "many"), "--context 'many': expected a number"),
+        (("--context", "1k", "--columns", "mul"), "leave out --columns"),
+        (("--context", "1k", "--dtype", "fp32"), "predicted in bf16 and fp16 alone, not in fp32"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_a_sentence(
+    tmp_path: Path, typed: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(Exception, match=said):
+        asked(tmp_path, LLAMA, *typed)
