@@ -174,7 +174,7 @@ def along(case: Case, letter: str) -> Along:
     mixer = case.mixer
     letters = letters_of(mixer, case.phase, case.form)
     if letter in mixer.given:
-        raise Unanswered(f"size {letter} is given in braces, so that no other value is open")
+        raise Unanswered(f"size {letter} is given in braces: leave it out of the braces")
     if letter not in letters:
         raise Unanswered(f"size {letter} is none of its sizes")
     if letter in case.sizes or letter in case.ties:

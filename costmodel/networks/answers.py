@@ -73,7 +73,7 @@ def join_of(question: Callable[[Answers], T]) -> Join[T]:
     """How the answers of parts to a question are joined; Unanswered if they are not."""
     if question not in JOINS:
         name = question.__name__.strip("_").replace("_", " ")
-        raise Unanswered(f"{name}: a question about one mixer, whose answers are not joined")
+        raise Unanswered(f"{name}: derived for one mixer alone, not for a network")
     return JOINS[question]
 
 
@@ -402,10 +402,9 @@ class NetworkAnswers(Answers):
         return tuple(one for part in self.parts for one in part.overruns)
 
     def derived(self, name: str, derive: Callable[[], T]) -> T:
-        """Always raises Unanswered: figures derived from the steps of one mixer's equations do not
-        exist for a network."""
+        """Always raises Unanswered: a list of steps, as a critical path, is of one mixer."""
         raise Unanswered(
-            "the steps of a network are those of its parts, which span and sequential count"
+            "the steps of a network are in no single list: span and sequential give their number"
         )
 
     def of(self, question: Callable[[Answers], T]) -> T:
@@ -426,7 +425,7 @@ class NetworkAnswers(Answers):
         """The parts' answers joined: lengths along paths, else the terms of all parts. Parameters
         mark tables; traffic gains the network's ends; weights read by row are counted once."""
         if question is peak_of:
-            raise Unsupported("live sets of a network are compared at numbers")
+            raise Unsupported("the largest live set of a network needs a number for every size")
         if join.larger is not None:
             chains = [self._chain(question, path) for path in self._paths()]
             return join.larger([*map(join.rule, chains)])

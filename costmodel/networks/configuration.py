@@ -233,7 +233,7 @@ class Configuration:
         kinds = [renamed.get(kind, kind) for kind in map(str, found)]
         for kind in kinds:
             if kind not in known:
-                raise self.refused(f"layer_types has '{kind}', and is read with {', '.join(known)}")
+                raise self.refused(f"layer_types has '{kind}': expected {', '.join(known)}")
         return kinds
 
     def rotary(self, kind: str = "") -> Mapping[str, Any]:

@@ -173,7 +173,7 @@ class MemoryBudget:
         """The elements of the largest live set, and in words the event at which it is reached; a
         reason and "" if sizes are open or gradients are not derived."""
         if self.sizes is None:
-            return Missing("live sets are compared at numbers: give all sizes"), ""
+            return Missing("the largest live set needs a number for every size"), ""
         try:
             found = largest_live_set(
                 graph_of(self.network, self.counting), self.sizes, self.memory_options.recompute

@@ -401,7 +401,7 @@ def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
     for power in (1, -1):
         if terms.keys() == {((letter, power),)}:
             return power, terms[(letter, power),]
-    raise Unsupported(f"which {letter} make {extent} whole is not solved")
+    raise Unsupported(f"the values of {letter} at which {extent} is whole are not derived")
 
 
 def _divisors_of(number: int) -> list[int]:

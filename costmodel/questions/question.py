@@ -449,8 +449,8 @@ class Case:
         found = answer.substitute(self.known)
         if found.has_more_cases(SPLITS):
             raise Unanswered(
-                f"the formula has more than {SPLITS} cases, and only numbers for the sizes select "
-                "one"
+                f"the formula has more than {SPLITS} cases: give a number for every size, "
+                "which selects one"
             )
         return found
 

@@ -616,6 +616,6 @@ class LaterTimeMixing(TimeMixing):
         if state.position >= given:
             raise ValueError(
                 f"the state began with {given} row{'s' * (given > 1)} of v_first, one for each "
-                "token: ask initial_state with more"
+                "token: give initial_state a row for each token"
             )
         return self.following_row(x_t, state, state.prepared[:, state.position])

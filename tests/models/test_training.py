@@ -506,7 +506,7 @@ def test_symbolic_memory_keeps_the_letters(capsys: pytest.CaptureFixture[str]) -
     assert "L" in held["activations"]["elements"]
     assert held["largest live set"]["elements"] is None
     assert held["largest live set"]["reason"] == (
-        "live sets are compared at numbers: give all sizes"
+        "the largest live set needs a number for every size"
     )
 
 

@@ -121,7 +121,7 @@ def mixture(
     part_sizes = {"E": c.size(*number), "f": width}
     part_sizes["c"] = c.size_or_none(*names) or chosen or c.size(*names)
     if part_sizes["c"] > part_sizes["E"]:
-        raise c.refused(f"{part_sizes['c']} of {part_sizes['E']} experts cannot be chosen")
+        raise c.refused(f"a token cannot go through {part_sizes['c']} of {part_sizes['E']} experts")
     if squared:
         part_sizes["S"] = c.size("moe_shared_expert_intermediate_size")
     elif shared:

@@ -144,7 +144,7 @@ def _kinds(c: Configuration) -> list[str]:
     if listed is None:
         if unknown := {*(pattern or "")} - {*KINDS}:
             raise c.refused(
-                f"hybrid_override_pattern has '{min(unknown)}', and is read with {' '.join(KINDS)}"
+                f"hybrid_override_pattern has '{min(unknown)}': expected {' '.join(KINDS)}"
             )
         found = [KINDS[letter] for letter in pattern or "ME*-"]
     else:

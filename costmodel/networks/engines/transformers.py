@@ -26,7 +26,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
         Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type.
     """
     if held.dtypes.name_of("cache") in QUANTISED:
-        raise Unanswered("transformers holds no blocks of a quantised type")
+        raise Unanswered("DynamicCache has no quantised type: take another --cache-dtype")
     tensors = [t for part in held.parts for t in _tensors(held, part, context, batch)]
     return Reserved(
         tuple(tensors),

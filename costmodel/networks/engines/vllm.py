@@ -31,7 +31,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
         Unanswered: rows of several sizes in groups of layers, or a quantised type.
     """
     if typed.name_of("cache") in QUANTISED:
-        raise Unanswered("vLLM 0.11.0 holds no blocks of a quantised type")
+        raise Unanswered("vLLM 0.11.0 has no quantised cache: take another --cache-dtype")
     windows = _windows(held)
     if len(windows) == len(_rows(held, typed)):
         return _planned(held, typed, context, batch, windows)
@@ -57,7 +57,7 @@ def _planned(
     for use, size in states.items():
         kinds.setdefault(("state", size), []).append(use)
     if len(kinds) > 1 and len({*rows.values()}) > 1:
-        raise Unanswered("vLLM 0.11.0 needs rows of one size in layers that stand in groups")
+        raise Unanswered("vLLM 0.11.0 needs one size of rows: its layers have pages of one size")
     row = max(rows.values(), default=1)
     # as many tokens as make a page of attention at least as large as a state
     block = BLOCK * max(1, -(-max(states.values(), default=0) // (BLOCK * row)))
