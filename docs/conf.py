@@ -6,7 +6,6 @@ Pages of mixers are written from the catalogue when Sphinx starts, formulas are 
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,6 @@ def _explorer(app: Sphinx, failure: Exception | None) -> None:
     if failure is None and app.builder.format == "html":
         import cli
 
-        os.environ.setdefault("COSTMODEL_CACHE", "1")
         code = cli.run(["explore", "-o", str(Path(app.outdir) / "explore.html"), "--force"])
         if code:
             raise RuntimeError(f"`costmodel explore` ended with exit code {code}")
