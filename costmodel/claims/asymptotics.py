@@ -269,11 +269,8 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
 
 
 def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The leading growths of a syntax tree; a number, 0 too, has the growth 1.
-
-    Raises:
-        NoGrowth: a difference, an exponent that names sizes, or a sum over an index.
-    """
+    """The leading growths of a syntax tree; a number, 0 too, has the growth 1. Raises NoGrowth: a
+    difference, an exponent that names sizes, or a sum over an index."""
     plain = _as_poly(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)
@@ -322,12 +319,9 @@ def _growths_of_call(
     name: str, inside: Sequence[Sequence[Growth]], sizes: Assumptions
 ) -> list[Growth]:
     """The growths of a function from the growths of its arguments, `inside`: sqrt halves powers, a
-    logarithm is divided by that of its base (if one is given), rounding and Max keep the growths
-    of all arguments.
-
-    Raises:
-        NoGrowth: any other function, or a logarithm whose base has several growths.
-    """
+    logarithm is divided by that of its base (if one is given), rounding and Max keep the growths of
+    all arguments. Raises NoGrowth: any other function, or a logarithm whose base has several
+    growths."""
     (first, *others) = inside
     if name == "sqrt":
         return [one ** Fraction(1, 2) for one in first]

@@ -220,11 +220,8 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
 
 
 def _without_extrema(value: Exact) -> Exact:
-    """An equal sum without `Max` and `Min`: a case for each argument that may be the result.
-
-    Raises:
-        _TooManyCases: more than `MOST_CASES`.
-    """
+    """An equal sum without `Max` and `Min`: a case for each argument that may be the result. Raises
+    _TooManyCases: more than `MOST_CASES`."""
     waiting, done = list(value.pieces), Exact()
     for tried in range(MOST_CASES + 1):
         if not waiting:

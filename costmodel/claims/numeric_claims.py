@@ -151,11 +151,8 @@ class NumberClaim(TwoSided, FigureClaim):
         return ""
 
     def _at_all(self, found: Sequence[Answer], figure: PrintedFigure) -> Finding:
-        """Check the claim at all values of the sizes that it leaves open.
-
-        Raises:
-            ValueError: a rounded figure, which can hold at given sizes only.
-        """
+        """Check the claim at all values of the sizes that it leaves open. Raises ValueError: a
+        rounded figure, which can hold at given sizes only."""
         if figure.step:
             missing = sorted(frozenset().union(*(a.letters for a in found)) - set(self.sizes))
             need = f"a rounded figure holds at given sizes only: give {', '.join(missing)} in sizes"

@@ -61,11 +61,8 @@ class Complex:
 
 
 def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
-    """The parts of a factor, each of which a product reads twice.
-
-    Raises:
-        EquationError: a part is an expression, which would be computed twice.
-    """
+    """The parts of a factor, each of which a product reads twice. Raises EquationError: a part is
+    an expression, which would be computed twice."""
     for part in (number.real, number.imag):
         if not part.is_free:
             raise EquationError(

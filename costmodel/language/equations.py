@@ -1032,10 +1032,7 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
 def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
     """The largest position that each entry of an array may hold, as a polynomial in sizes and in
     the entry's own positions on the axes of `shape`; None for an array of numbers, without `below`.
-
-    Raises:
-        WrongKind: `below` is no size, number or function of the entry's positions.
-    """
+    Raises WrongKind: `below` is no size, number or function of the entry's positions."""
     if callable(below) and not isinstance(below, Written):
         axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
         said = f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
@@ -1160,12 +1157,9 @@ def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
 
 
 def _with_rank(equation: Equation) -> Equation:
-    """The equation; with its `rank` index set if it is a top_k or sort.
-
-    Raises:
-        EquationError: a selection in an array without `below=`, another expression in an array with
-            `below=`, or a left side with no rank index or with several.
-    """
+    """The equation; with its `rank` index set if it is a top_k or sort. Raises EquationError: a
+    selection in an array without `below=`, another expression in an array with `below=`, or a left
+    side with no rank index or with several."""
     chosen = equation.value
     # the rank is the one index of the left side that neither the selection's entries nor, directly
     # or through other bounds, their ranges name

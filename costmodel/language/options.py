@@ -164,11 +164,8 @@ class Family:
         return self._made[key]
 
     def _written(self, options: tuple[str, ...]) -> Mixer:
-        """A new mixer with these options, whose name and title include the options.
-
-        Raises:
-            EquationError: the author's function returns no mixer.
-        """
+        """A new mixer with these options, whose name and title include the options. Raises
+        EquationError: the author's function returns no mixer."""
         mixer: object = self.make(frozenset(options))
         if not isinstance(mixer, Mixer):
             raise EquationError(

@@ -311,11 +311,8 @@ class PartAnswers(Answers):
 
     def _over_steps(self, found: Any) -> Share[Any]:
         """The part's term over all steps of decoding, from the answer `found` for one new token:
-        operations are added up over the steps, a state is taken after the last step.
-
-        Raises:
-            Unanswered: the answer is neither operations nor a state, or the sum has no closed form.
-        """
+        operations are added up over the steps, a state is taken after the last step. Raises
+        Unanswered: the answer is neither operations nor a state, or the sum has no closed form."""
         use = self.use
         if isinstance(found, Counts):
             step = found.scaled(use.sizes, use.runs, use.copies)

@@ -402,11 +402,8 @@ def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     """(array, level in `#row`) for paths that enter the loop, at the depth of `entry`, in one of
     the last rows before the row asked for. This depth is affine in the row, so that the best row to
-    enter is the first (which the caller starts a run from) or one of these.
-
-    Raises:
-        Unsupported: the depth is not affine in the row.
-    """
+    enter is the first (which the caller starts a run from) or one of these. Raises Unsupported: the
+    depth is not affine in the row."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("operands of the recurrence do not deepen by a constant from row to row")

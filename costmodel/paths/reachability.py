@@ -347,11 +347,8 @@ def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
 def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     """The row to which an array's entries belong, of the rows that they are computed from: the row
     of the readers if one of the ranges is that single row, else the row nearest to the readers, or
-    the last row without readers. None for entries that are computed from no rows.
-
-    Raises:
-        Unsupported: readers lie on both sides of the rows, or the row nearest to them is not known.
-    """
+    the last row without readers. None for entries that are computed from no rows. Raises
+    Unsupported: readers lie on both sides of the rows, or the row nearest to them is not known."""
     readers = [
         (read, equation.domain | read.constraints, here)
         for equation in known.system.equations
@@ -387,10 +384,7 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
 def _united(system: System, array: Array, ranges: set[RowRange]) -> RowRange:
     """The row range that covers all `ranges` of an array, from the first row of all to the last. An
     end is None if a range has no such end, or if which range ends outermost depends on the sizes.
-
-    Raises:
-        Unsupported: neither end is known.
-    """
+    Raises Unsupported: neither end is known."""
     firsts, lasts = zip(*map(_both_ends, ranges), strict=True)
     entries = []
     for equation in system.defining[array]:

@@ -61,11 +61,8 @@ class Board:
         return f"tables/devices/{path.name}" if path.parent.name == "devices" else self.path
 
     def __getitem__(self, name: str) -> float:
-        """The value of a figure in base units.
-
-        Raises:
-            BoardError: the board's file does not have the figure.
-        """
+        """The value of a figure in base units. Raises BoardError: the board's file does not have
+        the figure."""
         if name not in self.figures:
             where = f"add it to {self.path_shown}"
             raise BoardError(f"board {self.name} has no figure '{name}': {where}")

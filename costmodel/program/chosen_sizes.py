@@ -61,11 +61,8 @@ def values(letter: str, text: str) -> tuple[int, ...]:
 
 
 def _range(letter: str, part: str) -> Iterator[int]:
-    """The numbers of `first:last`, `first:last:step` or `first:last:xfactor`, or one number.
-
-    Raises:
-        SizeError: text of another kind, first > last, a step below 1 or a factor below 2.
-    """
+    """The numbers of `first:last`, `first:last:step` or `first:last:xfactor`, or one number. Raises
+    SizeError: text of another kind, first > last, a step below 1 or a factor below 2."""
     ends = part.split(":")
     if len(ends) == 1:
         yield _whole(letter, part)
@@ -392,11 +389,8 @@ def _is_whole(extent: Poly) -> bool:
 
 
 def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
-    """(power, number) of a quantity number * size**power, with power 1 or -1.
-
-    Raises:
-        Unsupported: the quantity is of another kind.
-    """
+    """(power, number) of a quantity number * size**power, with power 1 or -1. Raises Unsupported:
+    the quantity is of another kind."""
     terms = {monomial: Fraction(number) for monomial, number in extent.terms.items()}
     for power in (1, -1):
         if terms.keys() == {((letter, power),)}:

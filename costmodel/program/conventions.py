@@ -295,11 +295,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 def _read(parts: tuple[str, ...]) -> Convention:
     """The convention of names without duplicates, which are validated and sorted into accounting,
     rewrites or peer. The default scale is left out of the rewrites, so that naming it changes no
-    answer.
-
-    Raises:
-        ConventionError: an unknown name, a peer with other names, or names that exclude each other.
-    """
+    answer. Raises ConventionError: an unknown name, a peer with other names, or names that exclude
+    each other."""
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

@@ -76,10 +76,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
 
 def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
     """The equations that the composite on a right-hand side expands to; else the equation itself.
-
-    Raises:
-        EquationError: a composite inside an expression that must be a whole right-hand side.
-    """
+    Raises EquationError: a composite inside an expression that must be a whole right-hand side."""
     value, parts = equation.value, [equation]
     if isinstance(value, Composite) and value.name in WRITTEN:
         with at_its_line(equation):

@@ -98,11 +98,8 @@ class Owners:
         """Derive the owners of a block (the equations of one array, or of one loop). An output row
         owns itself; an equation with points under rules 3 and 4 (`_late`) gets owners from its
         readers; all others have tau, the latest input row that they depend on. In a loop, readers
-        may belong to the loop itself: owners are iterated to a fixed point.
-
-        Raises:
-            Unsupported: the iteration does not converge, or an owner is not derived.
-        """
+        may belong to the loop itself: owners are iterated to a fixed point. Raises Unsupported: the
+        iteration does not converge, or an owner is not derived."""
         reached = self._reached(block) if block.is_loop else {}
         waiting: dict[Equation, Sequence[Constraints]] = {}
         for equation in block.equations:
@@ -157,12 +154,8 @@ class Owners:
         """{equation: its owner}; {} if no reader's owner is known yet. The owner is the least owner
         of the readers at the points in `late`, and tau (the latest input row that the instance
         depends on) at all others. It is tau everywhere if work of token tau reads the entries, or
-        if the array is a summary (rule 3).
-
-        Raises:
-            Unsupported: the owner of a reader is not derived, or the owner differs among the
-                results of one transform or selection.
-        """
+        if the array is a summary (rule 3). Raises Unsupported: the owner of a reader is not
+        derived, or the owner differs among the results of one transform or selection."""
         array, tau = equation.array, self.tokens.instance(equation)
         place = Ref(array, equation.positions)
         prompt = [read_term(place, Term(Poly(), part)).where for part in self._prompt(array)]

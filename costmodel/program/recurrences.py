@@ -188,10 +188,7 @@ def recurrent(system: System) -> frozenset[Array]:
 def _block(system: System, arrays: Sequence[Array]) -> Block:
     """The block of a strongly connected component. Row axes with lags 0 and 1 come before row axes
     with larger lags, and upward loops before downward ones; the first choice that works counts.
-
-    Raises:
-        Unsupported: no choice works.
-    """
+    Raises Unsupported: no choice works."""
     equations = tuple(e for e in system.equations if e.array in arrays)
     inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
     if not inside:

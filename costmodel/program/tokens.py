@@ -111,12 +111,8 @@ class Tokens:
         and `equations`, for a loop by iteration to a fixed point. In the first rounds (`alike`) the
         equations with known tokens give the tokens of all rows; once settled, each equation gives
         those of its own rows. Any fixed point is correct, as every row follows from the row before.
-        `zeros`: reads outside of an array count as token 1.
-
-        Raises:
-            Unsupported: the iteration does not converge, or tokens of an array that is read are not
-                terms in its axes.
-        """
+        `zeros`: reads outside of an array count as token 1. Raises Unsupported: the iteration does
+        not converge, or tokens of an array that is read are not terms in its axes."""
         alike = block.is_loop
         # a round passes tokens on by one equation or more; more rounds than these do not end
         for _ in range(len(block.equations) + 4):
@@ -145,12 +141,8 @@ class Tokens:
         return self._found(array, self._terms[0])
 
     def _found(self, array: Array, table: Mapping[Array, Terms]) -> Terms:
-        """The terms of an array in a table of tokens; () for token 0.
-
-        Raises:
-            Unsupported: tau of the array has no terms in its axes (possible for arrays without
-                readers).
-        """
+        """The terms of an array in a table of tokens; () for token 0. Raises Unsupported: tau of
+        the array has no terms in its axes (possible for arrays without readers)."""
         if table and array not in table and array in self.system.defining:
             raise Unsupported(f"the token of an entry of {array.name} is not derived from its axes")
         return table.get(array, ())

@@ -192,11 +192,8 @@ def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     """The longest chain at `sizes`, with large values for other sizes. It ends at the output in a
-    phase of `FORWARD`, at any array in other phases. Without a chain the path is empty.
-
-    Raises:
-        Unsupported: the chain that was kept is shorter than the proven number of steps.
-    """
+    phase of `FORWARD`, at any array in other phases. Without a chain the path is empty. Raises
+    Unsupported: the chain that was kept is shorter than the proven number of steps."""
     found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
     levels = [level for array in ends for level in found.ends(array)]

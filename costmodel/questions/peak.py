@@ -199,10 +199,7 @@ def entries_held(system: System, array: Array) -> Exact:
 
 def _row(system: System, array: Array) -> Exact:
     """The number of entries in one row of an array that a loop writes; 0 if the loop has no row.
-
-    Raises:
-        Unsupported: it is not proven that all rows have as many entries.
-    """
+    Raises Unsupported: it is not proven that all rows have as many entries."""
     axis = next(block.axes[array] for block in blocks(system) if array in block.axes)
     every, here = whole(array), axis_atom(axis)
     across = tuple(x for x in axes_of(array) if x != here)

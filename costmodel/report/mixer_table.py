@@ -211,10 +211,7 @@ def column_names(text: str) -> tuple[str, ...]:
 
 def _column(name: str) -> str:
     """The column that a word means, or a size letter; h is a word, since it is d/n and no size.
-
-    Raises:
-        TableError: an unknown word, or one that may mean several columns.
-    """
+    Raises TableError: an unknown word, or one that may mean several columns."""
     if is_letter(name) and name != "h":
         return name
     if (found := meant(name, COLUMNS)) is not None:

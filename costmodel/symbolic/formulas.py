@@ -344,11 +344,8 @@ def _guard(condition: Poly) -> Poly:
 
 
 def _power_poly(base: Poly, exponent: Poly) -> Poly:
-    """A power with a whole number as exponent, or of 2 with any exponent.
-
-    Raises:
-        NotPolynomial: another exponent, a negative power of a sum, or too many terms.
-    """
+    """A power with a whole number as exponent, or of 2 with any exponent. Raises NotPolynomial:
+    another exponent, a negative power of a sum, or too many terms."""
     power = exponent.constant()
     if power is None and base.constant() == 2:
         return polynomial.call("pow2", exponent)

@@ -149,11 +149,8 @@ def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> P
     """The largest value of a depth whose parts (minima of terms that are affine in the variable) it
     grows with: the maxima of all parts are substituted if one index attains them all. If not, the
     depth is largest at an end of the range, or depends on the logarithms of two numbers with a
-    constant sum, of which one of three pairs is best.
-
-    Raises:
-        Unsupported: a part has no maximum, or the depth has none of these shapes.
-    """
+    constant sum, of which one of three pairs is best. Raises Unsupported: a part has no maximum, or
+    the depth has none of these shapes."""
     parts: dict[Terms, str] = {}
     shape = _with_atoms_for_parts(depth, variable, parts)
     tops = {terms: _max_of_min(terms, variable, constraints) for terms in parts}
@@ -198,12 +195,8 @@ def _crossing(
 ) -> Iterator[Mapping[str, Terms]]:
     """For a depth in the logarithms of two numbers with a constant sum: the three pairs of numbers
     of which one is best, each as part -> further bounds on it. One mapping without bounds if no
-    term of one number grows while a term of the other falls.
-
-    Raises:
-        Unsupported: the depth depends on more than the logarithms of two numbers with a constant
-            sum.
-    """
+    term of one number grows while a term of the other falls. Raises Unsupported: the depth depends
+    on more than the logarithms of two numbers with a constant sum."""
     logs = {atom: Poly() for part in parts.values() for atom in call(LOG, Poly.atom(part)).atoms}
     sides: dict[frozenset[Poly], list[str]] = {}
     for terms, part in parts.items():
@@ -339,12 +332,8 @@ def _sum_is_affine(poly: Poly, variable: str) -> bool:
 
 def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:
     """The candidates whose minimum is the maximum of Min(terms) over the variable: where a growing
-    and a falling term cross, and each term at the end towards which it grows.
-
-    Raises:
-        Unsupported: a bound has a stride or is missing, or terms that cross have other slopes than
-            1 and -1.
-    """
+    and a falling term cross, and each term at the end towards which it grows. Raises Unsupported: a
+    bound has a stride or is missing, or terms that cross have other slopes than 1 and -1."""
     lower, upper = _ends_of_range(variable, constraints)
     moves = {term: _slope_and_sign(term, variable) for term in terms}
     slopes = {term: slope for term, (slope, _) in moves.items()}

@@ -409,12 +409,9 @@ def _independent_first(level: Level, waiting: Sequence[str], constraints: Constr
 
 def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
     """The maximum of a level over the variables `waiting`: each is put at the upper end of its
-    range if the depth grows with the variable, at the lower end if the depth falls.
-
-    Raises:
-        Unsupported: the depth grows and falls, a bound has a stride, which bound is the end depends
-            on the sizes, or it is not proven that all variables can be at these ends at once.
-    """
+    range if the depth grows with the variable, at the lower end if the depth falls. Raises
+    Unsupported: the depth grows and falls, a bound has a stride, which bound is the end depends on
+    the sizes, or it is not proven that all variables can be at these ends at once."""
     full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
     exists, known = projected(full, waiting), projected(plain, waiting)
     corner: dict[str, Poly] = {}

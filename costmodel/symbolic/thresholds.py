@@ -364,11 +364,8 @@ def _occurs(poly: Poly, width: Poly | None) -> bool:
 
 
 def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
-    """The coefficients (a, b, c) of a polynomial a*x**2 + b*x + c in the size x = `letter`.
-
-    Raises:
-        Unsupported: a function of the size, or another power.
-    """
+    """The coefficients (a, b, c) of a polynomial a*x**2 + b*x + c in the size x = `letter`. Raises
+    Unsupported: a function of the size, or another power."""
     terms: tuple[Poly, ...] = (Poly(), Poly(), Poly())
     found = [*terms]
     for monomial, number in poly.terms.items():

@@ -75,11 +75,8 @@ class Visitor:
 
     def __call__(self) -> float:
         """Seconds per call in one visit, the low quantile of a block of timed regions. An untimed
-        call comes first, as the caches hold what the other candidates read.
-
-        Raises:
-            Disturbed: the clock stayed held down.
-        """
+        call comes first, as the caches hold what the other candidates read. Raises Disturbed: the
+        clock stayed held down."""
         timer = self.setting.timer
         for _ in range(ATTEMPTS):
             timer.several_s(self.call, 1, lambda: True, self.prepare)  # the untimed call

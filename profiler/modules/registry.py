@@ -354,12 +354,9 @@ def _construct(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """The module as its class constructs it; torch's random state stays as it was.
-
-    Raises:
-        ValueError: a size is missing, not positive or refused by the class, or h is given to a
-            class whose heads have the width d/n.
-    """
+    """The module as its class constructs it; torch's random state stays as it was. Raises
+    ValueError: a size is missing, not positive or refused by the class, or h is given to a class
+    whose heads have the width d/n."""
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
     if implementation.options:
         given["options"] = implementation.options
@@ -407,11 +404,8 @@ def _import_file(mixer: str) -> None:
 
 
 def _register(new: Implementation) -> None:
-    """Register an implementation; a file that is imported again replaces its classes.
-
-    Raises:
-        ValueError: another class of the same file has this name.
-    """
+    """Register an implementation; a file that is imported again replaces its classes. Raises
+    ValueError: another class of the same file has this name."""
     _import_file(new.mixer)
     named = _registry.setdefault(new.mixer, {})
     old = named.get((new.home, new.name))

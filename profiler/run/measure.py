@@ -124,12 +124,8 @@ def _made(
     request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
 ) -> Measurement:
     """The record of `take(work)`, with the state of the device before the call was prepared; `note`
-    receives the name of each step.
-
-    Raises:
-        MeasureError: the implementation cannot mix one new token though the request is for one, or
-            preparing or measuring the call fails.
-    """
+    receives the name of each step. Raises MeasureError: the implementation cannot mix one new token
+    though the request is for one, or preparing or measuring the call fails."""
     note("building")
     require_token(request)
     with on_device(request.device):

@@ -124,11 +124,8 @@ def _composite(
 
 
 def _small(name: str, what: str, value: Any) -> Poly:
-    """A constant of at least 0, as the exact decimal that was typed: 1e-5 is 1/100000.
-
-    Raises:
-        EquationError: no number, or a negative one.
-    """
+    """A constant of at least 0, as the exact decimal that was typed: 1e-5 is 1/100000. Raises
+    EquationError: no number, or a negative one."""
     try:
         number = Fraction(str(value))
     except ValueError:

@@ -240,11 +240,8 @@ class Cells:
     def _quotient_of(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
         """The cells of floor(above/below) for a positive divisor: one for each value if the values
         are few or `above` is a number up to `DIVIDED`; else the first and the last values, and
-        between them above/below minus a remainder, an unknown number of at most 1.
-
-        Raises:
-            Unsupported: the divisor has remainders, or is a sum while the values are many.
-        """
+        between them above/below minus a remainder, an unknown number of at most 1. Raises
+        Unsupported: the divisor has remainders, or is a sum while the values are many."""
         divisor = below.constant()
         quotient = above / below if len(below.terms) == 1 else None
         if quotient is not None and divisor is not None and not self._remains(above):

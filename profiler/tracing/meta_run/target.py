@@ -415,11 +415,8 @@ def _watch(built: Built, shape: tuple[int, ...]) -> None:
 
 def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     """The sizes that the factory's parameters name; a factory with **kwargs also receives the names
-    of --let that are no letters. {} for a class that inherits nn.Module's constructor.
-
-    Raises:
-        TraceError: a parameter without default has no size, or a name of --let is no parameter.
-    """
+    of --let that are no letters. {} for a class that inherits nn.Module's constructor. Raises
+    TraceError: a parameter without default has no size, or a name of --let is no parameter."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     parameters = parameters_of(target)
