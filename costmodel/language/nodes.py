@@ -242,6 +242,7 @@ def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
     """
 
     def declared(made: type[R]) -> type[R]:
+        """Make the class a record, and add it to `KINDS`; returns the class unchanged."""
         new: Any = record(made)
         new.free, new.alone = free, alone
         first = next((known for known in KINDS if "array" in known._fields), new)

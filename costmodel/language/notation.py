@@ -329,6 +329,7 @@ def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
     """A rule that prints a composite as its name, with its operands and the indices it is over."""
 
     def rule(notation: Notation, node: Composite) -> Piece:
+        """Print `node` as `name(operands)`, with the indices that it runs over."""
         operands = node.body.children if isinstance(node.body, Operands) else (node.body,)
         texts = [printed(notation, operand).text for operand in operands]
         over = ",".join(index.name for index in node.over)

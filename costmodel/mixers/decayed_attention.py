@@ -481,6 +481,7 @@ def gla(chosen: Chosen) -> Mixer:
     m.parameter("b_2", n * K)
 
     def made(f: Form) -> tuple[Array, Array, Array]:
+        """Queries over sqrt(K), keys and values of a form, at its rows or places of chunks."""
         places = Chunks(f, l, *m.sizes("C")).places if f.name == "chunked" else in_turn(f)
         Q, K_, V_ = (
             projected(f, of, width, name, places=places)

@@ -181,6 +181,7 @@ class Chunks:
     """
 
     def __init__(self, rule: Rule) -> None:
+        """Declare the indices of chunks and places; with decays also their arrays, T and E."""
         self.rule, self.head, self.f, self.at = rule, rule.head, rule.head.f, rule.head.at
         f, self.l, (self.C,) = self.f, self.head.l, self.f.mixer.sizes("C")
         self.number, self.key, self.value = (

@@ -613,6 +613,7 @@ class NetworkMixer(Whole):
     """
 
     def __init__(self, network: Assembly, fixed: frozenset[str] = frozenset()) -> None:
+        """Declare one form whose arrays have the extents of all parts, and the sizes left open."""
         super().__init__("network", title=network.title, source=network.described.source)
         self.name = self.base = self.origin = network.name
         self.network = network

@@ -267,6 +267,7 @@ class Interpreter:
         array, place = ref.array, self.places.entry(ref.positions)
 
         def step(point: Point, instance: Instance) -> Scalar:
+            """Read the entry at a point, and record it as read by the instance."""
             entry = array, place(point)
             found = self.memory.get(entry)
             if found is None:

@@ -191,6 +191,7 @@ class Held:
     """The entries in memory after each token because a later token reads them."""
 
     def __init__(self, run: Run, owners: Owners, instances: Iterable[Instance]) -> None:
+        """Note for each token the entries that its instances read or might gather."""
         self._memory, self._owners = run.memory, owners
         self.read_by: dict[int, set[Entry]] = {}
         """Token -> the entries that its instances read or might gather."""

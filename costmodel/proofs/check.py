@@ -86,6 +86,7 @@ def _well_formed(mixer: Mixer) -> Proof:
     name = "well formed"
 
     def stopped(sizes: Sizes) -> str:
+        """Why a form does not run at these sizes; "" if all forms run."""
         for form in mixer.forms.values():
             try:
                 _ = execute(form, sizes).trace

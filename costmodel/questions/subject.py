@@ -43,6 +43,7 @@ def addressed(question: Q) -> Q:
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
+        """Check that `mixer` is a mixer, and ask the question."""
         if not isinstance(mixer, Mixer):
             raise WrongKind(f"expected a mixer, such as cm.mixer('she'), got {described(mixer)}")
         try:

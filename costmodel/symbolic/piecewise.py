@@ -44,6 +44,7 @@ class Exact:
         return Exact(((frozenset(), poly),)) if poly.terms else Exact()
 
     def __add__(self, other: Exact) -> Exact:
+        """The sum of both: pieces with equal guards become one, without pieces that cancel."""
         if not (self.pieces and other.pieces):
             return self if self.pieces else other
         merged: dict[Constraints, Poly] = {}

@@ -131,6 +131,7 @@ class DispatchRecorder(DispatchMode):
         noted as an uncounted operation, such as `Tensor.numpy`."""
 
         def noting(name: str) -> Any:
+            """The method `name` of Tensor, which notes each call before it is made."""
             leave = getattr(Tensor, name)
 
             def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -287,6 +287,7 @@ def ability(
     otherwise counts by opcode can be read if counters can."""
 
     def refused(metric: str) -> Refused | None:
+        """Read one metric of a process with one kernel: why ncu refuses it, None if it is read."""
         run = NcuRun("probe", (metric,), "none")
         program = (python, "-c", ONE_KERNEL.format(device=device))
         done = start((ncu, *options(run), *program), PROBE_S, plain_variables())

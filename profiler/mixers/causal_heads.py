@@ -217,6 +217,7 @@ def attends(attention: Attention) -> Callable[[_Class], _Class]:
     PyTorch's fused call), with and without the option `output-bias`."""
 
     def register(mixer: _Class) -> _Class:
+        """Set the class's attention, and register the class."""
         mixer.attention = attention
         return implementation(
             mixer.MIXER,

@@ -123,6 +123,7 @@ def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
     sequences by this algorithm."""
 
     def register(mixer: _Class) -> _Class:
+        """Set the class's algorithm, and register the class."""
         mixer.algorithm = algorithm
         return implementation(
             mixer.MIXER,

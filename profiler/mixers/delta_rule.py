@@ -661,6 +661,7 @@ def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Cla
     """
 
     def register(module: _Class) -> _Class:
+        """Register the class with the kernel classes of its arrays in chunks."""
         kernels = {k: v for k, v in around.items() if k not in ("D", "E")} | STEP
         kernels |= dict.fromkeys(("KK", "QK", "U", "W", "N"), "contraction") | {"S": "reduction"}
         kernels |= {

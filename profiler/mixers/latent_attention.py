@@ -56,6 +56,7 @@ def latent(name: str, form: str) -> Callable[[Module], Module]:
     `step` executes."""
 
     def described(module: Module) -> Module:
+        """Register the class once for each set of options."""
         for queries, keys in product(("", "query-compression"), ("", "nope", "no-shared-key")):
             options = [option for option in (queries, keys) if option]
             implementation(

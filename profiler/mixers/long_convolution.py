@@ -110,6 +110,7 @@ def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
     sequences by this algorithm; a step sums over distances directly."""
 
     def register(mixer: _Class) -> _Class:
+        """Set the class's algorithm, and register the class with its kernel classes."""
         mixer.algorithm = algorithm
         kernels = mixer.KERNELS | {"S": algorithm.kernel}
         if algorithm.product is not None:

@@ -177,6 +177,7 @@ def implementation(
     chosen = "direct" if form is None else form
 
     def register(module: _Module) -> _Module:
+        """Register the class as described; a class without `step` has no step form."""
         given = {"name": name, "form": form}
         given |= {"step_form": step_form} if hasattr(module, "step") else {}
         _register(

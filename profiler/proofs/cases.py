@@ -139,6 +139,7 @@ def prove_cases(
     proven = []
 
     def apart(sizes: Mapping[str, int]) -> str:
+        """What is wrong at these sizes, in words; "" if nothing is."""
         try:
             with as_exception():
                 said = compare(case(mixer, implementation, sizes))

@@ -368,6 +368,7 @@ class Trial:
         known, sizes = self.subject.blames, self.draw.sizes
 
         def blame_at(wide: Mapping[str, int]) -> Blame | None:
+            """The equation missed at sizes `wide`; None if the call is right there or fails."""
             if wide == sizes:
                 return own
             draw = replace(self.draw, sizes=wide)

@@ -263,6 +263,7 @@ def bytes_held(
     rewrites = held_rewrites(does)
 
     def held(elements: Callable[[], int], apart: str) -> Held:
+        """Bytes and arrays of a number of elements, or `apart`, why it is not compared."""
         if apart:
             return Held(reason=apart, compared=False)
         number: int | None = None

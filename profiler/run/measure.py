@@ -106,6 +106,7 @@ def time_again(
     """
 
     def timed(work: PreparedCall) -> Measurement:
+        """Time the call, and make the record of its latency."""
         note("measuring latency")
         call, reset = work.timed()
         found = latency(

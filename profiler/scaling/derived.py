@@ -156,6 +156,7 @@ def moved_bytes(which: str) -> Derive:
     `unfused` or `compulsory`."""
 
     def bytes_(of: ExecutedMixer) -> Exact:
+        """The bytes that one call moves, as a formula."""
         rules = convention(("strict", *of.does.rewrites))
         elements: Elements = getattr(traffic(of.mixer, of.phase, of.does.form, rules), which)
         total = Exact()
@@ -213,6 +214,7 @@ class Predictions:
         formulas: dict[int, Exact] = {}
 
         def asked(sizes: Sizes) -> Exact:
+            """The quantity at one size of the series, from one formula for each batch."""
             of = ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
             if name == LIVE:
                 return RULES[name](of)

@@ -95,6 +95,7 @@ def run(
     warned: list[str] = []
 
     def keep(outcome: Outcome) -> None:
+        """Add an outcome to the session and, if there is a file, to the file."""
         if isinstance(outcome.found, Failure):
             session.failed(outcome.found)
             return
@@ -207,6 +208,7 @@ def sweep(
         return next((worker for worker in measured if worker), "")
 
     def keep(outcome: Outcome) -> None:
+        """Add an outcome to the session and, if there is a file, to the file."""
         point, found = outcome.point, outcome.found
         tried.add(point.key)
         if isinstance(found, Failure):

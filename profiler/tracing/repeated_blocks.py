@@ -115,6 +115,7 @@ class CutModules:
 
         @wraps(self.target.make)
         def make(**sizes: Any) -> Any:
+            """Make the module once at these sizes, and cut a copy of it."""
             known = tuple(sizes.items())
             if known not in self.made:
                 with few_copies():
@@ -156,6 +157,7 @@ def few_copies() -> Iterator[None]:
     known: dict[int, tuple[Any, list[Any]]] = {}  # holds the module, so that its id stays unique
 
     def copied(item: Any, memo: Any = None, *rest: Any) -> Any:
+        """A copy of a module, or its last copy once there are enough."""
         if memo is not None or not isinstance(item, nn.Module):
             return plain(item, memo, *rest)
         _, copies = known.setdefault(id(item), (item, []))

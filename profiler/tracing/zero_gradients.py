@@ -57,6 +57,7 @@ def zero_arithmetic(
     known: dict[Point, Mapping[str, int]] = {}
 
     def numbers(point: Point) -> Mapping[str, int]:
+        """The arithmetic with zeros at a point, by class of operation."""
         if point not in known:
             sizes = points.variables.sizes(points.named(point))
             known[point] = points.joined_counts(

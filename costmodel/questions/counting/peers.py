@@ -49,6 +49,7 @@ class Contraction:
     once_additions: Exact = Exact()
 
     def __add__(self, other: Contraction) -> Contraction:
+        """The operations of both contractions together."""
         return Contraction(
             self.multiplications + other.multiplications,
             self.additions + other.additions,

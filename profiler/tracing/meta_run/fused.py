@@ -262,6 +262,7 @@ def naming_flex_attention(recorder: Recorder) -> Iterator[None]:
         return
 
     def stand_in(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Any:
+        """The results that flex_attention would have, recorded without a count."""
         rows = dense_layout(query, query.shape[:-1])
         results = (dense_layout(query, (*query.shape[:-1], value.shape[-1])), rows, rows)
         call = FusedCall(

@@ -247,6 +247,7 @@ def refusing_autocast() -> Iterator[None]:
         return device_type != ("meta",) and asked(*device_type)
 
     def entered(region: Any) -> Any:
+        """Refuse an enabled autocast region, which converts nothing here."""
         if region._enabled:
             raise Untraceable(
                 "torch.autocast converts nothing on the meta device: leave out autocast, and build "

@@ -79,6 +79,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         batch_first: bool = False,
         *more: Any,
     ) -> FusedCall | None:
+        """The fused call for torch's arguments; None if it is not fused."""
         if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
             return None  # packed sequences of several lengths: torch's decomposition
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
@@ -149,6 +150,7 @@ def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
     layer = recurrent_layer_rule(kind)
 
     def rule(input: Tensor, hx: Any, *params: Tensor | None) -> FusedCall:
+        """The fused call for torch's arguments; None if it is not fused."""
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
         weights = [p for p in params if p is not None]
         row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]

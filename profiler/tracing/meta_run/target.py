@@ -604,6 +604,7 @@ def nested_tensors(value: Any) -> Iterator[Tensor]:
     seen: set[int] = set()
 
     def within(nest: Any) -> Iterator[Tensor]:
+        """The tensors in a nest that were not seen before."""
         for leaf in tree_leaves(nest):
             if id(leaf) in seen or isinstance(leaf, OPAQUE):
                 continue
@@ -647,6 +648,7 @@ def meta_inputs(value: Any, asked: bool | None) -> Any:
         return tensor.requires_grad if asked is None else asked and can_have_gradient(tensor)
 
     def leaf(item: Any) -> Any:
+        """A tensor on the meta device for a tensor; any other item unchanged."""
         if not isinstance(item, Tensor):
             for tensor in nested_tensors(item):  # the tensors of an object are changed in place
                 if tensor.is_leaf:
