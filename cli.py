@@ -347,6 +347,13 @@ def explain(
     only: Only = None,
     loss: Loss = None,
     optimiser: Optimiser = None,
+    board: Annotated[
+        str | None,
+        typer.Option("--board", metavar="NAME", help="The least time on a GPU, and what binds."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="With --board: the entries' type [fp32].")
+    ] = None,
     full: Annotated[
         bool,
         typer.Option("--full", help="Terminal: every sum and step, as other formats have."),
@@ -377,8 +384,11 @@ def explain(
     typeset(format_, symbols=symbols)
     found, own = candidate(mixer)
     form, wanted, given = own or form, phases(phase), given_sizes(sizes)
+    on, dtypes = on_board(board), element_types(dtype or "fp32", None, None, None)
+    if dtype and on is None:
+        raise UsageError("--dtype is about the bytes that a board moves: add --board")
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
-        if against or form or recompute or only or loss or optimiser:
+        if against or form or recompute or only or loss or optimiser or on:
             raise UsageError("a network is explained block by block: it takes sizes, --phase and "
                              "--convention")  # fmt: skip
         at = one_combination(found, given)
@@ -389,6 +399,8 @@ def explain(
         return
     other, its = found, ""
     if against is not None:
+        if on is not None:
+            raise UsageError("--board tells the limits of one mixer: leave out --against")
         if form == "all":
             raise UsageError("--against is about one form: name it, or leave out --form")
         other, its = compared(found, against)
@@ -401,7 +413,7 @@ def explain(
     def about(mixer: Mixer, form: str) -> Explanation:
         at = one_combination(mixer, given, found, other)
         whole = full or format_ != SCREEN
-        return Explanation(mixer, form, wanted, at, counting, names, optimiser, whole)
+        return Explanation(mixer, form, wanted, at, counting, names, optimiser, whole, on, dtypes)
 
     if its:
         one, two = about(found, form or found.default_form), about(other, its)

@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import costmodel as cm
+from cli import app
+from costmodel.commands.options import UsageError
 from costmodel.data import data_dir
 from costmodel.errors import BoardError, TableError
 from costmodel.prediction.boards import UNITS, board, read_board
@@ -176,3 +179,24 @@ def test_a_linear_map_with_a_bias_takes_the_time_of_a_matrix_product(phase: str)
         for name in (GQA, GQA.replace("+grouped", "+grouped+bias"))
     )
     assert bias == plain
+
+
+def test_explain_tells_each_limit_of_a_board() -> None:
+    def explained(*typed: str) -> str:
+        result = CliRunner().invoke(app, ["explain", GQA, "--format", "markdown", *typed])
+        if result.exception:
+            raise result.exception
+        return result.output
+
+    columns = ["floor", "bound"]
+    (row,) = cm.table(GQA, board="h100", columns=columns, **TOKEN)  # type: ignore[arg-type]
+    sizes = [f"--{x}={value}" for x, value in TOKEN.items()]
+    text = explained("--board", "h100", *sizes)
+    least = re.search(r"bf16 on .* h100_sxm .*datasheet.*: at least (\S+) us, bound by (\w+)", text)
+    assert least and least[2] == row["bound"]
+    assert float(least[1]) == pytest.approx(row["floor"] / 1e3, rel=1e-3)
+    assert "exponentials" in text and "span" in text
+    with pytest.raises(UsageError, match="leave out --against"):
+        explained("--board", "h100", "--against", "she")
+    with pytest.raises(UsageError, match="add --board"):
+        explained("--dtype", "bf16")

@@ -60,6 +60,12 @@ class Board:
         path = Path(self.path)
         return f"tables/devices/{path.name}" if path.parent.name == "devices" else self.path
 
+    @property
+    def caption(self) -> str:
+        """The board's names, the labels of its figures, and its file."""
+        labels = sorted({figure.label for figure in self.figures.values()})
+        return f"{self.name} ({self.title}), {' and '.join(labels)}: {self.path_shown}"
+
     def __getitem__(self, name: str) -> float:
         """The value of a figure in base units. Raises BoardError: the board's file does not have
         the figure."""

@@ -145,8 +145,7 @@ def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
     on = next((case.board for case in cases if isinstance(case.board, Board)), None)
     if on is None or not {*COLUMNS} & {*shown}:
         return
-    labels = sorted({figure.label for figure in on.figures.values()})
-    yield f"board {on.name} ({on.title}), {' and '.join(labels)}: {on.path_shown}"
+    yield f"board {on.caption}"
     if {"floor", "bound"} & {*shown}:
         yield (
             "floor: each of products at the fastest unit's dense peak, compulsory bytes at the "

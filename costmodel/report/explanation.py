@@ -13,11 +13,14 @@ from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation, equation
+from costmodel.prediction.boards import Board
+from costmodel.prediction.columns import limits
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.question import (
     Case,
+    Dtypes,
     Listing,
     Name,
     Question,
@@ -80,6 +83,9 @@ class Explanation:
     full: bool = True
     """Whether the sums behind each count, formulas by equation and steps of critical paths are
     printed too."""
+    on: Board | None = None
+    """The board whose limits are told, with entries of the types `dtypes`; None: no board's."""
+    dtypes: Dtypes = Dtypes()
 
     def array(self, name: str) -> Math:
         """The name of an array as a cell, with its LaTeX."""
@@ -115,7 +121,7 @@ class Explanation:
         found += [self._introduction(), *self._placed("introduction")]
         found += [Heading("Equations"), self._equations()]
         for phase in self.phases:
-            found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase)]
+            found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase), *self._limits(phase)]
         found += [*self._placed("end"), Heading("Forms"), *self._forms()]
         return found if self.full else [*found, Paragraph((MORE,))]
 
@@ -147,6 +153,23 @@ class Explanation:
         """The case that questions of a phase are asked about."""
         about = answers(self.mixer, self.form, phase, self.convention)
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
+
+    def _limits(self, phase: str) -> Iterator[Part]:
+        """The least time on the board, if one is asked for: the seconds of each limit alone."""
+        if self.on is None:
+            return
+        lead = f"With {self.dtypes.caption} on the board {self.on.caption}: "
+        try:
+            found = limits(replace(self.case(phase), dtypes=self.dtypes, board=self.on))
+        except Unanswered as reason:
+            yield Paragraph((f"{lead}no floor: {reason}.",))
+            return
+        each = ", ".join(f"{name} {1e6 * seconds:.4g} us" for name, seconds in found.items())
+        largest = max(found, key=lambda name: found[name])
+        text = (
+            f"{lead}at least {1e6 * found[largest]:.4g} us, bound by {largest}; alone take {each}."
+        )
+        yield Paragraph((text,))
 
     def _told(self, question: Question, phase: str) -> Iterator[Part]:
         """The sentences, tables and equations of a question about its answer, or the reason why

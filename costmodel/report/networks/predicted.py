@@ -53,13 +53,12 @@ class Report:
     def document(self) -> Document:
         """The document: a sentence and a table for each stage."""
         p = self.predicted
-        net, on = p.held.network, p.on
-        labels = " and ".join(sorted({figure.label for figure in on.figures.values()}))
+        net = p.held.network
         lead: list[Line] = [
             (Strong(heading_of(net)),),
             (described(net.described),),
             *((line,) for line in source_lines(net.described)),
-            (f"board {on.name} ({on.title}), {labels}: {on.path_shown}; {p.held.dtypes.caption}",),
+            (f"board {p.on.caption}; {p.held.dtypes.caption}",),
             *((line,) for line in self._sentences()),
         ]
         return Document(lambda: [*self._tables()], tuple(lead), self._data, self._rows)
