@@ -49,7 +49,7 @@ class ScoredAttention(Mixer):
         return torch.softmax(scores, dim=-1) @ values
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for keys and values, or for x alone if its rows are both."""
+        """An empty state with room for keys and values, or for x alone if its rows are both."""
         return State({name: self._rows(batch, length, self._width(name)) for name in self.STATE})
 
     def _width(self, name: str) -> int:
@@ -230,7 +230,7 @@ class Fastformer(Headed):
         self.b_k: nn.Parameter = self.weight(n)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The global query, the global key, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the global query, the global key."""
         q, k = x @ self.W_Q + self.b_Q, x @ self.W_K + self.b_K
         p = self._pool(q, self.w_q, self.b_q) * k
         u = self._pool(p, self.w_k, self.b_k) * q

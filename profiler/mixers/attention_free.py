@@ -75,7 +75,8 @@ class Full(AttentionFree):
         return torch.exp(w).tril() if self.causal else torch.exp(w)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Numerators and denominators, one product each for all sequences, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): numerators and denominators, one product each for all
+        sequences."""
         gate, k, v = self.project(x)
         weights, keys = self.powers(x.shape[1]), torch.exp(k)
         above, below = (
@@ -106,13 +107,15 @@ class CausalFull(Full, Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """exp(K) and exp(K) V, (batch, length, d) each; `prepared` holds exp(w)."""
+        """An empty state with exp(K) and exp(K) V, (batch, length, d) each; `prepared` holds
+        exp(w)."""
         state = PreparedState({name: self._rows(batch, length, self.d) for name in ("P", "E_K")})
         state.prepared = self.powers(state.capacity)
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's rows, then sum all held rows with the token's weights: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): append the token's rows, then sum all held rows with
+        the token's weights."""
         assert isinstance(state, PreparedState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -144,7 +147,8 @@ class Local(AttentionFree):
         self.u: nn.Parameter = self.weight(l, w + self.ahead)
 
     def mix(self, x: Tensor) -> Tensor:
-        """A gated quotient of sums: all rows plus nearby rows times exp(u) - 1; y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): a gated quotient of sums: all rows plus nearby rows times
+        exp(u) - 1."""
         gate, k, v = self.project(x)
         weights, keys = torch.exp(self.u[: x.shape[1]]) - 1, torch.exp(k)
         above, below = (self.total(r) + self.nearby(r, weights) for r in (keys * v, keys))
@@ -199,7 +203,8 @@ class CausalLocal(Local, Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> WindowState:
-        """The last w-1 rows of P and E_K, and S_N and S_D; `prepared` holds exp(u) - 1."""
+        """An empty state with the last w-1 rows of P and E_K, and S_N and S_D; `prepared` holds
+        exp(u) - 1."""
         self._rows(batch, length, 1)  # refuses a length beyond the weights
         rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}
         held = {name: self.like.new_zeros(batch, room, self.d) for name, room in rows.items()}
@@ -208,8 +213,8 @@ class CausalLocal(Local, Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token's rows to the sums, then add the weighted window that ends at the token:
-        y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): add the token's rows to the sums, then add the
+        weighted window that ends at the token."""
         assert isinstance(state, WindowState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -233,7 +238,7 @@ class Simple(AttentionFree):
     """AFT-simple: a softmax of the keys along the sequence weights the values."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """One weighted mean of the values, gated by each row: y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): one weighted mean of the values, gated by each row."""
         gate, k, v = self.project(x)
         return gate * (torch.softmax(k, dim=1) * v).sum(1, keepdim=True)
 
@@ -245,18 +250,18 @@ class CausalSimple(AttentionFree, Mixer):
     """Causal AFT-simple, a recurrence with numerator and denominator as state."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """The quotient of two running sums, gated: y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the quotient of two running sums, gated."""
         gate, k, v = self.project(x)
         keys = torch.exp(k)
         return gate * (running(keys * v) / running(keys))
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """N and D, (batch, 1, d) each, for any number of tokens."""
+        """An empty state with N and D, (batch, 1, d) each, for any number of tokens."""
         require_sizes(length=self.l if length is None else length)
         return State({name: self._rows(batch, 1, self.d) for name in ("N", "D")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token to both sums, then divide them: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): add the token to both sums, then divide them."""
         gate, k, v = self.project(x_t)
         below = torch.exp(k)
         above = below * v

@@ -91,7 +91,7 @@ class CausalHeads(Mixer):
         return self.n, self.scored
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys (batch, n or 1, length, w) and values (batch, n, length, u)."""
+        """An empty state with keys (batch, n or 1, length, w) and values (batch, n, length, u)."""
         return State(
             {
                 self.KEYS: self._rows(batch, length, *self.key_heads()),
@@ -100,13 +100,14 @@ class CausalHeads(Mixer):
         )
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries, keys and values (b, n, s, ...), then attention, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): queries, keys and values (b, n, s, ...), then attention."""
         q, k, v = (heads.transpose(1, 2) for heads in (*self.score(x), self.value(x)))
         rows = self.attention.compute(q, k, v, by=self.by, causal=True)
         return self.project(rows.transpose(1, 2).flatten(2))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's key and value, then attend to all held rows: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): append the token's key and value, then attend to all
+        held rows."""
         q_t, k_t = self.score(x_t)
         state.append(**{self.KEYS: k_t, self.values(): self.value(x_t)})
         k, v = state.held(self.KEYS), state.held(self.values())

@@ -91,7 +91,7 @@ class CausalConvolution(Convolution, Mixer):
         return self.algorithm.apply(x, self.W.flip(0), 0)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The last k-1 rows, newest first, for any number of tokens."""
+        """An empty state with the last k-1 rows, newest first, for any number of tokens."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         held = self.like.new_zeros((batch, self.k - 1, self.d))
         return State({"x": held}, newest_first=True, sliding=True)
@@ -181,7 +181,8 @@ class ByChannel(Headed):
         return (x @ self.W_1) * torch.sigmoid(x @ self.W_2)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Zero-padded windows (b, s, d, k) in the order of taps, their sums, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): zero-padded windows (b, s, d, k) in the order of taps, their
+        sums."""
         rows = self.gated(x)
         before = self.k - 1 if self.causal else (self.k + 1) // 2 - 1
         around = F.pad(rows, (0, 0, before, self.k - 1 - before)).unfold(1, self.k, 1)
@@ -209,7 +210,7 @@ class CausalByChannel(ByChannel, Mixer):
     causal = True
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The last k-1 gated rows, newest first, for any number of tokens."""
+        """An empty state with the last k-1 gated rows, newest first, for any number of tokens."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         held = self.like.new_zeros((batch, self.k - 1, self.d))
         return PreparedState({"G": held}, newest_first=True, sliding=True)
@@ -271,7 +272,7 @@ class CausalLight(CausalByChannel, Light):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The last k-1 rows; `prepared` holds the taps (n, k)."""
+        """An empty state with the last k-1 rows; `prepared` holds the taps (n, k)."""
         state = super().initial_state(batch, length)
         assert isinstance(state, PreparedState)
         state.prepared = self.taps(self.like)
@@ -330,7 +331,8 @@ class ConvMixer(SequenceMixer):
             setattr(self, name, self.weight(d))
 
     def mix(self, x: Tensor) -> Tensor:
-        """The convolution with a skip connection, then the linear map: y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the convolution with a skip connection, then the linear
+        map."""
         around = F.pad(x.transpose(1, 2), ((self.k - 1) // 2, self.k // 2))
         sums = F.conv1d(around, self.W.t().unsqueeze(1), self.b_W, groups=self.d)
         rows = F.gelu(sums).transpose(1, 2) * self.gain_W + self.bias_W + x

@@ -83,7 +83,7 @@ class Decayed(Mixer):
         return rows.view(*rows.shape[:2], self.n, rows.shape[2] // self.n).transpose(1, 2)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries, keys and values, the reads of all rows, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): queries, keys and values, the reads of all rows."""
         return self.finished(x, self.whole(x, *self.projected(x, 0)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
@@ -148,7 +148,7 @@ class Recurrent(Decayed):
         return q @ S
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, (batch, n, 1, K*V), for any number of tokens."""
+        """An empty state with S, (batch, n, 1, K*V), for any number of tokens."""
         self.require_length(length)
         return State({"S": self._rows(batch, 1, self.n, self.K * self.V)}, sliding=True)
 
@@ -163,7 +163,7 @@ class Pairs(Decayed):
     READ: ClassVar[dict[str, str]] = {"A": "contraction", "R": "contraction"}
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The keys and values of all tokens."""
+        """An empty state with the keys and values of all tokens."""
         widths = {self.KEYS: self.K, "V": self.V}
         return State({k: self._rows(batch, length, self.n, w) for k, w in widths.items()})
 
@@ -285,7 +285,7 @@ class ChunksByHead(ByHead):
         return own if S is None else self.D_C[:, self.C].view(-1, 1, 1) * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The keys and values of one chunk, and S, for any number of tokens."""
+        """An empty state with the keys and values of one chunk, and S, for any number of tokens."""
         require_sizes(batch=batch)
         self.require_length(length)
         shapes = {"K": (self.C, self.K), "V": (self.C, self.V), "S": (1, self.K * self.V)}
@@ -354,8 +354,8 @@ class PairsByChannel(Pairs, ByChannel):
         return ((q * B) @ state.held("K_B").mT) @ state.held("V")
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The keys (divided by B) and values of all tokens, and the sum G (batch, n, 1, K) of the
-        logarithms."""
+        """An empty state with the keys (divided by B) and values of all tokens, and the sum G
+        (batch, n, 1, K) of the logarithms."""
         state = super().initial_state(batch, length)
         state.arrays["G"] = self._rows(batch, 1, self.n, self.K)
         return state
@@ -424,7 +424,8 @@ class ChunksByChannel(ByChannel):
         return own if S is None else B.mT * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The logarithms, keys over B and values of one chunk, and S, for any number of tokens."""
+        """An empty state with the logarithms, keys over B and values of one chunk, and S, for any
+        number of tokens."""
         require_sizes(batch=batch)
         self.require_length(length)
         rows = {"g": (self.C, self.K), "K_B": (self.C, self.K), "V": (self.C, self.V)}

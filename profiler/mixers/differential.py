@@ -115,13 +115,14 @@ class Differential(Mixer):
         return N.movedim(-2, 1).flatten(2) @ self.W_out.flatten(0, 1)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Attend from all rows to all rows before them: y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): attend from all rows to all rows before them."""
         q, k, v = self.projected(x, 0)
         return self.out(self.weights(q, k, causal=True), v, self.weight_of_second())
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """K (batch, 2, g, length, h) and V (batch, g, length, 2h); `prepared` is lambda."""
+        """An empty state with K (batch, 2, g, length, h) and V (batch, g, length, 2h); `prepared`
+        is lambda."""
         rows = self._tokens(batch, length)
         state = PreparedState({
             "K": self.like.new_zeros(batch, 2, self.g, rows, self.h),

@@ -194,7 +194,7 @@ class Extractor(Mixer):
         return "u" if "W_in_ext" in cls.PARTS else "x"
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for the convolved rows, held newest first."""
+        """An empty state with room for the convolved rows, held newest first."""
         return State({self.summed(): self._rows(batch, length, self.d)}, newest_first=True)
 
     def mix(self, x: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class Extractor(Mixer):
         return self._surround(x, self.algorithm.compute(self._enter(x), self._kernel()))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's row, then convolve at this row: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): append the token's row, then convolve at this row."""
         state.append(**{self.summed(): self._enter(x_t)})
         return self._surround(x_t, self.latest(state.held(self.summed()), self._kernel()))
 

@@ -51,20 +51,20 @@ class ShortGatedConvolution(Mixer):
         self.W_out: nn.Parameter = self.weight(d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The convolution of B X, where B = x W_B and X = x W_X, times C = x W_C, then y
-        (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the convolution of B X, where B = x W_B and X = x W_X, times
+        C = x W_C."""
         V = short_convolution((x @ self.W_B) * (x @ self.W_X), self.w)
         return ((x @ self.W_C) * V) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The convolution at the token's row, then y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): the convolution at the token's row."""
         U = (x_t @ self.W_B) * (x_t @ self.W_X)
         V = short_latest(U, state.held("U"), self.w)
         state.append(U=U)
         return ((x_t @ self.W_C) * V) @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The last k-1 rows of B X, newest first."""
+        """An empty state with the last k-1 rows of B X, newest first."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         rows = self.like.new_zeros(batch, self.k - 1, self.d)
         return State({"U": rows}, newest_first=True, sliding=True)
@@ -104,7 +104,8 @@ class Unit(Mixer):
             self.b_out: nn.Parameter = self.weight(d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The rows U (b, s, W) that the unit reads, its recurrence over rows, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the rows U (b, s, W) that the unit reads, its recurrence over
+        rows."""
         U = x @ self.W_X
         if self.whole:
             U = short_convolution(U + self.b_X, self.w, self.b_w)
@@ -139,8 +140,8 @@ class Unit(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """H, one row, and in the block the last k-1 rows that the convolution reads, newest first;
-        `prepared` holds -8 softplus(Lambda)."""
+        """An empty state with H, one row, and in the block the last k-1 rows that the convolution
+        reads, newest first; `prepared` holds -8 softplus(Lambda)."""
         require_sizes(length=self.l if length is None else length)
         rows = {"H": self._rows(batch, 1, self.width)}
         if self.whole:
@@ -150,7 +151,8 @@ class Unit(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The convolution at the token's row, then one step of the recurrence: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): the convolution at the token's row, then one step of
+        the recurrence."""
         assert isinstance(state, PreparedState)
         U, rows = x_t @ self.W_X, {}
         if self.whole:

@@ -206,13 +206,13 @@ class LatentAttention(Mixer):
         return torch.softmax(scores, dim=-1)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Attend from each row to itself and all rows before: y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): attend from each row to itself and all rows before."""
         kept = self.kept(self.latent(x, 0))
         heads = self.attend(self.queries(x, 0), kept, causal=True)
         return heads.transpose(1, 2).flatten(2) @ self.W_O
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for a row per token in each array of `held_shapes`."""
+        """An empty state with room for a row per token in each array of `held_shapes`."""
         return State({
             name: self._rows(batch, length, *inner) for name, inner in self.held_shapes().items()
         })  # fmt: skip
@@ -224,7 +224,8 @@ class LatentAttention(Mixer):
         return latent | {"K_R": (self.R,)} if self.shared else latent
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's rows to the state, then attend to all held rows: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): append the token's rows to the state, then attend to
+        all held rows."""
         x, at = x_t.unsqueeze(1), state.position
         rows = self.kept(self.latent(x, at))
         state.append(**{name: row.squeeze(-2) for name, row in rows.items()})

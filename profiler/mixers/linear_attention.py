@@ -53,7 +53,7 @@ class ByFeatures(Headed):
         self.W_out: nn.Parameter = self.weight(d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q and K (b, n, s, m), V (b, n, s, h), reads over weights, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q and K (b, n, s, m), V (b, n, s, h), reads over weights."""
         q, k, v = (self.heads(rows) for rows in self.project(x))
         reads, weights = self.read(x, q, k, v)
         return (reads / weights.unsqueeze(-1)).transpose(1, 2).flatten(2) @ self.W_out
@@ -78,8 +78,8 @@ class CausalByFeatures(ByFeatures, Summing):
         return dict(PROJECTIONS)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token's key and value to the state, then read it with the token's query: y_t
-        (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): add the token's key and value to the state, then read
+        it with the token's query."""
         q, k, v = (self.split(row) for row in self.token(x_t, state))
         reads, weights = self.latest(x_t, q, k, v, state)
         return (reads / weights.unsqueeze(-1)).flatten(1) @ self.W_out
@@ -104,7 +104,8 @@ class InChunks(CausalByFeatures):
         self.sums = ChunkedSums(C)
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The rows of one chunk and the sums over earlier chunks, for any number of tokens."""
+        """An empty state with the rows of one chunk and the sums over earlier chunks, for any
+        number of tokens."""
         require_sizes(length=self.l if length is None else length)
         room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}
         arrays = {

@@ -84,7 +84,8 @@ class LongConvolved(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for the rows of all convolutions, newest first; `prepared` holds K."""
+        """An empty state with room for the rows of all convolutions, newest first; `prepared` holds
+        K."""
         rows = self._rows(batch, length, self.channels)
         state = PreparedState({self.HELD: rows, **self.short_rows(batch)}, newest_first=True)
         state.prepared = self.kernel(rows.shape[1])
@@ -152,7 +153,7 @@ class LongConvolution(LongConvolved):
         return relu(self.w - self.lambda_) - relu(-self.w - self.lambda_)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The long convolution, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the long convolution."""
         return self.mapped(self.convolved(x))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
@@ -243,7 +244,7 @@ class Hyena(LongConvolved):
         return (rows @ self.A_K) * self.decay
 
     def mix(self, x: Tensor) -> Tensor:
-        """Linear maps and short convolutions, the long convolution, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): linear maps and short convolutions, the long convolution."""
         found = []
         for name in MAPS:
             W, b, w, c = self.of(name)
@@ -252,8 +253,8 @@ class Hyena(LongConvolved):
         return (self.convolved(V * E) * G) @ self.W_out + self.b_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The short convolutions at the token, then the long convolution at their product: y_t
-        (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): the short convolutions at the token, then the long
+        convolution at their product."""
         found, rows = [], {}
         for name in MAPS:
             W, b, w, c = self.of(name)

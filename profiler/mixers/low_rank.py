@@ -61,7 +61,7 @@ class Linformer(Mapped):
             self.F: nn.Parameter = self.weight(*self.shape)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries, projected keys and values, then attention, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): queries, projected keys and values, then attention."""
         k = self.projected(x @ self.W_K, self.E)
         v = self.projected(x @ self.W_V, self.F if self.both else self.E)
         scores = self.heads(x @ self.W_Q) @ k.transpose(-2, -1) / math.sqrt(self.h)
@@ -89,7 +89,7 @@ class EfficientAttention(Mapped):
     """Efficient attention, with one operation per equation."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """softmax(Q) (softmax(K)^T V), then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): softmax(Q) (softmax(K)^T V)."""
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         context = torch.softmax(k, dim=-2).transpose(-2, -1) @ v
         read = torch.softmax(q, dim=-1) @ context
@@ -120,9 +120,10 @@ class Nystromformer(Mapped):
         self.register_buffer("unit", torch.stack([7 * one, 15 * one, 13 * one]), persistent=False)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The attention outputs (F A^-1)(B V), then y (b, s, d). F (b, n, s, r) are the weights of
-        all queries to mean keys (`near`), A (b, n, r, r) of mean queries to mean keys (`between`),
-        and B (b, n, r, s) of mean queries to all keys (`far`). ValueError unless r divides s."""
+        """y (b, s, d) of x (b, s, d): the attention outputs (F A^-1)(B V). F (b, n, s, r) are the
+        weights of all queries to mean keys (`near`), A (b, n, r, r) of mean queries to mean keys
+        (`between`), and B (b, n, r, s) of mean queries to all keys (`far`). ValueError unless r
+        divides s."""
         if x.shape[1] % self.r:
             raise ValueError(
                 f"the sequence has {x.shape[1]} tokens and r = {self.r}: choose one that r divides"
@@ -180,8 +181,8 @@ class SetTransformer(Mapped):
         self.I: nn.Parameter = self.weight(self.r, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The points attend to the tokens, which gives H (b, r, d); the tokens attend to H: y
-        (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the points attend to the tokens, which gives H (b, r, d); the
+        tokens attend to H."""
         q = (self.I @ self.U_Q).expand(len(x), -1, -1)
         H = self.attend(q, x @ self.U_K, x @ self.U_V) @ self.U_out
         return self.attend(x @ self.W_Q, H @ self.W_K, H @ self.W_V) @ self.W_out

@@ -39,7 +39,7 @@ class TokenMixing(SequenceMixer):
         self.b_2: nn.Parameter = self.weight(l)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Channels as rows (b, d, s), then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): channels as rows (b, d, s)."""
         length = x.shape[1]
         hidden = F.gelu(x.transpose(1, 2) @ self.W_1[:length] + self.b_1)
         return (hidden @ self.W_2[:, :length] + self.b_2[:length]).transpose(1, 2)
@@ -87,7 +87,7 @@ class Gated(SequenceMixer):
         return F.gelu(x @ self.W_U + self.b_U), gate
 
     def mix(self, x: Tensor) -> Tensor:
-        """The half U times the gate (b, s, f), then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the half U times the gate (b, s, f)."""
         kept, normed = self.halves(x)
         return (kept * self.gate(x, normed)) @ self.W_out + self.b_out
 
@@ -104,11 +104,12 @@ class CausalGated(Gated, Mixer):
     causal = True
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The rows S to be mixed, (batch, length, f)."""
+        """An empty state with the rows S to be mixed, (batch, length, f)."""
         return State({"S": self._rows(batch, length, self.f)})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's row, then mix all held rows with the token's row of W: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): append the token's row, then mix all held rows with
+        the token's row of W."""
         kept, normed = self.halves(x_t)
         state.append(**self.held_of(x_t), S=normed)
         return (kept * self.latest(x_t, state)) @ self.W_out + self.b_out
@@ -157,7 +158,7 @@ class CausalAttending(CausalGated, Attending):
     """aMLP, where a position reads and attends to itself and all earlier positions."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The rows S to be mixed, and keys and values (batch, length, K)."""
+        """An empty state with the rows S to be mixed, and keys and values (batch, length, K)."""
         state = super().initial_state(batch, length)
         state.arrays |= {name: self._rows(batch, length, self.K) for name in ("K", "V")}
         return state

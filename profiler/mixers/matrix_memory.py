@@ -73,7 +73,7 @@ class Cells(Mixer):
         self.W_out: nn.Parameter = self.weight(width, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """H (b, n, s, h) of all heads, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): H (b, n, s, h) of all heads, then the map to y."""
         heads = (self.heads(x, W).transpose(1, 2) for W in (self.W_Q, self.W_K, self.W_V))
         H = self.read(*heads, *(gate.transpose(1, 2) for gate in self.gates(x)))
         return self.joined(x, H.transpose(1, 2))
@@ -113,7 +113,7 @@ class Cells(Mixer):
         return H.flatten(-2) @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, Z and M of each head, for any number of tokens."""
+        """An empty state with S, Z and M of each head, for any number of tokens."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         shapes = {"S": (self.K, self.h), "Z": (self.K,), "M": ()}
         rows = {name: self.like.new_zeros(batch, self.n, *shape) for name, shape in shapes.items()}
@@ -422,7 +422,7 @@ class MemoryOfMaps(Memory):
         self.W_out: nn.Parameter = self.weight(self.width, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """O (b, s, n, h), then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): reads O (b, s, n, h) of the recurrence, then W_out."""
         return self.carried(self.rows(x, slice(1, None))).flatten(2) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
@@ -442,7 +442,7 @@ class MemoryOfMaps(Memory):
         return Rows(R, K, V, (self.decay(w), kappa, kappa * self.heads(torch.sigmoid(alpha))))
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S of each head, for any number of tokens."""
+        """An empty state with S of each head, for any number of tokens."""
         return State({"S": self.matrices(batch, length)}, carried=("S",))
 
 
@@ -489,7 +489,7 @@ class TimeMixing(Memory):
         self.W_out: nn.Parameter = self.weight(self.width, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The rows of the recurrence, O (b, s, n, h), then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): reads O (b, s, n, h) of the recurrence, then the map to y."""
         return self.mixed(x, None)
 
     def mixed(self, x: Tensor, first: Tensor | None) -> Tensor:
@@ -499,7 +499,7 @@ class TimeMixing(Memory):
         return self.joined(self.carried(rows), rows, x, D)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The recurrence at one token: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): one step of the recurrence."""
         return self.following_row(x_t, state, None)
 
     def following_row(self, x_t: Tensor, state: State, first: Tensor | None) -> Tensor:
@@ -550,7 +550,8 @@ class TimeMixing(Memory):
         return ((N + B * rows.V).flatten(-2) * G) @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The last row of x, (batch, 1, d), and S of each head, for any number of tokens."""
+        """An empty state with the last row of x, (batch, 1, d), and S of each head, for any number
+        of tokens."""
         rows = {"x": self._rows(batch, 1, self.d), "S": self.matrices(batch, length)}
         return State(rows, sliding=True, carried=("S",))
 
@@ -609,8 +610,8 @@ class LaterTimeMixing(TimeMixing):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The recurrence at one token, with its row of the state's v_first: y_t (b, d). ValueError
-        beyond the rows of v_first."""
+        """y_t (b, d) of one token x_t (b, d): the recurrence at one token, with its row of the
+        state's v_first. ValueError beyond the rows of v_first."""
         assert isinstance(state, PreparedState)
         given = state.prepared.shape[1]
         if state.position >= given:

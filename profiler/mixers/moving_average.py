@@ -96,8 +96,8 @@ class Mega(Mixer):
         return phi * H + (1 - phi) * x
 
     def mix(self, x: Tensor) -> Tensor:
-        """The averages, attention within chunks (all complete chunks in one batch, then the short
-        last one), then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the averages, attention within chunks (all complete chunks in
+        one batch, then the short last one)."""
         X = self.averages(x)
         q, k, v = self.heads(x, X)
         (batch, length, _), read = x.shape, []
@@ -122,8 +122,8 @@ class Mega(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values of all tokens or, with the option `chunk`, of the current chunk, and h
-        (batch, 1, d*N); `prepared` holds E and B, (2, d, N)."""
+        """An empty state with keys and values of all tokens or, with the option `chunk`, of the
+        current chunk, and h (batch, 1, d*N); `prepared` holds E and B, (2, d, N)."""
         room = length if self.bounded else self.C
         rows = {"K": self._rows(batch, room, self.K), "V": self._rows(batch, room, self.V)}
         rows["h"] = self._rows(batch, 1, self.d * self.N)
@@ -133,8 +133,8 @@ class Mega(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One step of the recurrence, then attention to the rows of the token's chunk: y_t
-        (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): one step of the recurrence, then attention to the
+        rows of the token's chunk."""
         assert isinstance(state, PreparedState)
         E, B = state.prepared
         h = B * x_t.unsqueeze(-1)

@@ -80,7 +80,7 @@ class Restricted(Heads):
         raise NotImplementedError
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
         return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
@@ -111,14 +111,15 @@ class CausalRestricted(Restricted, Mixer):
         return 0
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values (b, n, w-1, h) of the last w-1 tokens, for any number of tokens."""
+        """An empty state with keys and values (b, n, w-1, h) of the last w-1 tokens, for any number
+        of tokens."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         shape = (batch, self.n, self.w - 1, self.K)
         return State({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the held rows and the token's own: y_t (b, d). The state takes the
-        token's row in place of the oldest."""
+        """y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the token's own.
+        The state takes the token's row in place of the oldest."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -185,7 +186,7 @@ class InBlocks(Heads):
         self.B = B
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
         return self._across(x, *self._project(x), causal=self.causal)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
@@ -220,13 +221,15 @@ class CausalLocalAttention(InBlocks, Mixer):
     """Causal local attention: a token attends to its block, up to itself."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values (b, n, B, h) of the current block, for any number of tokens."""
+        """An empty state with keys and values (b, n, B, h) of the current block, for any number of
+        tokens."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         shape = (batch, self.n, self.B, self.K)
         return ChunkState({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the rows of the token's block up to its own: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): attend from q_t to the rows of the token's block up
+        to its own."""
         assert isinstance(state, ChunkState)
         q_t, k_t, v_t = self._project(x_t)
         state.append(K=k_t, V=v_t)

@@ -56,7 +56,8 @@ class Recurrence(Mixer):
             self.b_U: nn.Parameter = self.weight(*packed, d)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for one row, (batch, 1, d) of each array of the state; any length has room."""
+        """An empty state with room for one row, (batch, 1, d) of each array of the state; any
+        length has room."""
         require_sizes(length=self.l if length is None else length)
         return State({name: self._rows(batch, 1, self.d) for name in self.STATE}, sliding=True)
 

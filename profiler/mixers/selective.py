@@ -178,7 +178,7 @@ class Mamba(Selective):
         return H @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, and the last k-1 rows of the convolution."""
+        """An empty state with S, and the last k-1 rows of the convolution."""
         S = self.like.new_zeros(batch, self.E, self.N)
         return self.carrying(batch, length, S, X=self.E)
 
@@ -307,7 +307,7 @@ class Mamba2Recurrent(Mamba2):
         return rows.view(-1, self.n, self.P)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, and the last k-1 rows of each convolution."""
+        """An empty state with S, and the last k-1 rows of each convolution."""
         S = self.like.new_zeros(batch, self.G, self.n // self.G, self.P, self.N)
         X, K = self.n * self.P, self.G * self.N
         return self.carrying(batch, length, S, X=X, K=K, Q=K)
@@ -344,7 +344,8 @@ class Mamba2Parallel(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """F, K and U of all rows, and the last k-1 rows of each convolution; `prepared` holds A."""
+        """An empty state with F, K and U of all rows, and the last k-1 rows of each convolution;
+        `prepared` holds A."""
         X, K = self.n * self.P, self.G * self.N
         shapes = {"F": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {name: self._rows(batch, length, *shape) for name, shape in shapes.items()}
@@ -437,8 +438,8 @@ class Mamba2Chunked(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """F, steps, K and U of one chunk, S, and the last k-1 rows of each convolution, for any
-        number of tokens; `prepared` holds A."""
+        """An empty state with F, steps, K and U of one chunk, S, and the last k-1 rows of each
+        convolution, for any number of tokens; `prepared` holds A."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         rows = {"F": (self.n, 1), "step": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {

@@ -276,8 +276,9 @@ class SelfAttention(Heads, Mixer):
     """Causal self-attention: a token attends to itself and all earlier tokens."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The KV cache: K (batch, g, length, K) and V (batch, g, length, V); of a window the last
-        w-1 rows, of chunks the w rows of the current one, for any number of tokens."""
+        """An empty state with the KV cache: K (batch, g, length, K) and V (batch, g, length, V); of
+        a window the last w-1 rows, of chunks the w rows of the current one, for any number of
+        tokens."""
         rows = length = self._tokens(batch, length)
         if last := self.chunk or self.window:
             rows = last if self.chunk else last - 1
@@ -288,12 +289,12 @@ class SelfAttention(Heads, Mixer):
         return (ChunkState if self.chunk else State)(arrays, sliding=bool(last))
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
         return self._across(x, *self._project(x), causal=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the held rows and the token's own, k_t and v_t, which are appended to
-        the state: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the token's own,
+        k_t and v_t, which are appended to the state."""
         q_t, *both = self._project(x_t, state.position)
         # `last` names the values' array, which is that of the keys if both are equal
         own, last = dict(zip(self.cached, both, strict=False)), self.cached[-1]
@@ -317,7 +318,7 @@ class BidirectionalSelfAttention(Heads):
     """Bidirectional self-attention: each token attends to all tokens."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
         return self._across(x, *self._project(x), causal=False)
 
 
@@ -365,7 +366,7 @@ class CrossAttention(Heads, Mixer):
             return SourceState({name: rows.transpose(1, 2).contiguous() for name, rows in own})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to all held rows: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): attend from q_t to all held rows."""
         state.position += 1
         return self._row(x_t, self._queries(x_t), state.held("K"), state.held(self.cached[-1]))
 

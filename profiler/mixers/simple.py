@@ -59,7 +59,7 @@ class Simple(Headed):
             self.b_out: nn.Parameter = self.weight(d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), their product, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), their product."""
         q, k, v = (self.heads(rows) for rows in self.project(x))
         y = self.order.multiply(q, k, v).transpose(1, 2).flatten(2) * (1 / math.sqrt(x.shape[1]))
         return self.finish(x, y)
@@ -155,14 +155,14 @@ class SimpleCausal(Simple, Summing):
     """
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), the reads of the queries, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), the reads of the queries."""
         q, k, v = (self.heads(rows) for rows in self.project(x))
         reads, _ = self.sums.whole(q, k, v)
         return self.finish(x, reads.transpose(1, 2).flatten(2) * (1 / math.sqrt(self.l)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Add the token's key and value to the state, then read it with the token's query: y_t
-        (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): add the token's key and value to the state, then read
+        it with the token's query."""
         q, k, v = (self.split(row) for row in self.project(x_t))
         reads, _ = self.sums.latest(q, k, v, state)
         return self.finish(x_t, reads.flatten(1) * (1 / math.sqrt(self.l)))

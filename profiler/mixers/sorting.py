@@ -93,8 +93,9 @@ class Reformer(Headed):
         self.W_out: nn.Parameter = self.weight(self.d, self.d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Sort rows by bucket, attend in this order, undo the sort, then y (b, s, d). A row's
-        bucket is the number, from 0, of its largest product with the directions H, then -H."""
+        """y (b, s, d) of x (b, s, d): sort rows by bucket, attend in this order, undo the sort. A
+        row's bucket is the number, from 0, of its largest product with the directions H, then
+        -H."""
         q, v = self.heads(x @ self.W_Q), self.heads(x @ self.W_V)
         products = q @ self.H
         buckets = torch.cat([products, -products], dim=-1).argmax(-1)

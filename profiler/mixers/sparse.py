@@ -84,12 +84,13 @@ class StridedAttention(InBlocks, Mixer):
         return (window @ near_values + others).flatten(2, 3)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values (b, n, length, h) of all tokens: every row is read again B rows later."""
+        """An empty state with keys and values (b, n, length, h) of all tokens: every row is read
+        again B rows later."""
         return State({name: self._rows(batch, length, self.n, self.K) for name in ("K", "V")})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the last B rows, and to the rows at the token's place in the blocks
-        before: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): attend from q_t to the last B rows, and to the rows
+        at the token's place in the blocks before."""
         q_t, k_t, v_t = self._project(x_t)
         place, first = state.position % self.B, max(0, state.position + 1 - self.B)
         state.append(K=k_t, V=v_t)
@@ -180,8 +181,8 @@ class FixedAttention(InBlocks, Mixer):
         return (weights[..., :size] @ own).flatten(2, 3) + others
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values (b, n, rows, h): the last s rows of each complete block, then the current
-        block."""
+        """An empty state with keys and values (b, n, rows, h): the last s rows of each complete
+        block, then the current block."""
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         rows = length // self.B * self.kept + min(self.B, length)
@@ -189,7 +190,8 @@ class FixedAttention(InBlocks, Mixer):
         return Summaries(arrays, B=self.B, kept=self.kept, length=length)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the held rows and the token's own: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the token's
+        own."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -233,7 +235,8 @@ class Longformer(Windowed):
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
-        """The global rows by their projections, then the other rows, if any: y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the global rows by their projections, then the other rows, if
+        any."""
         first = (x[:, : self.s] @ self.W_Q_g, x @ self.W_K_g, x @ self.W_V_g)
         q, k, v = (self._split(rows, self.n).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]
@@ -262,7 +265,7 @@ class BigBird(Windowed):
         return torch.tensor(drawn(length, self.c, self.w, self.s), device=device) - 1
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
         return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:

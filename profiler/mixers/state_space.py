@@ -142,8 +142,8 @@ class Carried(Diagonal):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, (batch, 1, d*N) for each part, and the rows of short convolutions; `prepared` holds
-        the parts of E and B."""
+        """An empty state with S, (batch, 1, d*N) for each part, and the rows of short convolutions;
+        `prepared` holds the parts of E and B."""
         require_sizes(length=self.l if length is None else length)
         rows = {name: self._rows(batch, 1, self.channels * self.N) for name in CARRIED}
         held = {**rows, **self.short_rows(batch)}
@@ -199,11 +199,12 @@ class S4D(Diagonal):
         self.W_2: nn.Parameter = self.weight(d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The model, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the state space model, then the map to y."""
         return self.mapped(self.convolved(x))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """A step of the recurrence, or the long convolution at the token's row: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): a step of the recurrence, or the long convolution at
+        the token's row."""
         return self.mapped(self.newest(x_t, state))
 
     def mapped(self, rows: Tensor) -> Tensor:
@@ -302,11 +303,12 @@ class GSS(Diagonal):
         self.W_out: nn.Parameter = self.weight(f, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The model on normalised rows, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): the state space model on normalised rows, then the map to y."""
         return self.gated(x, self.convolved(self.rows(x)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """A step of the recurrence, or the long convolution at the token's row: y_t (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): a step of the recurrence, or the long convolution at
+        the token's row."""
         return self.gated(x_t, self.newest(self.rows(x_t), state))
 
     def rows(self, x: Tensor) -> Tensor:
@@ -361,15 +363,15 @@ class H3(Diagonal):
         self.D_K: nn.Parameter = self.weight(d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Keys after a short convolution, times values, pass the model; times queries, then y
-        (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): keys after a short convolution, times values, pass the model;
+        times queries."""
         keys = x @ self.W_K
         u = (short_convolution(keys, self.w_K) + self.D_K * keys) * (x @ self.W_V)
         return (self.convolved(u) * (x @ self.W_Q)) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The short convolution at the token, then the model at its product with the value: y_t
-        (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): the short convolution at the token, then the model at
+        its product with the value."""
         key = x_t @ self.W_K
         short = short_latest(key, state.held("X_K"), self.w_K) + self.D_K * key
         read = self.newest(short * (x_t @ self.W_V), state, X_K=key)
@@ -424,14 +426,14 @@ class Spade(S4D):
         self.W: nn.Parameter = self.weight(2 * d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Attention to the last w rows, S4D, then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): attention to the last w rows, S4D."""
         q, k, v = (rows.transpose(1, 2) for rows in self.heads(x))
         local = square(q, k, v, self.w - 1, 0).transpose(1, 2).flatten(2)
         return self.combined(self.convolved(x), local)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from the token to the held rows and its own, then the model at the token: y_t
-        (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): attend from the token to the held rows and its own,
+        then the model at the token."""
         q, k, v = self.heads(x_t)
         keys, values = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)

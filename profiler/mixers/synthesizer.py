@@ -46,7 +46,8 @@ class Synthesizer(Headed):
         sequences."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """Scores, a softmax, the weighted sums of the values (b, s, d), then y (b, s, d)."""
+        """y (b, s, d) of x (b, s, d): scores, a softmax, the weighted sums of the values (b, s,
+        d)."""
         batch, length = x.shape[:2]
         weights, v = self.weights(x), self.split(x @ self.W_V)  # (b, s, n, h)
         if weights.dim() == 4:
@@ -72,12 +73,12 @@ class Causal(Synthesizer, Mixer):
     causal = True
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The values, (batch, n, length, h)."""
+        """An empty state with the values, (batch, n, length, h)."""
         return State({"V": self._rows(batch, length, self.n, self.h)})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's value, then sum all held values with the token's weights: y_t
-        (b, d)."""
+        """y_t (b, d) of one token x_t (b, d): append the token's value, then sum all held values
+        with the token's weights."""
         state.append(V=self.split(x_t @ self.W_V))
         read = self.latest(x_t, state).unsqueeze(-2) @ state.held("V")
         return read.flatten(1) @ self.W_out
@@ -176,7 +177,8 @@ class CausalOfPosition(Causal, OfPosition):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The values, (batch, n, length, h); `prepared` holds the weights (n, length, length)."""
+        """An empty state with the values, (batch, n, length, h); `prepared` holds the weights (n,
+        length, length)."""
         state = PreparedState(super().initial_state(batch, length).arrays)
         state.prepared = self.weights(self.like.new_empty(batch, state.capacity, self.d))
         return state
