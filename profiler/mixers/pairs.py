@@ -80,7 +80,7 @@ class Restricted(Heads):
         raise NotImplementedError
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of all heads, then W_out."""
         return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
@@ -186,7 +186,7 @@ class InBlocks(Heads):
         self.B = B
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of all heads, then W_out."""
         return self._across(x, *self._project(x), causal=self.causal)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:

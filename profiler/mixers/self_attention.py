@@ -289,7 +289,7 @@ class SelfAttention(Heads, Mixer):
         return (ChunkState if self.chunk else State)(arrays, sliding=bool(last))
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of all heads, then W_out."""
         return self._across(x, *self._project(x), causal=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
@@ -318,7 +318,7 @@ class BidirectionalSelfAttention(Heads):
     """Bidirectional self-attention: each token attends to all tokens."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of all heads, then W_out."""
         return self._across(x, *self._project(x), causal=False)
 
 

@@ -265,7 +265,7 @@ class BigBird(Windowed):
         return torch.tensor(drawn(length, self.c, self.w, self.s), device=device) - 1
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of each head, the map to y."""
+        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of all heads, then W_out."""
         return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:

@@ -303,7 +303,7 @@ class GSS(Diagonal):
         self.W_out: nn.Parameter = self.weight(f, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): the state space model on normalised rows, then the map to y."""
+        """y (b, s, d) of x (b, s, d): the state space model on normalised rows, the map to y."""
         return self.gated(x, self.convolved(self.rows(x)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
