@@ -68,11 +68,8 @@ Progress = Callable[[int, int, str], None]
 
 
 def candidates(plan: Plan) -> dict[str, Request]:
-    """The candidates by name: mixer and implementation, and the dtype if there are several.
-
-    Raises:
-        MeasureError: there are fewer than two, or a size has several values.
-    """
+    """The candidates by name: mixer and implementation, and the dtype if there are several. Raises
+    MeasureError: there are fewer than two, or a size has several values."""
     several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
         raise MeasureError(
@@ -341,11 +338,8 @@ class InProcess:
 
 
 def measured(made: Run) -> InProcess:
-    """The rounds of all candidates in this process, with memory and energy.
-
-    Raises:
-        MeasureError: fewer than two candidates run.
-    """
+    """The rounds of all candidates in this process, with memory and energy. Raises MeasureError:
+    fewer than two candidates run."""
     threads = torch.get_num_threads()
     try:
         return timed(made, threads)

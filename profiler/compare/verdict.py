@@ -321,11 +321,8 @@ def _tested(
 
 
 def log_ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """The logarithm of second / first for each pair.
-
-    Raises:
-        ValueError: the numbers of values differ, or a value is not positive.
-    """
+    """The logarithm of second / first for each pair. Raises ValueError: the numbers of values
+    differ, or a value is not positive."""
     if len(first) != len(second):
         raise ValueError(f"expected pairs, got {len(first)} and {len(second)} values")
     if min((*first, *second), default=1.0) <= 0:

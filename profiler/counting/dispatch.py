@@ -163,11 +163,8 @@ def operations_or_parts(
     func: Any, call: Call, args: tuple[Any, ...], kwargs: Any
 ) -> tuple[Operations, bool]:
     """The operations of a call by its counting rule or, if that does not cover the call, by torch's
-    decomposition into operations with rules; and whether the decomposition was used.
-
-    Raises:
-        CountError: neither the rule nor the decomposition covers the call.
-    """
+    decomposition into operations with rules; and whether the decomposition was used. Raises
+    CountError: neither the rule nor the decomposition covers the call."""
     reason = "no rule for this operation"  # kept as text: an error would keep its tensors alive
     try:
         found = operations_of(call)

@@ -71,11 +71,8 @@ def only_moves(name: str) -> bool:
 
 def operations_of(call: Call) -> Operations | None:
     """The operations of one call; None if the operation has no rule. Arithmetic on integers and
-    booleans alone is indexing and counts 0, except matrix products, convolutions and sorts.
-
-    Raises:
-        CountError: the rule does not cover the arguments.
-    """
+    booleans alone is indexing and counts 0, except matrix products, convolutions and sorts. Raises
+    CountError: the rule does not cover the arguments."""
     rule = rule_for(call.name)
     if rule is None:
         return None

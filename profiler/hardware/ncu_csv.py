@@ -49,11 +49,8 @@ class Kernel:
 
 
 def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
-    """The kernels of a report, in order of launch, with the given metrics.
-
-    Raises:
-        ReportError: no table, no kernel, a missing column, or a value that is no number.
-    """
+    """The kernels of a report, in order of launch, with the given metrics. Raises ReportError: no
+    table, no kernel, a missing column, or a value that is no number."""
     rows = table_rows(text)
     header = next(rows, None)
     if header is None:

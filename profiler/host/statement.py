@@ -44,11 +44,8 @@ def document(records: Sequence[Measurement]) -> Document:
 
 
 def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
-    """One paragraph per machine, and one on what no record states.
-
-    Raises:
-        ValueError: there are no records.
-    """
+    """One paragraph per machine, and one on what no record states. Raises ValueError: there are no
+    records."""
     if not records:
         raise ValueError("expected one record or more, got none")
     found = machine_groups(records)

@@ -36,11 +36,8 @@ class Flush:
 
 
 def flush_for(device: torch.device) -> Flush:
-    """A flush by a buffer on the device, at least twice as large as the device's caches.
-
-    Raises:
-        CacheError: the size of a CPU's caches is unknown.
-    """
+    """A flush by a buffer on the device, at least twice as large as the device's caches. Raises
+    CacheError: the size of a CPU's caches is unknown."""
     return gpu_flush(device) if device.type == "cuda" else cpu_flush()
 
 
@@ -68,10 +65,7 @@ def l2_bytes(properties: Any) -> int | None:
 
 def cache_bytes(device: torch.device) -> tuple[int, str]:
     """Bytes of a GPU's L2, or of all last-level caches of a CPU, and the source of the number.
-
-    Raises:
-        CacheError: the size is unknown.
-    """
+    Raises CacheError: the size is unknown."""
     if device.type != "cuda":
         return last_level_bytes()
     held = l2_bytes(torch.cuda.get_device_properties(device))

@@ -159,11 +159,8 @@ class Twin(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:
         """The mean cross-entropy of targets (b, s), or (b,) for a classifier, of the scores for
-        tokens and their segments (b, s), and an encoder's tokens `source` (b, e).
-
-        Raises:
-            TwinError: no head, wrong shapes, or sequences longer than the positions.
-        """
+        tokens and their segments (b, s), and an encoder's tokens `source` (b, e). Raises TwinError:
+        no head, wrong shapes, or sequences longer than the positions."""
         if self.choices.head == "none":
             raise TwinError(f"{self.choices.name} has no head, and so no cross-entropy")
         given = self(tokens, source, segments)
@@ -190,11 +187,8 @@ class Twin(nn.Module):
         return Decoding([layer.start(batch, length, memory) for layer in layers], length)
 
     def step(self, tokens_t: Tensor, decoding: Decoding) -> Tensor:
-        """Read one further token (b,) of each sequence: the scores (b, u) of the next token.
-
-        Raises:
-            TwinError: more tokens than the `length` of `start`.
-        """
+        """Read one further token (b,) of each sequence: the scores (b, u) of the next token. Raises
+        TwinError: more tokens than the `length` of `start`."""
         if decoding.position >= decoding.length:
             raise TwinError(f"all {decoding.length} tokens have been read: start with more room")
         x = self.stack.step(tokens_t, decoding.position, decoding.held)
@@ -240,11 +234,8 @@ class Twin(nn.Module):
 
 def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[str, int]:
     """Letter -> every size of a network: given, else the network's own, else the letter's default;
-    and the sizes that the network's formulas derive from these.
-
-    Raises:
-        SizeError: a size that the network refuses, or a derived size that is a fraction.
-    """
+    and the sizes that the network's formulas derive from these. Raises SizeError: a size that the
+    network refuses, or a derived size that is a fraction."""
     sizes = network.own.with_given(given or {})
     polys = [use.sizes.get(x, Poly.atom(x)) for use in network.uses for x in use.mixer.letters]
     polys += [poly for use in network.uses for poly in (use.runs, use.copies)]

@@ -49,11 +49,7 @@ class PlotSelection:
     """Mixers, or MIXER:IMPLEMENTATION."""
 
     def kept(self, records: Sequence[Measurement]) -> list[Measurement]:
-        """The records to draw.
-
-        Raises:
-            MeasureError: none is left, or an unknown dtype.
-        """
+        """The records to draw. Raises MeasureError: none is left, or an unknown dtype."""
         phases, dtypes = self._phases, self._dtypes
         found = [
             record
@@ -81,10 +77,7 @@ class PlotSelection:
 
 def picture(records: Sequence[Measurement], asked: PlotSelection) -> Picture:
     """The panels of records: for each letter and setting, one for each quantity that was measured.
-
-    Raises:
-        MeasureError: no record is left, or nothing to draw.
-    """
+    Raises MeasureError: no record is left, or nothing to draw."""
     records = asked.kept(records)
     missing: list[str] = []
     lost: dict[tuple[str, str], set[str]] = {}

@@ -21,11 +21,7 @@ RUNGS: Mapping[str, str] = {
 
 
 def picture(records: Sequence[Measurement]) -> Picture:
-    """A panel for each record that can be reconciled.
-
-    Raises:
-        MeasureError: no record can be.
-    """
+    """A panel for each record that can be reconciled. Raises MeasureError: no record can be."""
     found, problems = ladders(records)
     if not found:
         raise MeasureError(f"nothing can be drawn: {'; '.join(problems)}")

@@ -140,11 +140,7 @@ class Subject:
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
         """The module and its inputs in the type `dtype`, after the event that the draw puts before
-        the call.
-
-        Raises:
-            Refused: the class refuses the sizes.
-        """
+        the call. Raises Refused: the class refuses the sizes."""
         sizes = dict(draw.sizes) | {"b": draw.b}
         try:
             module = build(self.implementation, sizes, device="cpu", dtype=dtype, seed=1)

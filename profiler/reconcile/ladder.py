@@ -43,10 +43,7 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
 def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Ladder:
     """Reconcile one measurement with the mixer's equations: the operations by the equations (rung
     1), by the executed equations (2), as dispatched (3), in the hardware (4), and the cost (5).
-
-    Raises:
-        ValueError: the record holds no counts of dispatched operations.
-    """
+    Raises ValueError: the record holds no counts of dispatched operations."""
     if "dispatch" not in measurement.counts:
         raise ValueError("the record holds no dispatched operations")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]

@@ -69,11 +69,8 @@ WORDS: Mapping[str, str] = {
 
 
 def column_named(word: str) -> str:
-    """The column that a word means.
-
-    Raises:
-        TableError: an unknown word, or one that may mean several columns.
-    """
+    """The column that a word means. Raises TableError: an unknown word, or one that may mean
+    several columns."""
     plain = word.strip().lower().replace("-", "_").replace(" ", "_")
     if word in COLUMNS or (is_letter(word) and word != "h"):
         return word
@@ -341,11 +338,7 @@ class Records:
 
     def sorted(self, column: str | None) -> Records:
         """The rows sorted by a column, with "-" in front in descending order; rows without a value
-        come last.
-
-        Raises:
-            TableError: an unknown column.
-        """
+        come last. Raises TableError: an unknown column."""
         if column is None:
             return self
         name, down = column_named(column.removeprefix("-")), column.startswith("-")

@@ -400,11 +400,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
 
 def looked_at(value: Any, depth: int = 0) -> Any:
     """Nested JSON values, returned as they are if they pass the checks; only for values whose texts
-    are known to have no control character, and whose numbers are finite.
-
-    Raises:
-        RecordError: an integer is too large, or nesting too deep.
-    """
+    are known to have no control character, and whose numbers are finite. Raises RecordError: an
+    integer is too large, or nesting too deep."""
     if depth == DEEPEST:
         raise RecordError(f"nested deeper than {DEEPEST} levels")
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -41,11 +41,7 @@ _own = threading.Lock()
 @contextmanager
 def exclusive(path: str | os.PathLike[str]) -> Iterator[int]:
     """Open a file of measurements, created if missing, for appending, locked for this thread alone,
-    and give its descriptor.
-
-    Raises:
-        StoreError: the file cannot be opened, written or locked.
-    """
+    and give its descriptor. Raises StoreError: the file cannot be opened, written or locked."""
     with _own:
         try:
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)

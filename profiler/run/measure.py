@@ -99,11 +99,8 @@ def time_again(
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
     """The record of one implementation with its hot latency alone; meant for a fresh process.
-    `limits` are the stopping rules of latency; `note` receives the name of each step.
-
-    Raises:
-        MeasureError: the implementation cannot run this phase, dtype or size at all.
-    """
+    `limits` are the stopping rules of latency; `note` receives the name of each step. Raises
+    MeasureError: the implementation cannot run this phase, dtype or size at all."""
 
     def timed(work: PreparedCall) -> Measurement:
         """Time the call, and make the record of its latency."""

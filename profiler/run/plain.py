@@ -129,11 +129,8 @@ class PlainModule:
         seed: int,
     ) -> Built:
         """The module with random parameters, drawn as for the catalogue's modules, and its inputs.
-        `implementation` is not used, as there is one.
-
-        Raises:
-            TraceError: the module cannot be built.
-        """
+        `implementation` is not used, as there is one. Raises TraceError: the module cannot be
+        built."""
         where = torch.device(device)
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), where:
             torch.manual_seed(seed)

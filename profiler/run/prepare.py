@@ -265,11 +265,8 @@ def ends(y: Any) -> tuple[torch.Tensor, ...]:
 
 
 def trained_module(request: Request) -> Trained:
-    """The module of a request, ready for a forward and a backward pass.
-
-    Raises:
-        MeasureError: gradients flow through no tensor of the result.
-    """
+    """The module of a request, ready for a forward and a backward pass. Raises MeasureError:
+    gradients flow through no tensor of the result."""
     built = _built(request, request.sizes, train=True)
     made = Trained(built, wanting(_inputs(request, built)))
     made.forward()

@@ -93,11 +93,8 @@ def measurable(name: str) -> Measurable:
 
 def named(word: str) -> Named:
     """The mixer or module that a word names: MIXER or FILE.py:NAME; behind a further colon may
-    stand an implementation, which the result then includes.
-
-    Raises:
-        UnknownMixer, TraceError: there is neither a mixer nor a module of this name.
-    """
+    stand an implementation, which the result then includes. Raises UnknownMixer, TraceError: there
+    is neither a mixer nor a module of this name."""
     mixer, implementation = parts(word)
     if word.endswith(":"):
         raise UnknownMixer(f"'{word}' names no implementation behind its last colon")

@@ -158,11 +158,8 @@ def follows(value: MeasuredValue, above: Sequence[MeasuredValue]) -> bool:
 
 
 def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
-    """The power of growth over the settled range, or why there is none.
-
-    Raises:
-        ValueError: two values have one size, or a value is not positive or outside its interval.
-    """
+    """The power of growth over the settled range, or why there is none. Raises ValueError: two
+    values have one size, or a value is not positive or outside its interval."""
     if len({v.size for v in values}) != len(values):
         raise ValueError("expected one value a size")
     if bad := [v.size for v in values if not 0 < v.low <= v.value <= v.high]:

@@ -67,11 +67,8 @@ class GridStudy:
     plan: StudyPlan
 
     def planned(self, manner: Manner) -> Planned:
-        """The grid of a device; the candidates at equal sizes take turns in rounds.
-
-        Raises:
-            StudyError: no grid for the device, or no length up to `manner.largest`.
-        """
+        """The grid of a device; the candidates at equal sizes take turns in rounds. Raises
+        StudyError: no grid for the device, or no length up to `manner.largest`."""
         scale = self.scale(manner.device)
         lengths = values("l", scale.lengths)
         if manner.largest is not None:

@@ -49,11 +49,8 @@ class Cluster:
         self, limits: LatencyLimits | None, measure: str = MEASURE
     ) -> Mapping[str, Callable[[], Worker]]:
         """Name -> a function that starts an actor: for every GPU, or every node with all its CPUs.
-        `measure` is the "module:function" by which an actor measures a request.
-
-        Raises:
-            MeasureError: no node has such a device.
-        """
+        `measure` is the "module:function" by which an actor measures a request. Raises
+        MeasureError: no node has such a device."""
         asked = setup(self.kind, limits, measure)
         found: dict[str, Callable[[], Worker]] = {}
         for node in self.ray.nodes():

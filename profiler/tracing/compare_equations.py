@@ -342,11 +342,8 @@ def with_gradient_rewrites(
     rewrites: tuple[str, ...],
 ) -> tuple[str, ...]:
     """The rewrites, extended again and again by the rewrite of gradients that leaves least
-    unexplained, while one leaves less than before.
-
-    Raises:
-        ByCases: a rewrite counts by cases, and the others do not explain everything.
-    """
+    unexplained, while one leaves less than before. Raises ByCases: a rewrite counts by cases, and
+    the others do not explain everything."""
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
         return amount_unexplained(
@@ -450,11 +447,8 @@ def in_trace(
 
 def gradients_of(found: Trace, phase: str) -> Training:
     """The options with which the equations are counted for the gradients that the trace has, such
-    as {"only": "inputs"}; {} for both, and for the forward pass.
-
-    Raises:
-        TraceError: a backward pass without gradients.
-    """
+    as {"only": "inputs"}; {} for both, and for the forward pass. Raises TraceError: a backward pass
+    without gradients."""
     if phase == PHASES["forward"] or found.differentiated == {"parameters", "inputs"}:
         return {}
     if not found.differentiated:
@@ -497,10 +491,7 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
 
 def without_floors(exact: Exact, found: Trace) -> Exact:
     """A count in which each floor with one value in the case of the trace is replaced by the value.
-
-    Raises:
-        ByCases: a floor has several values, and sizes are written by quotients.
-    """
+    Raises ByCases: a floor has several values, and sizes are written by quotients."""
     parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
     if found.divisions and (regions := cases_by_floor(parts, found.region)):
         raise ByCases(regions)

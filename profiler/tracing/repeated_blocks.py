@@ -215,11 +215,8 @@ class BlockSamples(SizeSamples):
 
     def observed(self, runs: Sequence[Observation]) -> Observation:
         """The observation of the whole module; its moments are those of the run with the fewest
-        blocks.
-
-        Raises:
-            NotStraight: a moment is missing in another run, or its position is ambiguous.
-        """
+        blocks. Raises NotStraight: a moment is missing in another run, or its position is
+        ambiguous."""
         first = runs[0]
         moments = common_moments([steps_of(run) for run in runs])
         alive = [
@@ -319,11 +316,8 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
 
 def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set[int]]:
     """For each operation of a pass, its indices in a pass with one more block, counted from the
-    start and from the end: one or two, or none if the passes share no such operation.
-
-    Raises:
-        NotStraight: the longer pass is the shorter, or both resemble each other in too many places.
-    """
+    start and from the end: one or two, or none if the passes share no such operation. Raises
+    NotStraight: the longer pass is the shorter, or both resemble each other in too many places."""
     more = len(long) - len(short)
     ahead, behind = _alike(short, long), len(short) - _alike(short[::-1], long[::-1])
     # the parts before and after the stack may resemble a block by chance, but only

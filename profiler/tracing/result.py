@@ -242,11 +242,8 @@ class Trace:
         return found
 
     def at(self, phase: str = "forward", **sizes: int) -> Operations:
-        """The operations at given sizes of the letters in `over`.
-
-        Raises:
-            TraceError: a class of operations of this phase has no formula.
-        """
+        """The operations at given sizes of the letters in `over`. Raises TraceError: a class of
+        operations of this phase has no formula."""
         for (part, _), broken in self.broken.items():
             if part == phase:
                 raise TraceError(f"{self.target}: {broken}")

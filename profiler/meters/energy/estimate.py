@@ -137,11 +137,8 @@ def student_interval(samples: Sequence[float], confidence: float) -> tuple[float
 def energy_reading(
     sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits
 ) -> Reading:
-    """The reading of one candidate; the details hold the values that it was computed from.
-
-    Raises:
-        SensorError: the candidate's power is unsteady.
-    """
+    """The reading of one candidate; the details hold the values that it was computed from. Raises
+    SensorError: the candidate's power is unsteady."""
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)
     stretches = [trial.window.stretch for trial in trials]

@@ -98,11 +98,8 @@ class Campaign:
         self.chance = random.Random(self.limits.seed)
 
     def run(self) -> Trials:
-        """The whole protocol: warm-up, idle power, rounds of trials, idle power.
-
-        Raises:
-            SensorError: a sensor is unusable or implausible, or another process uses the device.
-        """
+        """The whole protocol: warm-up, idle power, rounds of trials, idle power. Raises
+        SensorError: a sensor is unusable or implausible, or another process uses the device."""
         for name in self.loads:
             self.retried(partial(self.warm_up, name), keep_first)
         self.reference_C = self.sensor.temperature_C()
@@ -201,11 +198,8 @@ class Campaign:
 
     def retried(self, attempt: Callable[[], Found], again: Callable[[Found], bool]) -> Found:
         """The result of `attempt()`, which is made again if it raises CounterFault or `again` holds
-        for its result; the result of the last of `ATTEMPTS` attempts is kept in any case.
-
-        Raises:
-            SensorError: the last attempt raised CounterFault too.
-        """
+        for its result; the result of the last of `ATTEMPTS` attempts is kept in any case. Raises
+        SensorError: the last attempt raised CounterFault too."""
         for left in reversed(range(ATTEMPTS)):
             try:
                 found = attempt()

@@ -224,11 +224,8 @@ class Recorder(shape_values.MetaMode):
         self.given.append((self.phase, name, cost))
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of a higher-order operator, which is named and not counted.
-
-        Raises:
-            Untraceable: the operator does not run on the meta device.
-        """
+        """The result of a higher-order operator, which is named and not counted. Raises
+        Untraceable: the operator does not run on the meta device."""
         name = name_of_functions(func)
         try:
             result = super().see_functions(func, args, kwargs)

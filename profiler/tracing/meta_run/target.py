@@ -80,11 +80,8 @@ class Variables:
         return found
 
     def poly(self, name: str) -> Poly | None:
-        """A size as a polynomial in the letters of `over`; None for an unknown name.
-
-        Raises:
-            TraceError: the formula of the size in `let` is no polynomial.
-        """
+        """A size as a polynomial in the letters of `over`; None for an unknown name. Raises
+        TraceError: the formula of the size in `let` is no polynomial."""
         if name in self.over:
             return Poly.atom(name)
         if name not in self.let:
@@ -125,11 +122,8 @@ def parse_variables(
     own: Collection[str] = (),
 ) -> Variables:
     """The variables of texts such as `l,h:2,n` and `d=n*h`. Letters are those that mixers share,
-    and further letters in `own`, the names that a module takes.
-
-    Raises:
-        TraceError: an unknown letter, a multiple that is not a positive number, an invalid formula.
-    """
+    and further letters in `own`, the names that a module takes. Raises TraceError: an unknown
+    letter, a multiple that is not a positive number, an invalid formula."""
     listed = over.split(",") if isinstance(over, str) else list(over)
     letters: dict[str, int] = {}
     for entry in filter(None, (text.strip() for text in listed)):
