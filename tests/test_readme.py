@@ -124,7 +124,7 @@ def test_the_picture_says_what_its_command_draws(tmp_path: Path) -> None:
     assert "4,097" in shown
 
 
-@pytest.mark.parametrize("name", ["she", "fnet", "kda"])
+@pytest.mark.parametrize("name", ["she", "fnet", "mamba"])
 def test_the_page_of_a_mixer_has_its_equations_and_its_costs(name: str) -> None:
     """Every formula of the page is typeset; a form without one-token inference has a reason."""
     mixer = builtin(name)
