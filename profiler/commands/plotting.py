@@ -57,7 +57,9 @@ def plot(
     kind: Annotated[
         str | None,
         typer.Option(
-            "--kind", help="curves, winners (of mixers); measured, waterfall (of records)."
+            "--kind",
+            help="Of mixers: curves, winners, floors. Of records: measured, waterfall, roofline, "
+            "floors.",
         ),
     ] = None,
     by: Annotated[
@@ -122,12 +124,12 @@ def plot(
     if files:
         found = chosen_kind(kind, "measured", list(KINDS.values()), "records")
         why = "records hold their values"
-        apart(context, why, "shown", "only", *OF_BOTH)
+        apart(context, why, "shown", "only", "board", *OF_BOTH)
         records, problems = recorded(files, complain)
         told(problems)
         wanted = tuple(name for part in listed(phase) for name in phases(part))
         selection = PlotSelection(along(over or "l,d"), wanted, listed(dtype), listed(only))
-        picture = found.values(OfRecords(records, selection))
+        picture = found.values(OfRecords(records, selection, on_board(board)))
     else:
         known = phase and phase_name(chosen(phase, "--phase", list(PHASES)))
         letters = tuple((over or usual_size(known or "")).split(","))
@@ -164,7 +166,7 @@ def files_of(shown: Sequence[str]) -> list[Path]:
 def chosen_kind(name: str | None, usual: str, kinds: Sequence[Kind], of: str) -> Kind:
     """The kind of figure that `--kind` names, `usual` without a name; UsageError for one that does
     not show these."""
-    fitting = {kind.name: kind for kind in kinds if kind.of == of}
+    fitting = {kind.name: kind for kind in kinds if of in kind.of}
     return fitting[chosen(name or usual, f"--kind, for {of},", list(fitting))]
 
 

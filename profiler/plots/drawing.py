@@ -179,6 +179,7 @@ def _legend(figure: Figure, picture: Picture, look: Look, wide: float) -> float:
     if not handles and not notes:
         return 0.0
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     entries: dict[str, Any] = {
         "handles": handles,
@@ -188,6 +189,9 @@ def _legend(figure: Figure, picture: Picture, look: Look, wide: float) -> float:
         "title": notes or None,
         "title_fontsize": SMALL,
     }
+    if not handles:
+        blank = Line2D([], [], linestyle="none")
+        entries |= {"handles": [blank], "labels": [notes], "title": None, "handlelength": 0.0}
     trial = Figure(figsize=(wide, 1.0))  # without the panels, whose layout takes long
     for columns in range(max(1, min(len(handles), 6)), 0, -1):
         legend = trial.legend(**entries, ncols=columns)
@@ -207,17 +211,23 @@ def _handles(picture: Picture, look: Look) -> list[Artist]:
 
     found: list[Artist] = []
     regions = {region.name for panel in picture.panels for region in panel.regions}
-    points = {e.name for panel in picture.panels for e in panel.lines if e.points}
+    lines = [line for panel in picture.panels for line in panel.lines]
+    points = {line.name for line in lines if line.points}
+    ends = {line.name for line in lines if line.limit}
     for name in picture.names:
         if name in regions:
             found.append(Patch(label=name, **look.region(name)))
         else:
             style = look.line(name) | ({"linestyle": "none"} if name in points else {})
+            style |= LIMIT_LOOK if name in ends else {}
             found.append(Line2D([], [], label=name, **style))
-    if any(line.beside for panel in picture.panels for line in panel.lines):
+    if any(line.beside for line in lines):
         found.append(Line2D([], [], label="derived: same colour", color="0.3", **BESIDE_LOOK))
     return found
 
+
+LIMIT_LOOK = {"color": "0.2", "marker": "none", "linewidth": 1.2}
+"""The look of a limit, beside the line style of its name."""
 
 BESIDE_LOOK: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": (0, (1, 1)), "markersize": 2.2}
 """The look of theory beside measurement, whose last value has the marker of the measurement."""
@@ -233,6 +243,8 @@ def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
             continue
         if line.points:
             style["linestyle"] = "none"
+        if line.limit:
+            style |= LIMIT_LOOK
         if line.intervals:
             pairs = list(zip(line.y, line.intervals, strict=True))
             bars = [[y - low for y, (low, _) in pairs], [high - y for y, (_, high) in pairs]]
@@ -278,7 +290,7 @@ def draw_bars(axes: Axes, panel: Panel, look: Look) -> None:
     least = min(0.0, *(min(bar.start, bar.end) for bar in panel.bars))
     for k, bar in enumerate(panel.bars):
         axes.barh(k, bar.end - bar.start, left=bar.start, height=0.7, **_bar_look(bar))
-        if k + 1 < len(panel.bars):
+        if k + 1 < len(panel.bars) and bar.end in (panel.bars[k + 1].start, panel.bars[k + 1].end):
             axes.plot([bar.end] * 2, [k - 0.35, k + 1.35], color="0.4", linewidth=0.5)
         axes.annotate(
             bar.text, (max(bar.start, bar.end), k), xytext=(2, 0), textcoords="offset points",
@@ -327,10 +339,14 @@ def _scale(axes: Axes, of: str, axis: Axis) -> None:
 
 
 def _formatter(axis: Axis) -> Any:
-    """Writes values with the prefix of their unit: 20 µs, 5 MB, 3 G."""
-    from matplotlib.ticker import EngFormatter
+    """Writes values with the prefix of their unit: 20 µs, 5 MB, 3 G; fractions without unit as
+    such."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter
 
-    return EngFormatter(unit=axis.unit)
+    usual = EngFormatter(unit=axis.unit)
+    if axis.unit:
+        return usual
+    return FuncFormatter(lambda x, _: f"{x:g}" if 1e-4 <= abs(x) < 1 else usual.format_eng(x))
 
 
 def _thinned(ticks: Sequence[float], most: int) -> list[float]:

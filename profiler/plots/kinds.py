@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from costmodel.backwards.crossover import Crossover, compared, figure_named, steps
 from costmodel.backwards.curves import curves as curves_of, winners as winners_of
+from costmodel.errors import SizeError
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import COLUMNS
 from costmodel.program.chosen_sizes import Given
-from costmodel.questions.question import Figure
-from profiler.plots import measured, theory, waterfall
+from costmodel.questions.question import Case, Dtypes, Figure
+from profiler.plots import measured, on_boards, theory, waterfall
 from profiler.plots.drawing import Draw, draw_bars, draw_lines, draw_regions
 from profiler.plots.measured import PlotSelection
 from profiler.plots.picture import Picture
@@ -43,7 +44,7 @@ class OfMixers:
     @property
     def figure(self) -> Figure:
         """The figure that is drawn."""
-        return COLUMNS[self.by] if self.board and self.by in COLUMNS else figure_named(self.by)
+        return COLUMNS[self.by] if self.by in COLUMNS else figure_named(self.by)
 
     def at(self, over: str, **more: int) -> Crossover:
         """The mixers over a size, with `more` sizes given; other open sizes have their defaults."""
@@ -80,6 +81,12 @@ class OfRecords:
 
     records: Sequence[Measurement]
     selection: PlotSelection
+    board: Board | None = None
+
+    @property
+    def chosen(self) -> list[Measurement]:
+        """The records to draw; MeasureError if none is left."""
+        return self.selection.kept(self.records)
 
 
 @dataclass(frozen=True)
@@ -87,14 +94,14 @@ class Kind:
     """A kind of figure.
 
     Args:
-        of: whether the figure shows mixers by name, or records.
+        of: whether the figure shows mixers by name, records, or either.
         values: the values of what is asked.
         draw: draws one panel.
     """
 
     name: str
     meaning: str
-    of: Literal["mixers", "records"]
+    of: tuple[Literal["mixers", "records"], ...]
     values: Callable[..., Picture]
     draw: Draw
 
@@ -117,19 +124,44 @@ def winners(asked: OfMixers) -> Picture:
     return theory.winner_picture(found, theory.mixers_of(one), asked.said(one))
 
 
+def floors(asked: OfMixers | OfRecords) -> Picture:
+    """The floors of the time of mixers at sizes, or of measured calls."""
+    if isinstance(asked, OfRecords):
+        return on_boards.floors_of_records(asked.chosen, asked.board)
+    asked = replace(asked, by="floor")
+    (over,) = asked.over
+    found = asked.at(over)
+    types = found.dtypes or Dtypes()
+    cases = {}
+    for one in found.candidates:
+        for size in asked.values(over) or (128,):
+            if size not in one.line.values:
+                raise SizeError(f"{over} = {size} does not fit {one.name}")
+            sizes = one.line.sizes(size)
+            lead = f"{one.name}, {theory.title_of(found.phase, sizes, (types.activations,))}"
+            cases[lead] = Case(one.about, sizes, symbolic=False, dtypes=types, board=asked.board)
+    return on_boards.floors_of_cases(cases)
+
+
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("curves", "a figure over one size, with break-evens", "mixers", curves, draw_lines),
-        Kind("winners", "who has the least, over two sizes", "mixers", winners, draw_regions),
+        Kind("curves", "a figure over one size, with break-evens", ("mixers",), curves, draw_lines),
+        Kind("winners", "who has the least, over two sizes", ("mixers",), winners, draw_regions),
         Kind(
-            "measured", "time, memory and energy beside theory", "records",
+            "measured", "time, memory and energy beside theory", ("records",),
             lambda asked: measured.picture(asked.records, asked.selection), draw_lines,
         ),
         Kind(
-            "waterfall", "operations from equations to call, by cause", "records",
-            lambda asked: waterfall.picture(asked.selection.kept(asked.records)), draw_bars,
+            "waterfall", "operations from equations to call, by cause", ("records",),
+            lambda asked: waterfall.picture(asked.chosen), draw_bars,
         ),
+        Kind(
+            "roofline", "rates of calls below the limits of a board", ("records",),
+            lambda asked: on_boards.roofline(asked.chosen, asked.board), draw_lines,
+        ),
+        Kind("floors", "the times that a board's limits set", ("mixers", "records"), floors,
+             draw_bars),
     )
 }  # fmt: skip
 """Name of a kind -> the kind."""

@@ -28,6 +28,7 @@ class Line:
         hollow: for each value whether it is no evidence on the work; () for none.
         beside: whether the line is the theory beside the measured line of the same name.
         points: whether the values are single points.
+        limit: whether the line is a limit of a board.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Line:
     hollow: tuple[bool, ...] = ()
     beside: bool = False
     points: bool = False
+    limit: bool = False
 
 
 @dataclass(frozen=True)

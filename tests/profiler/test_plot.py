@@ -11,6 +11,7 @@ import pytest
 import costmodel as cm
 from cli import run
 from costmodel.backwards.crossover import crossover
+from costmodel.prediction.boards import Board, board
 from costmodel.program.chosen_sizes import sizes_in_python
 from profiler.plots import drawing, measured
 from profiler.plots.kinds import KINDS, OfMixers, OfRecords
@@ -19,6 +20,7 @@ from profiler.plots.picture import Axis, Line, Panel, Picture
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import append
+from profiler.sweep.session import recorded
 from tests.growing import along_l, record, topped
 from tests.recorded import RUNS
 
@@ -43,18 +45,19 @@ def of_mixers(*mixers: str, over: str = "l", kind: str = "curves", **asked: Any)
     return KINDS[kind].values(OfMixers(mixers, over=tuple(over), sizes=sizes, **asked))
 
 
-def waterfalls() -> Picture:
-    from profiler.sweep.session import recorded
+H100 = board("h100")
 
+
+def of_runs(kind: str, on: Board | None = H100) -> Picture:
     found, _ = recorded([RUNS])
-    return KINDS["waterfall"].values(OfRecords(found, PlotSelection()))
+    return KINDS[kind].values(OfRecords(found, PlotSelection(), on))
 
 
 def a_picture(kind: str) -> Picture:
     if kind == "measured":
         return of_records(topped(records(), product_fp32=1e12))
-    if kind == "waterfall":
-        return waterfalls()
+    if kind in ("waterfall", "roofline", "floors"):
+        return of_runs(kind)
     over = "ld" if kind == "winners" else "l"
     return of_mixers("self-attention", "linear-attention", "he", over=over, kind=kind)
 
@@ -173,17 +176,57 @@ def test_a_region_of_the_map_is_where_its_candidate_has_the_least() -> None:
 
 
 def test_a_waterfall_leads_from_the_equations_to_the_call() -> None:
-    for panel in waterfalls().panels:
+    for panel in of_runs("waterfall").panels:
         first, *_, last = panel.bars
         assert (first.name, last.name) == ("equations", "dispatched")
         for one, two in pairwise(panel.bars):
             assert two.total or two.start == one.end
             assert not two.total or two.end == one.end
-    conv, fft, _ = waterfalls().panels
+    conv, fft, _ = of_runs("waterfall").panels
     (dense,) = [bar for bar in conv.bars if not bar.total]
     assert dense.name == "dense" and dense.end > dense.start
     (form,) = [bar for bar in fft.bars if not bar.total]
     assert form.name == "form=fft" and form.end < form.start
+
+
+def test_a_roofline_holds_rates_against_the_limits_of_a_board() -> None:
+    forward, _ = of_runs("roofline").panels
+    (limit,) = [line for line in forward.lines if line.limit]
+    peak, bandwidth = H100["vector.fp32"], H100["memory_bandwidth"]
+    assert limit.name == "peak of vector units, fp32"
+    assert limit.y == pytest.approx([min(peak, bandwidth * x) for x in limit.x])
+    found, _ = recorded([RUNS])
+    conv = next(line for line in forward.lines if line.name == "she conv")
+    dispatched = of_runs("waterfall").panels[0].bars[-1].end
+    assert conv.y == pytest.approx((dispatched / found[0].readings["latency"].value,))
+    bytes_ = cm.table("she", l=128, d=128, columns="traffic")[0]["traffic"]
+    assert conv.x == pytest.approx((dispatched / bytes_,))
+    with pytest.raises(MeasureError, match="name a board by --board, or measure with --ceilings"):
+        of_runs("roofline", None)
+
+
+def test_floors_lead_to_the_predicted_time_and_the_longest_binds() -> None:
+    sizes: dict[str, Any] = {"d": 4096, "n": 32, "l": 8192}
+    asked = {**sizes, "l": (8192,), "dtypes": ("bf16", None, None, None), "board": H100}
+    (panel,) = of_mixers("self-attention", kind="floors", **asked).panels
+    *floors, rest, time = panel.bars
+    (row,) = cm.table("self-attention", board="h100", dtype="bf16", phase="training",
+                      columns="floor,bound,predicted_time", **sizes)  # fmt: skip
+    assert [bar.end for bar in floors] == sorted(bar.end for bar in floors)
+    assert floors[-1].name == f"{row['bound']}: binds"
+    assert floors[-1].end * 1e9 == pytest.approx(row["floor"], abs=1)
+    assert (rest.start, rest.end) == (floors[-1].end, time.end)
+    assert time.name == "predicted"
+    assert time.end * 1e9 == pytest.approx(row["predicted_time"], abs=1)
+
+
+def test_floors_of_a_record_lead_to_the_measured_time() -> None:
+    found, _ = recorded([RUNS])
+    for record_, panel in zip(found, of_runs("floors").panels, strict=True):
+        *floors, rest, time = panel.bars
+        assert "launches" in {bar.name.partition(":")[0] for bar in floors}
+        assert (time.name, time.end) == ("measured", record_.readings["latency"].value)
+        assert rest.start == max(bar.end for bar in floors)
 
 
 def test_a_figure_names_the_constant_of_theory_and_tells_where_there_is_none() -> None:
@@ -333,7 +376,11 @@ def test_the_command_draws_theory(tmp_path: Path, typed: list[str]) -> None:
         (["RUNS", "-o", "a.png", "--kind", "curves"], "expected one of measured, waterfall"),
         (["RUNS", "she", "-o", "a.png"], "expected mixers or files of records, not both"),
         (["she", "-o", "a.png", "--only", "she"], "drawn from equations: leave out --only"),
-        (["she", "-o", "a.png", "--kind", "measured"], "expected one of curves, winners"),
+        (["she", "-o", "a.png", "--kind", "measured"], "expected one of curves, winners, floors"),
+        (["she", "-o", "a.png", "--kind", "floors"], "no board is given: name one by --board"),
+        (["she", "-o", "a.png", "--by", "floor"], "no board is given: name one by --board"),
+        (["she", "-o", "a.png", "--board", "h10"], "--board: no board 'h10'"),
+        (["RUNS", "-o", "a.png", "--kind", "floors"], "no board is given: name one by --board"),
         (["she", "he", "-o", "a.png", "--over", "l,d,n"], "expected one size for curves"),
         (["she", "he", "-o", "a.png", "--kind", "winners"], "two for winners"),
         (["she", "-o", "a.png", "--over", "l,d"], "a map of winners needs two candidates"),

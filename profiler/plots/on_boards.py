@@ -1,0 +1,205 @@
+"""The values of figures that hold calls against the limits of a board: rooflines, and the floors of
+a call's time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from costmodel.errors import Unanswered
+from costmodel.prediction.boards import BY_DTYPE, Board
+from costmodel.prediction.columns import limits, steps
+from costmodel.program.conventions import convention
+from costmodel.questions.question import Case, Dtypes, answers
+from profiler.plots.picture import Axis, Bar, Line, Panel, Picture
+from profiler.reconcile.cost import COMPARABLE
+from profiler.reconcile.ladder import ladders
+from profiler.reconcile.levels import Ladder
+from profiler.records.measurement import Measurement
+from profiler.records.reading import MeasureError
+from profiler.records.words import PHASES, scaled, sizes_words
+from profiler.run.plan import candidate_in_record
+
+Rates = Mapping[str, float]
+"""Name of a unit -> its highest operations a second."""
+
+Point = tuple[float, float, bool]
+"""Of a call: operations for each byte, operations a second, and whether the time is no evidence."""
+
+BESIDE = 4.0
+"""How far the lines of a roofline reach beyond the outermost points, as a factor."""
+
+
+def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
+    """A panel for each phase, element type and device: the operations a second of each call over
+    its operations for each compulsory byte, below the limits of a board, or without a board those
+    that were measured beside the records.
+
+    Raises:
+        MeasureError: no record has a time, or no limit is known.
+    """
+    found, problems = ladders(records)
+    groups: dict[tuple[str, str, str], list[Ladder]] = {}
+    missing = list(problems)
+    for ladder in found:
+        cost = ladder.rungs["5"]
+        if cost["latency_s"] and cost["compulsory_bytes"] and sum(ladder.rungs["3"].values()):
+            groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
+        else:
+            why = ladder.reasons.get("latency_s", "no operation was dispatched")
+            missing.append(f"{ladder.mixer} {ladder.implementation} is not drawn: {why}")
+    panels = []
+    for (phase, dtype, device), group in groups.items():
+        title = ", ".join((PHASES[phase], dtype, on.title if on else device))
+        points = _points(group)
+        panels.append(roofline_panel(title, points, *_measured_limits(group, dtype, on)))
+    missing = list(dict.fromkeys(missing))
+    if not panels:
+        raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
+    verdicts = [ladder.rungs["5"]["verdict"] for group in groups.values() for ladder in group]
+    hollow = dict.fromkeys(verdict for verdict in verdicts if verdict != COMPARABLE)
+    notes = (f"hollow: {'; '.join(hollow)}",) if hollow else ()
+    return Picture(tuple(panels), notes, tuple(missing))
+
+
+def roofline_panel(
+    title: str, points: Mapping[str, Sequence[Point]], rates: Rates, bandwidth: float
+) -> Panel:
+    """A panel of points below limits.
+
+    Args:
+        points: name -> its calls.
+        bandwidth: bytes a second.
+    """
+    all_x = [x for several in points.values() for x, _, _ in several]
+    kinks = [rate / bandwidth for rate in rates.values()]
+    low, high = min([*all_x, *kinks]) / BESIDE, max([*all_x, *kinks]) * BESIDE
+    lines = [
+        Line(name, (low, rate / bandwidth, high), (low * bandwidth, rate, rate), limit=True)
+        for name, rate in rates.items()
+    ]
+    for name, several in points.items():
+        xs, ys, hollow = zip(*sorted(several), strict=True)
+        lines.append(Line(name, xs, ys, hollow=hollow, points=True))
+    rate_axis = Axis("operations a second", "op/s")
+    return Panel(title, Axis("operations for each compulsory byte"), rate_axis, lines=tuple(lines))
+
+
+def _points(group: Sequence[Ladder]) -> dict[str, list[Point]]:
+    """Mixer and implementation -> its calls."""
+    found: dict[str, list[Point]] = {}
+    for ladder in group:
+        executed, cost = sum(ladder.rungs["3"].values()), ladder.rungs["5"]
+        rate = executed / cost["latency_s"]
+        point = executed / cost["compulsory_bytes"], rate, cost["verdict"] != COMPARABLE
+        found.setdefault(f"{ladder.mixer} {ladder.implementation}", []).append(point)
+    return found
+
+
+def _measured_limits(group: Sequence[Ladder], dtype: str, on: Board | None) -> tuple[Rates, float]:
+    """The rates and the bandwidth of a board, or else the highest measured beside calls.
+
+    Raises:
+        BoardError: the board has no bandwidth.
+        MeasureError: without a board, no limits were measured; with one, it has no rate in `dtype`.
+    """
+    if on is not None:
+        units = [kind for kind in BY_DTYPE if f"{kind}.{dtype}" in on.figures]
+        rates = {f"peak of {kind} units, {dtype}": on[f"{kind}.{dtype}"] for kind in units}
+        if not rates:
+            raise MeasureError(
+                f"board {on.name} has no figure 'matrix.{dtype}': add it to {on.path}"
+            )
+        return rates, on["memory_bandwidth"]
+    costs = [ladder.rungs["5"] for ladder in group]
+    rate = max((c["ceiling_operations_per_s"] or 0.0 for c in costs), default=0.0)
+    bandwidth = max((c["ceiling_bytes_per_s"] or 0.0 for c in costs), default=0.0)
+    if not rate or not bandwidth:
+        raise MeasureError(
+            "the records hold no ceilings: name a board by --board, or measure with --ceilings"
+        )
+    return {"measured ceilings": rate}, bandwidth
+
+
+def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
+    """A panel for each title and case: what each limit of the board alone takes, and the predicted
+    time above the longest.
+
+    Raises:
+        MeasureError: no case has limits.
+    """
+    panels, missing = [], []
+    for title, case in cases.items():
+        try:
+            found = limits(case)
+        except Unanswered as reason:
+            missing.append(f"{title} is not drawn: {reason}")
+            continue
+        try:
+            predicted = sum(step.seconds for step in steps(case))
+        except Unanswered as reason:
+            missing.append(f"{title} has no predicted time: {reason}")
+            predicted = None
+        panels.append(floor_panel(title, found, predicted, "predicted"))
+    return _floors(panels, missing)
+
+
+def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Picture:
+    """A panel for each record: what each limit of the board alone takes, and the measured time
+    above the longest.
+
+    Raises:
+        MeasureError: no record has a time and limits.
+    """
+    panels, missing = [], []
+    for record in records:
+        names = f"{record.mixer} {record.implementation}"
+        title = f"{names}, {PHASES[record.phase]}, {sizes_words(record.sizes)}, {record.dtype}"
+        try:
+            mixer, _ = candidate_in_record(record.mixer, record.implementation, record.form)
+            form = record.form or mixer.default_form
+            about = answers(mixer, form, record.phase, convention("strict"))
+            case = Case(about, record.sizes, symbolic=False, dtypes=Dtypes(record.dtype), board=on)
+            found = dict(limits(case))
+        except ValueError as reason:  # of the mixers' names too
+            missing.append(f"{title} is not drawn: {reason}")
+            continue
+        if "launch_estimate" in record.readings:
+            found["launches"] = record.readings["launch_estimate"].value
+        if "latency" not in record.readings:
+            missing.append(f"{title} has no time: {record.reason('latency')}")
+            continue
+        latency = record.readings["latency"].value
+        panels.append(floor_panel(title, found, latency, "measured"))
+    return _floors(panels, missing)
+
+
+def _floors(panels: Sequence[Panel], missing: Sequence[str]) -> Picture:
+    """The figure of panels of floors; MeasureError if there is no panel."""
+    if not panels:
+        raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
+    note = (
+        "each limit alone takes its time; they overlap and are not added; the longest is the floor"
+    )
+    return Picture(tuple(panels), (note,), tuple(missing))
+
+
+def floor_panel(title: str, found: Mapping[str, float], whole: float | None, name: str) -> Panel:
+    """The floors of a call's time in seconds, the longest last, and the rest up to its time."""
+    return Panel(title, Axis("time", "s"), bars=tuple(_floor_bars(found, whole, name)))
+
+
+def _floor_bars(found: Mapping[str, float], whole: float | None, name: str) -> Iterator[Bar]:
+    """A bar for each floor, from zero; for the rest; and for the time, called `name`."""
+    ranked = sorted(found, key=lambda limit: found[limit])
+    for limit in ranked:
+        longest = limit == ranked[-1]
+        words = f"{limit}: binds" if longest else limit
+        share = f", {found[limit] / whole:.0%}" if longest and whole else ""
+        yield Bar(words, 0.0, found[limit], scaled(found[limit], "s", 3) + share, total=longest)
+    if whole is None:
+        return
+    floor = found[ranked[-1]]
+    rest = whole - floor
+    sign = "+" if rest >= 0 else "-"
+    yield Bar("above the floor", floor, whole, f"{sign}{scaled(abs(rest), 's', 3)}")
+    yield Bar(name, 0.0, whole, scaled(whole, "s", 3), total=True)
