@@ -143,6 +143,8 @@ class Rotated:
         turned, pairs = self.turned, "rotary-pairs" in chosen
 
         def of(turn: Any) -> Any:
+            """The function of an entry of the table of `turn`, cosine or sine."""
+
             def entry(row: int, channel: int, sizes: Mapping[str, int]) -> float:
                 half = max(1, turned.at(sizes) // 2)
                 pair = (channel + 1) // 2 if pairs else (channel - 1) % half + 1

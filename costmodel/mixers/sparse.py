@@ -75,6 +75,7 @@ def fixed() -> Mixer:
     l, B, s = m.sizes("l B s")
 
     def pairs(f: Form, i: Index) -> Layout:
+        """A row's own block up to the row, and the last s rows of each block before."""
         q = f.index("q", 1, l // B + 1)
         e = f.index("e", 1, min_(B, l - (q - 1) * B))
         r, p, u = f.index("r", 1, e), f.index("p", 1, q - 1), f.index("u", max_(1, B - s + 1), B)

@@ -70,8 +70,8 @@ class Rows:
     """The rows to which the entries of an execution belong."""
 
     def __init__(self, run: Execution) -> None:
-        """Find the axis of rows of each array, from the last array to the first, then the rows of
-        entries without such an axis."""
+        """Collect the reads of a run, find the axis of rows of each array, from the last array
+        written to the first, and give each entry without such an axis a row."""
         self.run, self.reads = run, [*reads(run)]
         self.readers: dict[Array, dict[Entry, list[Entry]]] = {}
         """Array -> its entry -> the entries that are computed from it."""

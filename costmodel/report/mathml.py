@@ -193,6 +193,7 @@ class _Reader:
         return f'<mrow><mo>{{</mo><mtable class="cases">{table}</mtable></mrow>'
 
     def upright(self) -> str:
+        r"""A name in upright letters, as `\mathrm` sets it."""
         name = self.words()
         return (
             f'<mi mathvariant="normal">{escape(name)}</mi>'

@@ -229,6 +229,7 @@ def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
     sequences by this algorithm; a step sums over lags directly."""
 
     def register(mixer: _Class) -> _Class:
+        """Set the class's algorithm, and register the class with its kernel classes."""
         mixer.algorithm = algorithm
         return implementation(
             mixer.MIXER,

@@ -138,6 +138,7 @@ def laid_out(layout: ScoreLayout) -> Callable[[_Class], _Class]:
     a band of w scores per row."""
 
     def register(mixer: _Class) -> _Class:
+        """Set the class's layout, and register the class."""
         mixer.layout = layout
         return implementation(
             mixer.MIXER,

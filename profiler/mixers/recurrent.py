@@ -289,6 +289,7 @@ def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
     the state by the equations of this `form`."""
 
     def register(layer: _Class) -> _Class:
+        """Set the class's form, and register the class."""
         layer.form = form
         return implementation(
             mixer,

@@ -407,6 +407,7 @@ def summing(sums: RunningSums) -> Callable[[_Class], _Class]:
     """Set `sums` of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
+        """Set the class's sums, and register the class with its kernel classes."""
         mixer.sums = sums
         kernels = mixer.kernels() | sums.kernels
         return implementation(

@@ -429,8 +429,8 @@ def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixe
     left, budget = SIMPLER, Budget(REDUCING_S)
 
     def fails(one: Draw) -> bool:
-        """Whether a draw fails, one of the draws left is tried, and fits the mixer; reduction then
-        goes on from this draw."""
+        """Try a draw that fits the mixer, if trials and time are left: True if it fails, and then
+        reduction goes on from this draw."""
         nonlocal draw, said, left
         left -= 1
         if left < 0 or budget.spent or not fits(mixer, one.sizes) or not (still := said_of(one)):

@@ -357,6 +357,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
         return executed_counts(mixer, described(phase, names), phase)
 
     def apart(case: ModuleCase) -> str:
+        """How dispatched operations differ from the counted ones, in words; "" if they do not."""
         for phase in phases:
             for t, dispatched in _dispatched(case, phase):
                 left.update((f"no counting rule for {op}", None) for op in dispatched.unknown)
@@ -545,6 +546,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     left: dict[str, None] = {}
 
     def apart(case: ModuleCase) -> str:
+        """The first token after which the state holds another number of elements, in words; ""."""
         state = case.initial_state()
         says = hasattr(state, "elements")
         for t in range(1, case.x.shape[1] + 1):

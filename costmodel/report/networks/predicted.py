@@ -64,7 +64,8 @@ class Report:
         return Document(lambda: [*self._tables()], tuple(lead), self._data, self._rows)
 
     def _sentences(self) -> Iterator[str]:
-        """What each stage takes, and whether the board's memory holds the model."""
+        """A sentence for each stage, with its time and energy, or why there is none; and one if the
+        model does not fit into the board's memory."""
         p, parts = self.predicted, self.stages
         said = {
             "prefill": f"prefill of {p.batch:,} x {p.context:,} tokens",
@@ -89,6 +90,7 @@ class Report:
                 )
 
     def _tables(self) -> Iterator[Table]:
+        """A table for each stage with a prediction: a row for each part, block, and all."""
         titles = {"prefill": "Prefill", "decode": "A new token for each sequence"}
         for stage, parts in self.stages.items():
             if isinstance(parts, Missing):
@@ -107,6 +109,7 @@ class Report:
         return [even] if some else []
 
     def _row(self, block: str, name: str, parts: Sequence[Part], every: float) -> tuple[Cell, ...]:
+        """The cells of some parts together; `every`: the seconds of all, for their share."""
         seconds, low, high, joules = (total(parts, figure) for figure in FIGURES)
         times = (round(1e6 * one) for one in (seconds, low, high))
         energy = "" if isnan(joules) else round(1e3 * joules)
@@ -124,6 +127,7 @@ class Report:
         return {"models": [model]}
 
     def _stage(self, stage: str, parts: Sequence[Part] | Missing) -> dict[str, Any]:
+        """A stage as an object of JSON: its figures and parts, or the reason why it has none."""
         if isinstance(parts, Missing):
             return {"stage": stage, "reason": parts.reason}
         each = [

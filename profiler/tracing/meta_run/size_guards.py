@@ -142,6 +142,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
         """torch's conditions on sizes, each with the line of a user's file that led to it."""
 
         def _get_sloc(self, framework_loc: str | None = None) -> Any:
+            """torch's place of a condition, with the innermost line of a user's file."""
             found = super()._get_sloc(framework_loc)
             frame: FrameType | None = sys._getframe()
             while frame is not None and not is_foreign(frame.f_code.co_filename):
