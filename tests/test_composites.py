@@ -183,6 +183,17 @@ def length_over_a_union() -> Mixer:
     return m
 
 
+def norm_of_all_heads() -> Mixer:
+    """One norm over the heads and their channels, with a weight for each."""
+    m = Mixer("m")
+    l, _, n, h = m.sizes("l d n h")
+    x, y, w = m.input("x", l, n, h), m.output("y", l, n, h), m.parameter("w", n, h)
+    with m.form("direct") as f:
+        i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
+        y[i, j, c] = rms_norm(x[i, j, c], over=(j, c), gain=w[j, c])
+    return m
+
+
 def half_turned() -> Mixer:
     """The first half of each head's channels is turned, the other half is copied."""
     m = Mixer("m")
@@ -246,6 +257,10 @@ LARGER: Mapping[str, tuple[Mixer, tuple[dict[str, int], ...]]] = {
     "joint": (joint(), ({"l": 3, "d": 4, "n": 2}, {"l": 1, "d": 2, "n": 1})),
     "loop": (loop(), ({"l": 5, "d": 3}, {"l": 2, "d": 5}, {"l": 1, "d": 1})),
     "l2 norm, union": (length_over_a_union(), ({"l": 3, "d": 5}, {"l": 1, "d": 1})),
+    "norm of all heads": (
+        norm_of_all_heads(),
+        ({"l": 3, "d": 6, "n": 2}, {"l": 1, "d": 2, "n": 1}, {"l": 2, "d": 1, "n": 1}),
+    ),
     "half of the channels": (half_turned(), ({"l": 3, "d": 8, "n": 1}, {"l": 1, "d": 8, "n": 2})),
 }
 

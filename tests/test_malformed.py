@@ -290,7 +290,7 @@ EQUATIONS = {
     "q[i, a] = cm.complex_sum(x[i, b], over=b)": "body is a complex number",
     # norms and positions
     "q[i, a] = layer_norm(x[i, a])": "layer_norm takes x, over",
-    "q[i, a] = layer_norm(x[i, a], over='a')": "layer_norm: over is an index of the form",
+    "q[i, a] = layer_norm(x[i, a], over='a')": "'over' takes indices of the form",
     "q[i, a] = layer_norm(x[i, a] * 2, over=a)": "layer_norm takes an array entry",
     "q[i, a] = layer_norm(x[i, b], over=b)": "q: layer_norm runs over b",
     "q[i, a] = layer_norm(x[i, a], over=j)": "layer_norm runs over j",

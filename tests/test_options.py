@@ -42,6 +42,8 @@ AT_ONCE = [
         "bias+bidirectional+wide+sinks+gate+qk-norm+v-norm+soft-cap+partial-rotary",
         "bias+grouped+window+sinks+gate+keys-as-values+v-norm+unscaled+soft-cap",
         "output-bias+wide+cross+grouped+sinks+head-gate+qk-norm+soft-cap",
+        "bias+grouped+window+sinks+gate+whole-qk-norm+v-norm+soft-cap+rotary",
+        "wide+cross+grouped+whole-qk-norm",
     )
 ]
 """Sets of options in which every two that go together do so."""
@@ -185,6 +187,9 @@ def reference(
             if name != "V":
                 if "qk-norm" in options:
                     of_row = [normed(head, arrays[f"w_{name}"], done) for head in of_row]
+                if "whole-qk-norm" in options:
+                    of_all = normed(np.concatenate(of_row), arrays[f"w_{name}"].ravel(), done)
+                    of_row = np.split(of_all, len(of_row))
                 if layouts:
                     m = sizes["r"] if "partial-rotary" in layouts else len(of_row[0])
                     pairs = "rotary-pairs" in layouts

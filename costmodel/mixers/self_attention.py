@@ -45,6 +45,7 @@ OPTIONS = {
     "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
     "keys-as-values": "no W_V: values are the keys before their norm and rotary embedding",
     "qk-norm": "an RMS norm of each head of queries and of keys",
+    "whole-qk-norm": "an RMS norm of all heads of queries as one row, and of all heads of keys",
     "v-norm": "an RMS norm of each head of values, without weights",
     "unscaled": "scores q k as they are, without the division by the root of the width",
     "soft-cap": "scores s as 50 tanh(s/50)",
@@ -70,6 +71,7 @@ SOURCES = {
     "v-norm": "a norm of values: transformers, Gemma4TextAttention",
     "unscaled": "no scale: transformers, Gemma4TextAttention",
     "qk-norm": "norms: Dehghani et al. 2023, arXiv 2302.05442; RMS norms as in Qwen3",
+    "whole-qk-norm": "norms over all heads: OLMo 2, arXiv 2501.00656, section 3.3",
     "soft-cap": "bound of scores: Gemma Team 2024, arXiv 2408.00118, Gemma 2",
     "rotary": f"{SU}, halves as in GPT-NeoX and Llama",
     "rotary-pairs": SU,
@@ -90,6 +92,7 @@ APART = {
         for near in ("window", "chunked-window")
     },
     ("wide", "keys-as-values"): "values are as wide as the keys that they are",
+    ("qk-norm", "whole-qk-norm"): "each is the norm of queries and keys, by head or over all heads",
     ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
     ("rotary", "rotary-pairs"): "each says which two channels turn together",
     **{
@@ -106,6 +109,7 @@ VARIANTS = {
     "mistral-attention": "grouped+window+rotary",
     "gemma-2-attention": "grouped+window+soft-cap+rotary",
     "gemma-4-attention": "grouped+keys-as-values+qk-norm+v-norm+unscaled+rotary",
+    "olmo-2-attention": "whole-qk-norm+rotary",
     "qwen3-attention": "grouped+qk-norm+rotary",
     "qwen3-next-attention": "grouped+gate+qk-norm+partial-rotary",
     "gpt-oss-attention": "bias+grouped+window+sinks+rotary",
@@ -247,7 +251,11 @@ def self_attention(chosen: Chosen) -> Mixer:
         for name, shape in maps.items()
         if name in biased
     }
-    gains = {one: m.parameter(f"w_{one}", key) for one in "QK"} if "qk-norm" in chosen else {}
+    whole = "whole-qk-norm" in chosen
+    gains = {
+        one: m.parameter(f"w_{one}", *(maps[one][1:] if whole else (key,)))
+        for one in ("QK" if whole or "qk-norm" in chosen else "")
+    }
     heads = (g, n / g) if grouped else (n,)
     sink = m.parameter("b_sink", *heads) if "sinks" in chosen else None
     turned = Rotated(m, chosen, key) if chosen & {*ROTARY} else None
@@ -282,8 +290,9 @@ def self_attention(chosen: Chosen) -> Mixer:
             V_p = array("V_p" if "v-norm" in chosen else "V", g, z.shape[0], value, cite="(12)")
         V = array("V", g, z.shape[0], value) if "v-norm" in chosen else V_p
 
-        Q[0][*head, i, c] = mapped("Q", x, i, *group, (o - 1) * key + c)
-        K[0][j, s, c] = mapped("K", z, s, (j - 1) * key + c)
+        columns = {"Q": (*group, (o - 1) * key + c), "K": ((j - 1) * key + c,)}
+        Q[0][*head, i, c] = mapped("Q", x, i, *columns["Q"])
+        K[0][j, s, c] = mapped("K", z, s, *columns["K"])
         if "V" in maps:
             V_p[j, s, v] = mapped("V", z, s, (j - 1) * value + v)
         if V is not V_p:
@@ -291,8 +300,9 @@ def self_attention(chosen: Chosen) -> Mixer:
         for one, stages, of, row in (("Q", Q, head, i), ("K", K, (j,), s)):
             for step, before, after in zip(steps[1:], stages, stages[1:], strict=False):
                 if step == "_n":
-                    gain = gains[one][c]
-                    after[*of, row, c] = rms_norm(before[*of, row, c], over=c, gain=gain)
+                    normed = (*of, c) if whole else c
+                    gain = gains[one][columns[one] if whole else c]
+                    after[*of, row, c] = rms_norm(before[*of, row, c], over=normed, gain=gain)
                 else:
                     assert turned is not None
                     turned.define(f, after, before, of, row)

@@ -63,7 +63,6 @@ FOREIGN: Mapping[str, str] = {
 """A field of architectures with a part that does not exist here -> that part."""
 
 
-WHOLE_NORMS = "norms of queries and keys over all heads"
 KEY_NORMS = "layer norms of queries and keys"
 ALIBI = "positions as biases of the scores"
 INDEXER = "an indexer that chooses keys"
@@ -73,9 +72,6 @@ IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
 NARROW = "an embedding narrower than the layers"
 MISSING: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("olmo2", "olmo3", "olmoe", "olmo_hybrid", "flex_olmo", "minimax_m2"), WHOLE_NORMS
-    ),
     **dict.fromkeys(("persimmon", "fuyu"), KEY_NORMS),
     **dict.fromkeys(("bloom", "mpt"), ALIBI),
     **dict.fromkeys(
@@ -163,6 +159,7 @@ MISSING: Mapping[str, str] = {
     "longcat_flash": "experts that return their input",
     "mimo_v2_flash": "values of another width than keys, in groups that differ by layer",
     "modernbert-decoder": "a first layer without a norm before its mixer",
+    "olmo_hybrid": "norms whose place differs by the kind of layer",
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "roc_bert": "embeddings of a token's sound and shape",
     "roformer": "rotary embedding in an encoder",

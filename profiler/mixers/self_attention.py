@@ -31,7 +31,7 @@ STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fro
 BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V")}
 """Option -> the linear maps that get a bias."""
 
-AROUND = ("gate", "head-gate", "keys-as-values", "qk-norm", "v-norm")
+AROUND = ("gate", "head-gate", "keys-as-values", "qk-norm", "whole-qk-norm", "v-norm")
 """The options before and after attention, which any implementation of attention can have."""
 INSIDE = ("sinks", "soft-cap", "unscaled")
 """The options that change the scores or the softmax, for attention with or without a mask."""
@@ -52,8 +52,8 @@ class Heads(SequenceMixer):
     capacity of a state, but for a rotary embedding, whose tables cos and sin end at l.
 
     W_G is (d, n*V), or (d, n) for a gate per head; b_sink is (n), and the weights of norms w_Q and
-    w_K are (K); if `grouped`, W_G and b_sink have axes of groups as W_Q has. With `keys-as-values`
-    there is no W_V.
+    w_K are (K), or with `whole-qk-norm` as long as the rows of queries and keys; if `grouped`, W_G
+    and b_sink have axes of groups as W_Q has. With `keys-as-values` there is no W_V.
     """
 
     way: Attention
@@ -105,14 +105,17 @@ class Heads(SequenceMixer):
         heads = (self.g, n // self.g) if "grouped" in options else (n,)
         sink = nn.Parameter(self.like.new_zeros(heads)) if "sinks" in options else None
         self.register_parameter("b_sink", sink)
-        for name in ("w_Q", "w_K"):
-            gain = nn.Parameter(self.like.new_ones(self.K)) if "qk-norm" in options else None
-            self.register_parameter(name, gain)
         if "grouped" in options:
             self.W_Q = nn.Parameter(self.W_Q.detach().view(d, self.g, -1))
             self.W_out = nn.Parameter(self.W_out.detach().view(self.g, -1, d))
             if self.W_G is not None:
                 self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
+        self.whole_norms = "whole-qk-norm" in options
+        for name, map_ in (("w_Q", self.W_Q), ("w_K", self.W_K)):
+            shape = map_.shape[1:] if self.whole_norms else (self.K,)
+            normed = self.whole_norms or "qk-norm" in options
+            gain = nn.Parameter(self.like.new_ones(shape)) if normed else None
+            self.register_parameter(name, gain)
         self.rotary = not {*ROTARY}.isdisjoint(options)
         self.v_norm = "v-norm" in options
         self.scaled = "unscaled" not in options
@@ -203,7 +206,8 @@ class Heads(SequenceMixer):
         """Heads (b, s, n, K), or (b, n, K) of one token, after their norm with this gain (None for
         no norm) and their rotary embedding, if any. ValueError beyond the tables."""
         if gain is not None:
-            rows = F.rms_norm(rows, (self.K,), gain, float(RMS_EPS))
+            axes = rows.shape[-2:] if self.whole_norms else rows.shape[-1:]
+            rows = F.rms_norm(rows, axes, gain.view(axes), float(RMS_EPS))
         if not self.rotary:
             return rows
         last = first + (rows.shape[1] if rows.ndim == 4 else 1)

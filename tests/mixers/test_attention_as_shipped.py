@@ -33,6 +33,7 @@ STRICT = ("strict", "scale=mul")
         ("gqa{n=32,g=8,h=128}", 4096, 41_943_040),
         ("mqa{n=32,h=128}", 4096, 2 * 4096 * 4096 + 2 * 4096 * 128),
         ("gemma-4-attention{n=8,g=4,h=512}", 2304, 2 * 2304 * 4096 + 2304 * 2048 + 2 * 512),
+        ("olmo-2-attention{n=32,h=128}", 4096, 4 * 4096 * 4096 + 2 * 4096),
     ],
 )
 def test_a_layer_has_the_parameters_that_it_ships_with(name: str, d: int, parameters: int) -> None:
@@ -85,6 +86,7 @@ def test_a_token_counts_its_projections_and_a_softmax_over_the_rows_that_it_sees
         "llama-4-attention{n=2,g=1,h=4,w=2}",
         "gemma-2-attention{n=2,g=1,h=4,w=3}",
         "gemma-4-attention{n=2,g=1,h=4}",
+        "olmo-2-attention+grouped+window{n=4,g=2,h=4,w=3}",
     ],
 )
 def test_nothing_of_a_layer_stays_unexplained(name: str) -> None:

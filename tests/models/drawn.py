@@ -206,6 +206,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "llama4_text": {"layer_types": ()},
     "minicpm3": {**LATENT, "num_experts_per_tok": ()},
     "minimax": {"head_dim": ()},
+    "minimax_m2": {"rotary_dim": (2, 4, 8), "partial_rotary_factor": (0.5, 1.0)},
     "opt": {"hidden_size": (768,), "num_attention_heads": (6, 12)},
     "recurrent_gemma": {
         "hidden_size": (48, 96),

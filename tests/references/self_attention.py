@@ -34,10 +34,11 @@ def model(name: str, prefix: str) -> str:
 
 
 LLAMA, LLAMA_4 = model("llama", "Llama"), model("llama4", "Llama4Text")
-MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE = (
+MISTRAL, OLMO_2, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE = (
     model(name, prefix)
     for name, prefix in (
         ("mistral", "Mistral"),
+        ("olmo2", "Olmo2"),
         ("qwen3", "Qwen3"),
         ("gpt_oss", "GptOss"),
         ("gemma2", "Gemma2"),
@@ -64,6 +65,8 @@ MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE = (
           GEMMA_4, l=7, d=8, n=2, g=1)  # fmt: skip
 @compared(f"{ATTENTION}grouped+keys-as-values+qk-norm+v-norm+unscaled+rotary", "transformers",
           GEMMA_4, l=12, d=24, n=4, g=2)  # fmt: skip
+@compared(f"{ATTENTION}grouped+whole-qk-norm+rotary", "transformers", OLMO_2, l=7, d=8, n=2, g=1)
+@compared(f"{ATTENTION}grouped+whole-qk-norm+rotary", "transformers", OLMO_2, l=12, d=24, n=4, g=2)
 @compared(f"{ATTENTION}grouped+qk-norm+rotary", "transformers", QWEN_3, l=7, d=8, n=2, g=1)
 @compared(f"{ATTENTION}grouped+qk-norm+rotary", "transformers", QWEN_3, l=12, d=24, n=4, g=2)
 @compared(f"{ATTENTION}grouped+gate+qk-norm+partial-rotary", "transformers", QWEN_3_NEXT,
@@ -183,7 +186,8 @@ def load(theirs: Any, ours: Weights, each: Comparison) -> None:
         fill((theirs.sinks, ours["b_sink"].flatten()))
     if "w_Q" in ours:  # Qwen3-Next adds 1
         one = 1.0 if "gate" in each.options else 0.0
-        fill((theirs.q_norm.weight, ours["w_Q"] - one), (theirs.k_norm.weight, ours["w_K"] - one))
+        gains = (ours[name].flatten() - one for name in ("w_Q", "w_K"))
+        fill(*zip((theirs.q_norm.weight, theirs.k_norm.weight), gains, strict=True))
 
 
 def seen(rows: slice, keys: int, each: Comparison) -> torch.Tensor:

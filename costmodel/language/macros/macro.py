@@ -156,13 +156,12 @@ def _listed(ref: Ref) -> str:
     return ", ".join(names) if names else "its own, and it has none"
 
 
-def row_index(equation: Equation, composite: Composite) -> Index:
-    """The index that a composite runs over, which must be an index of the left side.
+def row_index(equation: Equation, composite: Composite, index: Index) -> Index:
+    """An index that a composite runs over, which must be an index of the left side.
 
     Raises:
         EquationError: the left side lacks the index.
     """
-    index = composite.over[0]
     if index not in equation.indices:
         raise EquationError(
             f"{equation.name}: {composite.name} runs over {index.name}, an index of its row: put "

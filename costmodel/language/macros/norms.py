@@ -2,7 +2,7 @@
 
 A row of m entries is divided by a number of its own: m divisions, as the papers print it. Under
 `norm=rsqrt` the row has one reciprocal of its root and m products instead, as kernels do. Every
-norm is a whole right-hand side:
+norm is a whole right-hand side, over one index or, for a row of several axes, over a tuple:
 
     y[i, b] = layer_norm(x[i, b], over=b, gain=gain[b], bias=bias[b])
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from costmodel.errors import EquationError
@@ -27,7 +28,7 @@ from costmodel.language.macros.macro import (
     row_index,
 )
 from costmodel.language.nodes import Composite, Constant, Node, Operands, Ref, node, record
-from costmodel.language.writing import function, maximum, sum_
+from costmodel.language.writing import function, indices_in, maximum, sum_
 from costmodel.symbolic.polynomial import Poly
 
 LAYER_EPS = Fraction(1, 100_000)
@@ -54,7 +55,12 @@ class Normed(Operands):
 
 @checked
 def layer_norm(
-    x: Node, over: Index, *, gain: Any = None, bias: Any = None, eps: Any = LAYER_EPS
+    x: Node,
+    over: Index | tuple[Index, ...],
+    *,
+    gain: Any = None,
+    bias: Any = None,
+    eps: Any = LAYER_EPS,
 ) -> Node:
     """(x - mean) / sqrt(variance + eps) * gain + bias, mean and variance along `over`.
 
@@ -66,14 +72,19 @@ def layer_norm(
     torch.nn.functional.layer_norm.
 
     Raises:
-        EquationError: x is an expression or lacks the index `over`; eps is negative.
+        EquationError: x is an expression or lacks an index of `over`; eps is negative.
     """
     return _composite("layer_norm", x, over, gain, bias, eps)
 
 
 @checked
 def rms_norm(
-    x: Node, over: Index, *, gain: Any = None, bias: Any = None, eps: Any = RMS_EPS
+    x: Node,
+    over: Index | tuple[Index, ...],
+    *,
+    gain: Any = None,
+    bias: Any = None,
+    eps: Any = RMS_EPS,
 ) -> Node:
     """x / sqrt(mean of squares + eps) * gain + bias, the mean along `over`.
 
@@ -84,7 +95,7 @@ def rms_norm(
     torch.nn.functional.rms_norm.
 
     Raises:
-        EquationError: x is an expression or lacks the index `over`; eps is negative.
+        EquationError: x is an expression or lacks an index of `over`; eps is negative.
     """
     return _composite("rms_norm", x, over, gain, bias, eps)
 
@@ -92,7 +103,7 @@ def rms_norm(
 @checked
 def l2_norm(
     x: Node,
-    over: Index,
+    over: Index | tuple[Index, ...],
     *,
     gain: Any = None,
     bias: Any = None,
@@ -108,19 +119,27 @@ def l2_norm(
     add a constant under the root instead: least=0 and eps.
 
     Raises:
-        EquationError: x is an expression or lacks the index `over`; eps or least is negative.
+        EquationError: x is an expression or lacks an index of `over`; eps or least is negative.
     """
     return _composite("l2_norm", x, over, gain, bias, eps, least)
 
 
 def _composite(
-    name: str, x: Node, over: Index, gain: Any, bias: Any, eps: Any, least: Any = 0
+    name: str,
+    x: Node,
+    over: Index | tuple[Index, ...],
+    gain: Any,
+    bias: Any,
+    eps: Any,
+    least: Any = 0,
 ) -> Node:
     """The node of a norm, with its constants as exact decimals and gain and bias as expressions;
-    EquationError if x is no array entry with the index `over`, or a constant is negative."""
+    EquationError if x is no array entry with the indices `over`, or a constant is negative."""
     factor, offset = (None if part is None else node(part) for part in (gain, bias))
     small = _small(name, "eps", eps), _small(name, "least", least)
-    return Composite(name, Normed(entry(name, x, over), factor, offset, *small), (over,))
+    indices = indices_in(over)
+    rows = [entry(name, x, index) for index in indices]
+    return Composite(name, Normed(rows[0], factor, offset, *small), indices)
 
 
 def _small(name: str, what: str, value: Any) -> Poly:
@@ -139,37 +158,43 @@ def _layer_norm(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
     """The equations of a layer normalisation: mean, centred row, squares, variance, quotient."""
-    operands, index, parts = _taken(equation, composite)
-    length = length_of(composite.name, index)
-    mean = parts.define("mean", sum_(operands.x, over=index) / length, index)
+    operands, row, parts = _taken(equation, composite)
+    length = _length(composite)
+    mean = parts.define("mean", sum_(operands.x, over=row) / length, *row)
     centred = parts.define("centred", operands.x - mean)
     square = parts.define("square", centred * centred)
-    variance = parts.define("variance", sum_(square, over=index) / length, index)
-    return _divided(parts, operands, centred, variance, index, rewrites)
+    variance = parts.define("variance", sum_(square, over=row) / length, *row)
+    return _divided(parts, operands, centred, variance, row, rewrites)
 
 
 def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
     """The equations of an RMS normalisation: squares, their mean, quotient."""
-    operands, index, parts = _taken(equation, composite)
-    length = length_of(composite.name, index)
+    operands, row, parts = _taken(equation, composite)
+    length = _length(composite)
     square = parts.define("square", operands.x * operands.x)
-    mean = parts.define("mean", sum_(square, over=index) / length, index)
-    return _divided(parts, operands, operands.x, mean, index, rewrites)
+    mean = parts.define("mean", sum_(square, over=row) / length, *row)
+    return _divided(parts, operands, operands.x, mean, row, rewrites)
 
 
 def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
     """The equations of a division of rows by their length: squares, their sum, quotient."""
-    operands, index, parts = _taken(equation, composite)
+    operands, row, parts = _taken(equation, composite)
     square = parts.define("square", operands.x * operands.x)
-    total = parts.define("sum", sum_(square, over=index), index)
-    return _divided(parts, operands, operands.x, total, index, rewrites)
+    total = parts.define("sum", sum_(square, over=row), *row)
+    return _divided(parts, operands, operands.x, total, row, rewrites)
 
 
-def _taken(equation: Equation, composite: Composite) -> tuple[Normed, Index, Parts]:
-    """The operands of a norm, the index that it runs over, and the equations to write."""
+def _taken(equation: Equation, composite: Composite) -> tuple[Normed, tuple[Index, ...], Parts]:
+    """The operands of a norm, the indices of a row, and the equations to write."""
     operands = composite.body
     assert isinstance(operands, Normed)
-    return operands, row_index(equation, composite), Parts(equation)
+    row = tuple(row_index(equation, composite, index) for index in composite.over)
+    return operands, row, Parts(equation)
+
+
+def _length(composite: Composite) -> Poly:
+    """The number of entries of a row of a norm."""
+    return prod((length_of(composite.name, index) for index in composite.over), start=Poly.of(1))
 
 
 def _divided(
@@ -177,7 +202,7 @@ def _divided(
     operands: Normed,
     above: Ref,
     square: Ref,
-    index: Index,
+    row: tuple[Index, ...],
     rewrites: Sequence[str],
 ) -> list[Equation]:
     """The equations for `above` / sqrt(`square` + eps) * gain + bias.
@@ -188,12 +213,12 @@ def _divided(
     inside = square if operands.eps == Poly() else square + operands.eps
     value: Node
     if "norm=rsqrt" in rewrites and operands.least == Poly():
-        factor = parts.define("reciprocal", function("rsqrt", inside), index)
+        factor = parts.define("reciprocal", function("rsqrt", inside), *row)
         value = parts.define("normed", above * factor)
     else:
-        length = parts.define("root", function("sqrt", inside), index)
+        length = parts.define("root", function("sqrt", inside), *row)
         if operands.least != Poly():
-            length = parts.define("length", maximum(length, Constant(operands.least)), index)
+            length = parts.define("length", maximum(length, Constant(operands.least)), *row)
         value = above / length
     value = value if operands.gain is None else value * operands.gain
     return parts.finish(value if operands.bias is None else value + operands.bias)

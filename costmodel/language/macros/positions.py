@@ -140,7 +140,8 @@ def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
     cosines and the swapped row times sines."""
     operands = composite.body
     assert isinstance(operands, Turned)
-    channel, (_, pair) = row_index(equation, composite), composite.over
+    channel, pair = composite.over
+    row_index(equation, composite, channel)
     parts = Parts(equation, pair, _side(channel))
     first, half = channel.lower[0], length_of("rotary", pair)
     swapped = parts.array("swapped", [*parts.places(channel), (channel - first + 1, half * 2)])

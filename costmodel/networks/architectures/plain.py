@@ -148,7 +148,7 @@ class Plain:
         numbers: fields that change numbers and no count, separated by spaces.
         turned: the rotary embedding: an option of attention, or "".
         share: the share of channels that turn by default, of each kind of layer where kinds have
-            their own; None if all turn in every model.
+            their own, or the function that reads the share; None if all turn in every model.
         still: kinds of layers whose rows do not turn.
         kinds: the kind of layer k of a number of layers, where `layer_types` does not say.
         mixers: kind of a layer -> its mixer, where the mixer is no attention as `attention` reads.
@@ -178,7 +178,7 @@ class Plain:
     same: Mapping[str, str] = field(default_factory=dict)
     numbers: str = ""
     turned: str = "rotary"
-    share: float | Mapping[str, float] | None = None
+    share: float | Mapping[str, float] | Callable[[Configuration], float] | None = None
     still: frozenset[str] = frozenset()
     kinds: Callable[[Configuration, int, int], str] | None = None
     mixers: Mapping[str, Callable[[Configuration], Use]] = field(default_factory=dict)
@@ -292,7 +292,8 @@ class Plain:
             options.add("partial-rotary")
             sizes["r"] = c.size("rotary_dim")
         elif self.turned:
-            share = self.share.get(kind) if isinstance(self.share, Mapping) else self.share
+            share = self.share(c) if callable(self.share) else self.share
+            share = share.get(kind) if isinstance(share, Mapping) else share
             turned, sizes_turned = rotary(c, share, kind)
             if kind not in self.still:
                 options |= {self.turned} if turned == ("rotary",) else {*turned}

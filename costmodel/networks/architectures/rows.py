@@ -32,6 +32,7 @@ from costmodel.networks.configuration import Configuration
 Kinds = Callable[[Configuration, int, int], str]
 
 NORMED = ("qk-norm",)
+WHOLE = ("whole-qk-norm",)
 QKV = {"attention_bias": "qkv-bias"}
 USE_BIAS = {"use_bias": "bias"}
 GRANITE = "attention_multiplier embedding_multiplier logits_scaling residual_multiplier"
@@ -95,6 +96,11 @@ def _ernie(c: Configuration, number: int) -> list[bool]:
     last, begin = c.get("moe_layer_end_index"), c.get("moe_layer_start_index")
     last, step = number - 1 if last == -1 else last, c.size("moe_layer_interval")
     return [begin <= k <= last and (k + 1) % step == 0 for k in range(number)]
+
+
+def _share_of_dim(c: Configuration) -> float:
+    """The share of a head's channels that turn, by the number `rotary_dim`."""
+    return (c.size_or_none("rotary_dim") or head_width(c)) / head_width(c)
 
 
 def _parallel(c: Configuration) -> str:
@@ -324,6 +330,9 @@ ROWS: Mapping[str, Plain] = {
         name="Glm4MoeLite", mixers={FULL: latent}, numbers=DEEPSEEK,
         experts=Experts(scores="sigmoid", shared="plain", first=1),
     ),
+    "flex_olmo": Plain(
+        name="FlexOlmo", options=WHOLE, place="output", experts=Experts(width="intermediate_size"),
+    ),
     "gpt_bigcode": Plain(
         name="GPTBigCode", norm="layer", mixers={FULL: _big_code}, ffn="plain", ffn_bias=True,
         width="n_inner", activation="activation_function", positions="learned",
@@ -459,6 +468,15 @@ ROWS: Mapping[str, Plain] = {
         remark="a sum adds the rows before the norm, where the class adds those behind and "
         "multiplies both terms by constants",
     ),
+    "minimax_m2": Plain(
+        name="MiniMaxM2", options=WHOLE, share=_share_of_dim,
+        fixed={
+            "use_qk_norm": (True,), "qk_norm_type": ("per_layer",), "scoring_func": ("sigmoid",),
+            "use_routing_bias": (True,), "shared_intermediate_size": (0,),
+        },
+        numbers="attn_type_list use_mtp num_mtp_modules mtp_transformer_layers",
+        experts=Experts(scores="sigmoid", normalised=True, width="intermediate_size"),
+    ),
     "ministral": Plain(name="Ministral", kinds=_windowed),
     "ministral3": Plain(name="Ministral3"),
     "mistral": Plain(name="Mistral"),
@@ -471,6 +489,12 @@ ROWS: Mapping[str, Plain] = {
     ),
     "nemotron": Plain(name="Nemotron", norm="layer, 1 + w", ffn="plain", share=0.5),
     "olmo": Plain(name="Olmo", norm="layer, no weights"),
+    "olmo2": Plain(name="Olmo2", options=WHOLE, place="output"),
+    "olmo3": Plain(name="Olmo3", options=WHOLE, place="output", kinds=every(4)),
+    "olmoe": Plain(
+        name="Olmoe", options=WHOLE, fixed={"clip_qkv": (None,)},
+        experts=Experts(width="intermediate_size"),
+    ),
     "openai-gpt": Plain(
         name="OpenAIGPT", head_class="LMHeadModel", norm="layer", place="after", end=False,
         options=("bias",), turned="", ffn="plain", ffn_bias=True, width="", activation="afn",
