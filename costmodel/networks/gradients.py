@@ -134,8 +134,8 @@ class _LookUps:
         return System(self.mixer, self.system.form, equations)
 
     def _row_as_input(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
-        """(the read that takes the place of `ref`, [] further equations). `ref` reads rows of a
-        parameter by number; the new read is of a context array (an input) that holds these rows.
+        """Replace `ref`, which reads rows of a parameter by number, as E[tokens[i], b]: returns the
+        read of a new context array (an input) that holds these rows, and [], no further equations.
         `equation` is not used: `replaced` calls this function with it."""
         place = place_of(ref, around)
         taken = sum(ref.array in array.made_for for array in self.rows)

@@ -171,8 +171,8 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
     """Part -> the names of its arrays without gradients: inputs of the network, frozen parameters,
     and arrays that no trained parameter changes.
 
-    A part of several layers has the gradients that the part has in any of these layers. So what
-    stands before the first trained part of the first layer counts as what stands there later.
+    A part that stands for equal parts of several layers has a gradient if it has one in any of the
+    layers: before the first trained part too, where the first layer alone would need none.
     """
     found: dict[Use, frozenset[str]] = {}
     wanted: dict[Use, set[str]] = {}
@@ -268,8 +268,8 @@ def _name(step: Step) -> str:
 
 @cache
 def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path, ...]:
-    """The paths through a network of which one is the longest: the parts of a path run one after
-    another, and parts beside each other are on different paths.
+    """The candidates for the longest path through a network, at its number of layers (in L if this
+    is open). Parts of a path run one after another; parts beside each other are on different paths.
 
     Raises:
         Unanswered: the order of the parts is not known.

@@ -57,11 +57,12 @@ class ScoredAttention(Mixer):
         return self.d
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries and keys, then attention by `self.pairs`."""
+        """y (b, s, d) of x (b, s, d): queries and keys, then attention by `self.pairs`."""
         return self.pairs.attend(self, self.queries(x), self.keys(x), x)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's key and row, then attend from the token to all held rows."""
+        """y_t (b, d) of one token x_t (b, d): append its key and row, then attend to all held
+        rows."""
         q_t, k_t = self.queries(x_t), self.keys(x_t)
         own = {"K": k_t, "x": x_t}
         state.append(**{name: own[name] for name in self.STATE})

@@ -87,7 +87,8 @@ class CausalConvolution(Convolution, Mixer):
     MIXER = "convolution"
 
     def mix(self, x: Tensor) -> Tensor:
-        """Apply the taps in the order of the rows that they read, without later rows."""
+        """y (b, s, d) of x (b, s, d): the taps in the order of the rows that they read, none
+        later."""
         return self.algorithm.apply(x, self.W.flip(0), 0)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
@@ -110,7 +111,7 @@ class CentredConvolution(Convolution):
     MIXER = "convolution-same"
 
     def mix(self, x: Tensor) -> Tensor:
-        """Apply the taps, of which floor(k/2) read later rows."""
+        """y (b, s, d) of x (b, s, d): the taps, of which floor(k/2) read later rows."""
         return self.algorithm.apply(x, self.W, self.k // 2)
 
 
@@ -293,7 +294,7 @@ class CausalDynamic(CausalByChannel, Dynamic):
     """Causal dynamic convolution."""
 
     def latest(self, row: Tensor, state: PreparedState) -> Tensor:
-        """The taps that the token itself gives."""
+        """The taps (b, n, k) that the token's row gives."""
         return self.taps(row)
 
 

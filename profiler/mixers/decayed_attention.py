@@ -207,13 +207,14 @@ class PairsByHead(Pairs, ByHead):
         self.power_table("D", 0, self.l - 1)
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """All scores, times the powers of the distances, which are 0 for later rows."""
+        """The reads (b, n, s, V): all scores times powers of the decay by distance, 0 for later
+        rows."""
         s = x.shape[1]
         decays = F.pad(self.D[:, :s], (s - 1, 0)).unfold(1, s, 1).flip(2)
         return ((q @ k.mT) * decays) @ v
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The scores of the token's query and all keys, times the powers of the distances."""
+        """The read (b, n, 1, V) of one token: scores with all keys times powers of the decay."""
         state.append(K=k.squeeze(2), V=v.squeeze(2))
         decays = self.D[:, : state.position].flip(1).unsqueeze(1)
         return ((q @ state.held("K").mT) * decays) @ state.held("V")

@@ -132,7 +132,8 @@ class Differential(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Keep the token's keys and values, then attend to all held rows."""
+        """y_t (b, d) of one token x_t (b, d), whose keys and values are appended to the state:
+        attend to all held rows."""
         assert isinstance(state, PreparedState)
         q, k, v = self.projected(x_t.unsqueeze(1), state.position)
         state.append(K=k.squeeze(-2), V=v.squeeze(-2))

@@ -198,7 +198,8 @@ class Extractor(Mixer):
         return State({self.summed(): self._rows(batch, length, self.d)}, newest_first=True)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The linear maps, with the extraction by this class's algorithm."""
+        """y (b, s, d) of x (b, s, d): linear maps around the extraction by this class's
+        algorithm."""
         return self._surround(x, self.algorithm.compute(self._enter(x), self._kernel()))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:

@@ -157,7 +157,7 @@ class LongConvolution(LongConvolved):
         return self.mapped(self.convolved(x))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's row, then convolve at this row."""
+        """y_t (b, d) of one token x_t (b, d): append the token's row, then convolve at this row."""
         return self.mapped(self.newest(x_t, state))
 
     def mapped(self, rows: Tensor) -> Tensor:

@@ -151,8 +151,9 @@ class NetworkExplanation:
         return found.numerator if found.denominator == 1 else found
 
     def _told(self, sheet: Sheet, *places: str) -> Iterator[Part]:
-        """The sentences of the questions about the network in a phase, in elements where tables
-        have bytes; operations stand in the tables."""
+        """The sentence of each figure that is a number, of the questions whose `place` in the
+        document is one of `places`; without operations, which stand in tables. Amounts are in
+        elements, also where tables have bytes."""
         case = replace(sheet.total, dtypes=None, optimiser=None)
         for question in QUESTIONS:
             if question.place not in places or question.name == "count":
