@@ -53,7 +53,8 @@ class Tally:
     def _step(
         self, value: complex, left: Complex, right: Complex, deep: int, **operations: int
     ) -> Complex:
-        """The result `value` of an operation that is `deep` real operations deep."""
+        """The result `value` of an operation on two numbers, `deep` real operations deep; adds the
+        real `operations` to the tally, and keeps the largest depth so far."""
         self.operations.update(operations)
         depth = max(left.depth, right.depth) + deep
         self.deepest = max(self.deepest, depth)

@@ -360,7 +360,8 @@ class FastFood(Trained):
     H: Tensor
 
     def declare(self) -> None:
-        """The permutation, drawn before all weights, the four linear maps and the diagonals."""
+        """Declare the Hadamard matrix H, its rows in random order PH (drawn before all weights),
+        the linear maps, and the diagonals D_B, D_G and D_S (h,)."""
         h = self.h
         # entry (p, q) of a Hadamard matrix is -1 if p and q have an odd number of common bits
         ones = [[(p & q).bit_count() % 2 for q in range(h)] for p in range(h)]

@@ -165,15 +165,17 @@ def six_active(f: Figures) -> Counted:
 
 
 def palm(f: Figures) -> Counted:
-    """6N + 12LHQT: to 6N all pairs of tokens, two products of width Q in H heads of L layers."""
+    """6N + 12LHQT: six for each parameter, and for each of two products of width Q with all T
+    tokens in H heads of L layers."""
     found = _all(f, SAME, idle=True)
     found[JOINING] += sum(6 * p.pair * p.layers * f.tokens for p in f.parts)
     return found
 
 
 def megatron(f: Figures) -> Counted:
-    """Products with weights but the router's, half of all pairs in every attention, 4 V^2 n
-    products of a Gated DeltaNet, and Mamba-2 as if its inner width were twice the model's."""
+    """Megatron's operations for one token, six for each product (forward and backward): products
+    with weights but the router's, half of all pairs in every attention, 4 V^2 n products of a Gated
+    DeltaNet; Mamba-2 as if its inner width were twice the model's. Unanswered for other states."""
     found = dict.fromkeys(TERMS, Fraction())
     for p in f.parts:
         found[JOINING] += Fraction(6 * p.pair * p.layers * f.tokens, 2)
@@ -193,8 +195,9 @@ def megatron(f: Figures) -> Counted:
 
 
 def torchtitan(f: Figures) -> Counted:
-    """Six for each active parameter but the embedding's, all pairs within a window, and three
-    products of a delta rule."""
+    """torchtitan's operations for one token: six for each active parameter but the embedding's, and
+    for each product of all pairs within a window; three such products for each entry of a delta
+    rule's state. Unanswered for other states."""
     kinds = {**SAME}
     found = _all(f, kinds, idle=False)
     found[EMBEDDING] = Fraction()
@@ -220,8 +223,9 @@ def _delta(p: Part) -> tuple[int, int, int]:
 
 
 def maxtext(f: Figures) -> Counted:
-    """Products with weights, without an output gate of attention; half of the pairs, within windows
-    for Gemma 2 and 3 and gpt-oss; 4 K V n products of a Gated DeltaNet."""
+    """MaxText's operations for one token, six for each product: products with weights but those of
+    an output gate of attention; half of the pairs, within windows for Gemma 2 and 3 and gpt-oss; 4
+    K V n products of a Gated DeltaNet. Unanswered for other states."""
     found = dict.fromkeys(TERMS, Fraction())
     windowed = f.network.described.model_type in ("gemma2", "gemma3_text", "gpt_oss")
     for p in f.parts:
@@ -250,8 +254,9 @@ VERL = (
 
 
 def verl(f: Figures) -> Counted:
-    """Products with weights, an embedding and a head even where they are tied, and half of the
-    pairs, within windows for Gemma 3 and gpt-oss."""
+    """verl's operations for one token, six for each product: products with weights, an embedding
+    and a head even where they are tied, and half of the pairs, within windows for Gemma 3 and
+    gpt-oss. Unanswered for types that verl counts as 0."""
     kind = f.network.described.model_type
     if kind not in VERL:
         raise Unanswered(f"counts 0 operations for the type {kind or 'of this network'}")
