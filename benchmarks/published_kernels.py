@@ -38,6 +38,9 @@ from costmodel.prediction.boards import Board, board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.power import SHORT
 from costmodel.prediction.predict import power, predict
+from profiler.plots.drawing import FORMATS, draw_lines, write
+from profiler.plots.on_boards import Point, roofline_panel
+from profiler.plots.picture import Picture
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, str]
@@ -340,6 +343,27 @@ def report(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
             print(f"{table.board.name}/{table.file}: {reason}", file=sys.stderr)
 
 
+def rooflines(tables: Sequence[Table]) -> Picture:
+    """A panel for each table: the published rate of each call over its operations for each
+    compulsory byte, below the peak of the board's matrix units and its memory's bandwidth."""
+    panels = []
+    for file in sorted({table.file for table in tables}):
+        points: dict[str, list[Point]] = {}
+        limits: dict[str, tuple[float, float]] = {}
+        for table in (one for one in tables if one.file == file):
+            on = table.board
+            for part in table.parts:
+                work, peak = part.calls.work, on[f"matrix.{part.calls.dtype}"]
+                limits[f"limit of {on.title}"] = peak, on["memory_bandwidth"]
+                pairs = zip(work.products / work.bytes, work.products / part.seconds, strict=True)
+                shown = [(float(x), float(y), False) for x, y in pairs if y > 0]
+                points.setdefault(on.title, []).extend(shown)
+        shown_points = {name: several for name, several in points.items() if several}
+        if shown_points:
+            panels.append(roofline_panel(file.removesuffix(ENDING), shown_points, limits))
+    return Picture(tuple(panels))
+
+
 COLUMNS = ("median", "p90", "bias", "roofline_median", "line_median", "coverage", "winners")
 
 
@@ -359,15 +383,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--devices", type=Path)
+    parser.add_argument("--plot", type=Path, metavar="FILE.png|svg|pdf")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     asked = parser.parse_args()
     for place in (asked.folder, asked.devices):
         if place is not None and not place.is_dir():
             parser.error(f"no folder {place}")
+    if asked.plot is not None and asked.plot.suffix.lstrip(".") not in FORMATS:
+        parser.error(f"--plot {asked.plot}: expected a name that ends in {', '.join(FORMATS)}")
     tables = list(read_folder(asked.folder, asked.devices))
     rows = list(report(tables))
     if not rows:
         sys.exit(f"no table of {asked.folder} could be predicted")
+    if asked.plot is not None:
+        write(rooflines(tables), draw_lines, asked.plot)
     if asked.format == "json":
         print(json.dumps({"schema": 1, "rows": rows}, indent=1))
         return

@@ -97,6 +97,24 @@ def test_a_folder_without_tables_fails(tmp_path: Path, monkeypatch: pytest.Monke
         asked(tmp_path, monkeypatch=monkeypatch)
 
 
+def test_published_calls_are_drawn_below_the_limits_of_their_boards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products(tmp_path, ("h100_sxm", "l40s"), extra=0.0)
+    (panel,) = report.rooflines(list(report.read_folder(tmp_path, None))).panels
+    points, limits = ([e for e in panel.lines if e.limit == kind] for kind in (False, True))
+    assert [e.name for e in limits] == [f"limit of {e.name}" for e in points]
+    for name, line in zip(("h100_sxm", "l40s"), points, strict=True):
+        on = board(name)
+        peak, moved = on["matrix.bf16"], on["memory_bandwidth"]
+        assert line.y == pytest.approx([min(peak, moved * x) for x in line.x], rel=1e-9)
+    figure = tmp_path / "roofline.svg"
+    asked(tmp_path, "--plot", str(figure), monkeypatch=monkeypatch)
+    assert "limit of NVIDIA H100" in figure.read_text()
+    with pytest.raises(SystemExit):
+        asked(tmp_path, "--plot", "roofline.gif", monkeypatch=monkeypatch)
+
+
 def test_calls_that_are_timed_with_their_launch_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,8 @@ BESIDE = 1.1
 """Inches that title, ticks and names take from a panel's height."""
 LABELS, TICKS = 1.3, 0.65
 """Inches to the left of a panel: for the names of bars, and for the ticks and name of a y axis."""
+CROWDED = 60
+"""The number of values of a line above which markers are small."""
 MOST = 24
 """The largest number of panels in one figure."""
 SMALL, NORMAL = 6.5, 7.5
@@ -243,6 +245,8 @@ def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
             continue
         if line.points:
             style["linestyle"] = "none"
+        if len(line.x) > CROWDED:
+            style |= {"markersize": 1.0, "markeredgewidth": 0.0}
         if line.limit:
             style |= LIMIT_LOOK
         if line.intervals:

@@ -19,8 +19,8 @@ from profiler.records.reading import MeasureError
 from profiler.records.words import PHASES, scaled, sizes_words
 from profiler.run.plan import candidate_in_record
 
-Rates = Mapping[str, float]
-"""Name of a unit -> its highest operations a second."""
+Limits = Mapping[str, tuple[float, float]]
+"""Name of a limit -> its highest operations a second, and bytes a second."""
 
 Point = tuple[float, float, bool]
 """Of a call: operations for each byte, operations a second, and whether the time is no evidence."""
@@ -51,7 +51,7 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     for (phase, dtype, device), group in groups.items():
         title = ", ".join((PHASES[phase], dtype, on.title if on else device))
         points = _points(group)
-        panels.append(roofline_panel(title, points, *_measured_limits(group, dtype, on)))
+        panels.append(roofline_panel(title, points, _limits(group, dtype, on)))
     missing = list(dict.fromkeys(missing))
     if not panels:
         raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
@@ -61,21 +61,14 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     return Picture(tuple(panels), notes, tuple(missing))
 
 
-def roofline_panel(
-    title: str, points: Mapping[str, Sequence[Point]], rates: Rates, bandwidth: float
-) -> Panel:
-    """A panel of points below limits.
-
-    Args:
-        points: name -> its calls.
-        bandwidth: bytes a second.
-    """
+def roofline_panel(title: str, points: Mapping[str, Sequence[Point]], limits: Limits) -> Panel:
+    """A panel of points, name -> its calls, below limits."""
     all_x = [x for several in points.values() for x, _, _ in several]
-    kinks = [rate / bandwidth for rate in rates.values()]
+    kinks = [rate / bandwidth for rate, bandwidth in limits.values()]
     low, high = min([*all_x, *kinks]) / BESIDE, max([*all_x, *kinks]) * BESIDE
     lines = [
         Line(name, (low, rate / bandwidth, high), (low * bandwidth, rate, rate), limit=True)
-        for name, rate in rates.items()
+        for name, (rate, bandwidth) in limits.items()
     ]
     for name, several in points.items():
         xs, ys, hollow = zip(*sorted(several), strict=True)
@@ -95,8 +88,8 @@ def _points(group: Sequence[Ladder]) -> dict[str, list[Point]]:
     return found
 
 
-def _measured_limits(group: Sequence[Ladder], dtype: str, on: Board | None) -> tuple[Rates, float]:
-    """The rates and the bandwidth of a board, or else the highest measured beside calls.
+def _limits(group: Sequence[Ladder], dtype: str, on: Board | None) -> Limits:
+    """The limits of a board, or else the highest rates measured beside calls.
 
     Raises:
         BoardError: the board has no bandwidth.
@@ -104,12 +97,12 @@ def _measured_limits(group: Sequence[Ladder], dtype: str, on: Board | None) -> t
     """
     if on is not None:
         units = [kind for kind in BY_DTYPE if f"{kind}.{dtype}" in on.figures]
-        rates = {f"peak of {kind} units, {dtype}": on[f"{kind}.{dtype}"] for kind in units}
-        if not rates:
+        if not units:
             raise MeasureError(
                 f"board {on.name} has no figure 'matrix.{dtype}': add it to {on.path}"
             )
-        return rates, on["memory_bandwidth"]
+        moved = on["memory_bandwidth"]
+        return {f"peak of {kind} units, {dtype}": (on[f"{kind}.{dtype}"], moved) for kind in units}
     costs = [ladder.rungs["5"] for ladder in group]
     rate = max((c["ceiling_operations_per_s"] or 0.0 for c in costs), default=0.0)
     bandwidth = max((c["ceiling_bytes_per_s"] or 0.0 for c in costs), default=0.0)
@@ -117,7 +110,7 @@ def _measured_limits(group: Sequence[Ladder], dtype: str, on: Board | None) -> t
         raise MeasureError(
             "the records hold no ceilings: name a board by --board, or measure with --ceilings"
         )
-    return {"measured ceilings": rate}, bandwidth
+    return {"measured ceilings": (rate, bandwidth)}
 
 
 def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
