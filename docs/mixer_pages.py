@@ -100,7 +100,7 @@ def _facts(mixer: Mixer) -> Iterator[str]:
     equal = dict.fromkeys([*mixer.references, *(one.words for one in of_mixer(mixer.name))])
     if equal:
         yield f"Equal in float64 to: {escaped(', '.join(equal))}"
-    yield f"Every step: `costmodel explain {mixer.name}`"
+    yield f"Every step: `costmodel explain {mixer.name} --full`"
 
 
 def _equations(mixer: Mixer, form: str) -> Iterator[str]:

@@ -54,6 +54,16 @@ def commands() -> dict[tuple[str, ...], str]:
     return found
 
 
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the files of all examples."""
+    for file, text in EXAMPLES.items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("examples")
 @pytest.mark.parametrize("command", sorted({*OUTPUTS} - {*RECONCILED}))
 def test_tables_are_what_the_commands_print(
     command: str, capsys: pytest.CaptureFixture[str]
@@ -68,13 +78,9 @@ def test_every_option_that_a_command_names_exists(capsys: pytest.CaptureFixture[
     assert [words for words in commands() if cli.run([*words, "--help"])] == []
 
 
-def test_every_command_that_derives_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("examples", "capsys")
+def test_every_command_that_derives_runs() -> None:
     """The commands that need neither a machine nor a file other than the examples."""
-    for file, text in EXAMPLES.items():
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
     a_file = re.compile(r"\w+\.(?:py|json|jsonl|toml|tex|html)\b")
     asked = [
         words
@@ -181,11 +187,9 @@ def test_the_reconciliation_is_what_the_ladder_holds() -> None:
 
 
 @pytest.mark.parametrize("file", [file for file, text in EXAMPLES.items() if "Mixer(" in text])
-def test_the_mixers_of_ones_own_are_short_and_hold(file: str, tmp_path: Path) -> None:
-    text = EXAMPLES[file]
-    assert len([line for line in text.splitlines() if line.strip()]) < 45
-    path = tmp_path / file
-    path.write_text(text, encoding="utf-8")
+def test_the_mixers_of_ones_own_are_short_and_hold(file: str, examples: Path) -> None:
+    path = examples / file
+    assert len([line for line in EXAMPLES[file].splitlines() if line.strip()]) < 45
     mixer = cm.mixer(f"{path}:{path.stem}")
     proofs = prove_mixer(mixer)
     assert {proof.passed for proof in proofs} == {True}
