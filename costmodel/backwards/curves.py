@@ -165,11 +165,14 @@ def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object
 
 
 def _break_evens(found: Crossover) -> tuple[tuple[BreakEven, ...], str]:
-    """The sizes at which the least changes, and "" or the reason why they are not derived."""
-    if len(found.forms) < 2:
+    """The sizes at which the least changes, and "" or the reason why they are not derived; without
+    candidates that lack the phase, which are not drawn."""
+    always = found.figure.always
+    drawn = tuple(form for form in found.forms if always or form.unanswered is None)
+    if len(drawn) < 2:
         return (), ""
     try:
-        ranges = found.ranges
+        ranges = replace(found, forms=drawn).ranges
     except (Unanswered, Unsupported) as reason:
         return (), str(reason)
     return tuple(_changes(ranges)), ""

@@ -93,7 +93,7 @@ def _edges(values: list[int]) -> list[float]:
 
 def _parts(ranges: tuple[Stretch, ...]) -> list[tuple[str, float, float]]:
     """(name, first, last) of each part of a row, joined to its neighbour; interleaved ranges are
-    one part."""
+    one part, and a single size at which candidates are equal belongs to the part before."""
     found: list[tuple[str, float, float]] = []
     for mixed, group in groupby(ranges, key=lambda one: one.step > 1):
         parts = list(group)
@@ -101,7 +101,9 @@ def _parts(ranges: tuple[Stretch, ...]) -> list[tuple[str, float, float]]:
             ends = [end for one in parts for end in (one.first, one.last)]
             found.append((MIXED, float(min(ends)), float(max(ends))))
         else:
-            found += [(EQUAL.join(one.least), float(one.first), float(one.last)) for one in parts]
+            for one in parts:
+                if not (found and one.first == one.last and len(one.least) > 1):
+                    found.append((EQUAL.join(one.least), float(one.first), float(one.last)))
     return [
         (name, first, found[k + 1][1] if k + 1 < len(found) else last)
         for k, (name, first, last) in enumerate(found)

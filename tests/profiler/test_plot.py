@@ -155,6 +155,14 @@ def test_one_mixer_and_given_sizes_are_drawn() -> None:
     assert line.y[1] == cm.table("she", l=200, columns="traffic")[0]["traffic"]
 
 
+def test_break_evens_are_marked_beside_a_mixer_without_the_phase() -> None:
+    mixers = ("self-attention", "linear-attention")
+    asked: dict[str, Any] = {"over": "t", "phase": "inference", "by": "state"}
+    picture = of_mixers(*mixers, "performer", **asked)
+    assert picture.panels[0].marks == of_mixers(*mixers, **asked).panels[0].marks != ()
+    assert [said.partition(" is not")[0] for said in picture.missing] == ["performer"]
+
+
 def test_a_size_that_does_not_fit_is_left_out_and_told() -> None:
     picture = of_mixers("self-attention", "he", over="d", d=(12, 16, 24), n=8)
     lines = {line.name: line for line in picture.panels[0].lines}
@@ -165,7 +173,7 @@ def test_a_size_that_does_not_fit_is_left_out_and_told() -> None:
 def test_a_region_of_the_map_is_where_its_candidate_has_the_least() -> None:
     mixers = ("self-attention", "linear-attention", "mamba-2")
     (panel,) = of_mixers(*mixers, over="ld", kind="winners", d=(64, 512)).panels
-    assert {region.name for region in panel.regions} <= {*mixers}
+    assert {region.name for region in panel.regions} <= {*mixers}  # no entry for a single size
     assert len({region.name for region in panel.regions}) > 1
     for region in panel.regions:
         low, high = region.y
