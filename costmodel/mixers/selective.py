@@ -114,15 +114,19 @@ def gated(f: Form, O: Array, place: str) -> Array:
     return H
 
 
-@offering(CORE)
+@offering(
+    {**CORE, "norms": "RMS norms of B, of C and of the R numbers that give the step"},
+    {("core", "norms"): "the recurrence alone has no norm"},
+)
 def mamba(chosen: Chosen) -> Mixer:
     """Mamba, by the recurrence over rows: N states for each of E inner channels, with step Delta, B
-    and C by the token; with `core` without short convolution and gate."""
+    and C by the token; with `core` without short convolution and gate, with `norms` as in Jamba."""
     m = Mixer(
         "mamba",
         title="Mamba",
         idea="N states a channel; step, input and output by the token",
-        source="Gu and Dao 2023, arXiv 2312.00752, sections 3.2-3.4 and algorithm 2",
+        source="Gu and Dao 2023, arXiv 2312.00752, sections 3.2-3.4 and algorithm 2"
+        + "; norms: Lieber et al. 2024, arXiv 2403.19887, section 6.4" * ("norms" in chosen),
         group="state-space",
     )
     l, d, N = m.sizes("l d N")
@@ -135,15 +139,25 @@ def mamba(chosen: Chosen) -> Mixer:
     log_A, D = m.parameter("log_A", E, N), m.parameter("D", E)
     if "core" not in chosen:
         m.parameter("W_Z", d, E)
+    widths = {"T": R, "B": N, "C": N} if "norms" in chosen else {}
+    gains = {one: m.parameter(f"gain_{one}", width) for one, width in widths.items()}
     W_out = m.parameter("W_out", E, d)
     with m.form("recurrent") as f:
         X = rows(f, "X", "c")
         i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
         c, o, s, r = f.index("c", 1, E), f.index("o", 1, E), f.index("s", 1, N), f.index("r", 1, R)
-        T, B, C = f.array("T", l, R), f.array("B", l, N), f.array("C", l, N)
-        T[i, r] = sum_(X[i, o] * W_R[o, r], over=o)
-        B[i, s] = sum_(X[i, o] * W_B[o, s], over=o)
-        C[i, s] = sum_(X[i, o] * W_C[o, s], over=o)
+
+        def mapped(name: str, W: Array, at: Index) -> Array:
+            """The rows of X by the map W, then normed if there are gains: (l, width of W)."""
+            raw = f.array(f"{name}_p" if gains else name, l, W.shape[1])
+            raw[i, at] = sum_(X[i, o] * W[o, at], over=o)
+            if not gains:
+                return raw
+            found = f.array(name, *raw.shape)
+            found[i, at] = rms_norm(raw[i, at], over=at, gain=gains[name][at], eps=EPS)
+            return found
+
+        T, B, C = mapped("T", W_R, r), mapped("B", W_B, s), mapped("C", W_C, s)
         step, U, A = f.array("step", l, E, latex=r"\Delta"), f.array("U", l, E), f.array("A", E, N)
         step[i, c] = function("softplus", sum_(T[i, r] * W_dt[r, c], over=r) + b_dt[c])
         U[i, c] = step[i, c] * X[i, c]

@@ -71,7 +71,7 @@ SOURCES = {
     "v-norm": "a norm of values: transformers, Gemma4TextAttention",
     "unscaled": "no scale: transformers, Gemma4TextAttention",
     "qk-norm": "norms: Dehghani et al. 2023, arXiv 2302.05442; RMS norms as in Qwen3",
-    "whole-qk-norm": "norms over all heads: OLMo 2, arXiv 2501.00656, section 3.3",
+    "whole-qk-norm": "norms over all heads: QK-norm of OLMo 2, arXiv 2501.00656",
     "soft-cap": "bound of scores: Gemma Team 2024, arXiv 2408.00118, Gemma 2",
     "rotary": f"{SU}, halves as in GPT-NeoX and Llama",
     "rotary-pairs": SU,

@@ -57,7 +57,6 @@ FOREIGN: Mapping[str, str] = {
     "num_kv_shared_layers": "layers that read the keys and values of another layer",
     "num_mem_blocks": "a block that several layers share",
     "mamba_d_ssm": "two mixers side by side in one layer",
-    "attn_layer_period": "norms of the step, the input and the output inside Mamba",
     "alibi": "positions as biases of the scores",
 }
 """A field of architectures with a part that does not exist here -> that part."""
@@ -153,7 +152,6 @@ MISSING: Mapping[str, str] = {
     "gpt_neox_japanese": "a bias that the last layer alone has",
     "hrm_text": "layers that run several times",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
-    "jamba": "norms of the step, the input and the output inside Mamba",
     "jetmoe": "experts for the maps of attention",
     "kolibri1": "a router that chooses by corrected scores and weighs by their sigmoids",
     "longcat_flash": "experts that return their input",

@@ -110,7 +110,10 @@ def kernels(*names: str, convolution: str) -> dict[str, str]:
 
 class Mamba(Selective):
     """Mamba: W_X and W_Z (d, E), w_X (k, E), b_X (E), W_R (E, R), W_dt (R, E), b_dt (E), W_B and
-    W_C (E, N), log_A (E, N), D (E) and W_out (E, d)."""
+    W_C (E, N), log_A (E, N), D (E) and W_out (E, d); if `normed`, gain_T (R), gain_B and gain_C
+    (N)."""
+
+    normed: ClassVar[bool] = False
 
     def __init__(self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1) -> None:
         """E channels with N states each, a step size per channel by a map of rank R, convolutions
@@ -124,6 +127,9 @@ class Mamba(Selective):
         self.b_dt: nn.Parameter = self.weight(E)
         self.W_B: nn.Parameter = self.weight(E, N)
         self.W_C: nn.Parameter = self.weight(E, N)
+        if self.normed:
+            for name, width in (("T", R), ("B", N), ("C", N)):
+                setattr(self, f"gain_{name}", self.weight(width))
         self.log_A = self.weight(E, N)
         self.D: nn.Parameter = self.weight(E)
         if not self.core:
@@ -158,8 +164,14 @@ class Mamba(Selective):
 
     def given(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Delta and U = Delta X, (..., E) each, then B and C, (..., N) each, of rows X (..., E)."""
-        step = F.softplus((X @ self.W_R) @ self.W_dt + self.b_dt)
-        return step, step * X, X @ self.W_B, X @ self.W_C
+        T, B, C = X @ self.W_R, X @ self.W_B, X @ self.W_C
+        if self.normed:
+            T, B, C = (
+                rms_norm(rows, getattr(self, f"gain_{name}"), EPS)
+                for name, rows in (("T", T), ("B", B), ("C", C))
+            )
+        step = F.softplus(T @ self.W_dt + self.b_dt)
+        return step, step * X, B, C
 
     def following(self, S: Tensor | None, kept: Tensor | None, U: Tensor, B: Tensor) -> Tensor:
         """The states (b, E, N) after a row: `kept` * S + U B. S and `kept` = exp(Delta A),
@@ -184,6 +196,7 @@ class Mamba(Selective):
 
 
 PARTS = dict.fromkeys(("T", "B", "C"), "contraction")
+NORMS = dict.fromkeys(PARTS, "elementwise") | {f"{name}_p": kind for name, kind in PARTS.items()}
 BARE = {"X": "contraction"}
 
 
@@ -197,6 +210,20 @@ BARE = {"X": "contraction"}
 )
 class MambaRecurrent(Mamba):
     """Mamba by the recurrence."""
+
+
+@implementation(
+    "mamba+norms",
+    "recurrent",
+    form="recurrent",
+    rewrites=("dense",),
+    kernels=CORE | NORMS | AROUND | kernels("X", convolution="convolution"),
+    step_kernels=CORE | NORMS | AROUND | kernels("X", convolution="reduction"),
+)
+class MambaNormed(Mamba):
+    """Mamba with norms of B, C and the rows that give the step."""
+
+    normed = True
 
 
 @implementation(

@@ -31,7 +31,7 @@ from tests.mixers.held import (
 )
 from tests.small import by_sizes
 
-NAMES = ("mamba", "mamba+core", "mamba-2", "mamba-2+core", "mamba-3", "mamba-3+core")
+NAMES = ("mamba", "mamba+core", "mamba+norms", "mamba-2", "mamba-2+core", "mamba-3", "mamba-3+core")
 ROUNDING = 1e-10
 """Sums of at most 12 terms of normal numbers and of exponentials of their products, in float64."""
 
@@ -74,6 +74,11 @@ def mamba(x: Array, W: Arrays, sizes: Sizes) -> Array:
     y = np.zeros_like(rows)
     for i, row in enumerate(rows):
         B, C, low = row @ W["W_B"], row @ W["W_C"], row @ W["W_R"]
+        if "gain_T" in W:
+            B, C, low = (
+                of * W[f"gain_{one}"] / math.sqrt(np.mean(of**2) + 1e-5)
+                for one, of in (("B", B), ("C", C), ("T", low))
+            )
         for e in range(E):
             delta = softplus(low @ W["W_dt"][:, e] + W["b_dt"][e])
             for s in range(N):
@@ -165,7 +170,7 @@ PAPERS = {"mamba": mamba, "mamba-2": mamba_2, "mamba-3": mamba_3}
 @each_size
 def test_selective_state_spaces_equal_the_papers(name: str, sizes: Sizes) -> None:
     """In all forms, and every module whole and token by token."""
-    equals_the_paper(name, sizes, PAPERS[name.removesuffix("+core")], ROUNDING, beyond=1)
+    equals_the_paper(name, sizes, PAPERS[name.partition("+")[0]], ROUNDING, beyond=1)
 
 
 @each_name
@@ -292,6 +297,9 @@ def test_a_decoded_token_of_mamba_costs_what_its_lines_cost(sizes: Sizes) -> Non
     assert of_token("mamba+core", at) == core
     gate = total(linear(d, E), times(E, {"mul": 2, "add": 1, "div": 1, "exp": 1}))
     assert of_token("mamba", {**at, "k": k}) == total(core, convolution(k, E), gate)
+    row = [{"mul": 2 * m, "add": m, "div": m + 1, "sqrt": 1} for m in (R, N, N)]
+    normed = total(core, convolution(k, E), gate, *row)
+    assert of_token("mamba+norms", {**at, "k": k}) == normed
 
 
 @each_size

@@ -195,6 +195,17 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "gptj": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
     "kimi_linear": {**LATENT, "num_hidden_layers": (5, 6), "num_experts_per_token": (1, 2)},
+    "jamba": {
+        "mamba_expand": (2, 3),
+        "mamba_dt_rank": ("auto", 5),
+        "num_hidden_layers": (3, 5),
+        "attn_layer_period": (2, 3),
+        "attn_layer_offset": (1,),
+        "expert_layer_period": (2, 3),
+        "expert_layer_offset": (1,),
+        "num_experts": (1, 4),
+        "num_experts_per_tok": (1,),
+    },
     "laguna": {"attention_bias": (), "hidden_size": (48, 96), "head_dim": (8, 16)},
     "lfm2_moe": {"num_hidden_layers": (3,), "layer_types": (["conv", "full_attention", "conv"],)},
     "lfm3": {

@@ -24,6 +24,7 @@ Weights = Mapping[str, torch.Tensor]
 
 MODELS = "transformers.models"
 MAMBA = f"{MODELS}.mamba.modeling_mamba.MambaMixer"
+JAMBA = f"{MODELS}.jamba.modeling_jamba.JambaMambaMixer"
 MAMBA_2 = f"{MODELS}.mamba2.modeling_mamba2.Mamba2Mixer"
 
 
@@ -68,12 +69,32 @@ def mamba(of: Any, ours: Weights, each: Comparison) -> Any:
     )
     config.intermediate_size = E
     theirs = of(config, 0).double().eval()
+    load_mamba(theirs, ours)
+    return with_cache(theirs, config, each)
+
+
+def load_mamba(theirs: Any, ours: Weights) -> None:
+    """Give a layer of Mamba our maps, taps, decays and D."""
     linear(theirs.in_proj, torch.cat([ours["W_X"], ours["W_Z"]], 1))
     taps(theirs.conv1d, ours, "X")
     linear(theirs.x_proj, torch.cat([ours[f"W_{name}"] for name in "RBC"], 1))
     linear(theirs.dt_proj, ours["W_dt"], ours["b_dt"])
     linear(theirs.out_proj, ours["W_out"])
     fill((theirs.A_log, ours["log_A"]), (theirs.D, ours["D"]))
+
+
+@compared("mamba+norms", "transformers", JAMBA, l=7, d=6, N=3, E=12, R=2, k=3)
+@compared("mamba+norms", "transformers", JAMBA, l=12, d=4, N=5, E=8, R=3, k=4)
+def jamba(of: Any, ours: Weights, each: Comparison) -> Any:
+    d, N, E, R, k = (each.sizes[letter] for letter in "dNERk")
+    config = import_module(f"{MODELS}.jamba.configuration_jamba").JambaConfig(
+        hidden_size=d, mamba_d_state=N, mamba_dt_rank=R, mamba_d_conv=k, mamba_expand=E // d,
+        num_hidden_layers=1, rms_norm_eps=1e-5,
+    )  # fmt: skip
+    theirs = of(config, 0).double().eval()
+    load_mamba(theirs, ours)
+    norms = (theirs.dt_layernorm, theirs.b_layernorm, theirs.c_layernorm)
+    fill(*((norm.weight, ours[f"gain_{one}"]) for norm, one in zip(norms, "TBC", strict=True)))
     return with_cache(theirs, config, each)
 
 

@@ -123,6 +123,29 @@ def _bamba(c: Configuration, k: int, number: int) -> str:
     return FULL if k in (c.get("attn_layer_indices") or ()) else LINEAR
 
 
+def _mamba(c: Configuration) -> Use:
+    """Mamba with norms by the fields of Jamba."""
+    c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
+    d = c.size("hidden_size")
+    rank = c.get("mamba_dt_rank")
+    rank = -(-d // 16) if rank == "auto" else c.size("mamba_dt_rank")
+    inner, state = c.size("mamba_expand") * d, c.size("mamba_d_state")
+    return mixer("mamba", ("norms",), E=inner, R=rank, N=state, k=c.size("mamba_d_conv"))
+
+
+def _jamba(c: Configuration, k: int, number: int) -> str:
+    """Attention in layer `attn_layer_offset` of each `attn_layer_period`, Mamba in the others."""
+    full = k % c.size("attn_layer_period") == c.number("attn_layer_offset")
+    return FULL if full else LINEAR
+
+
+def _jamba_experts(c: Configuration, number: int) -> list[bool]:
+    """Experts in layer `expert_layer_offset` of each `expert_layer_period`; none where there is one
+    expert."""
+    step, offset = c.size("expert_layer_period"), c.number("expert_layer_offset")
+    return [c.size("num_experts") > 1 and k % step == offset for k in range(number)]
+
+
 def _lightning(c: Configuration) -> Use:
     return mixer("lightning", (), n=c.size("num_attention_heads"), h=head_width(c))
 
@@ -404,6 +427,13 @@ ROWS: Mapping[str, Plain] = {
     ),
     "internlm3": Plain(name="Llama"),
     "iquestcoder": Plain(name="Llama"),
+    "jamba": Plain(
+        name="Jamba", turned="", mixers={LINEAR: _mamba}, kinds=_jamba, state="fp32",
+        numbers="use_mamba_kernels use_mambapy use_associative_scan num_logits_to_keep n_ctx "
+        "calc_logits_for_entire_prompt",
+        fixed={"mamba_inner_layernorms": (True,)},
+        experts=Experts(normalised=False, width="intermediate_size", there=_jamba_experts),
+    ),
     "jais2": Plain(name="Jais2", norm="layer", ffn="plain"),
     "kimi_linear": Plain(
         name="KimiLinear", mixers={FULL: lambda c: latent(c, "nope"), LINEAR: _kda}, kinds=_kimi,
