@@ -27,6 +27,7 @@ MEASURING = (
     "check she", "trace torch.nn:Linear --over l", "profile she", "compare she he",
     "sweep she --l 8 -o swept.jsonl",
     f"reconcile --from {RECORDS}", f"merge {RECORDS} -o merged.jsonl", "doctor", "training",
+    "calibrate -o mine.toml",
     f"plot {RECORDS} -o plot.svg", f"scaling {RECORDS}", f"statement --from {RECORDS}",
 )  # fmt: skip
 

@@ -14,6 +14,6 @@ from profiler.commands import (
 MEASURING = (
     measuring.profile, measuring.reconcile, tracing.trace, tracing.training, sweeping.sweep,
     sweeping.merge, comparing.compare, scaling.scaling, plotting.plot, studying.study,
-    inspecting.statement, inspecting.doctor,
+    inspecting.statement, inspecting.doctor, inspecting.calibrate,
 )  # fmt: skip
 """The commands, in the order in which help lists them."""

@@ -1,4 +1,4 @@
-"""`costmodel doctor` and `costmodel statement`: what can be measured, and what was measured."""
+"""`costmodel doctor`, `statement`, `calibrate`: what a machine measures, measured, and reaches."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import typer
 from costmodel.commands.options import (
     Force,
     Output,
+    UsageError,
     bar,
     chosen,
+    emit,
     formatted,
+    new,
     no_source,
     show,
     told,
@@ -73,3 +76,37 @@ def statement(
     told(problems)
     if problems:
         raise Failed
+
+
+def calibrate(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="BOARD.toml", help="The file to write.")
+    ],
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="How long to measure, at most 60.")
+    ] = 45.0,
+    force: Force = False,
+) -> None:
+    """Measure what this machine reaches at best, and write a file that --board takes."""
+    import torch
+
+    from profiler.host.board_file import MOST_SECONDS, Within, from_system, measured, text
+    from profiler.host.device import device_name, on_device
+    from profiler.host.system import Host
+
+    if not 0 < seconds <= MOST_SECONDS:
+        raise UsageError(f"--seconds {seconds:g}: expected more than 0 and at most 60")
+    if output.suffix != ".toml":
+        raise UsageError(f"-o {output}: expected a name that ends in .toml, as --board reads")
+    new(output, force)
+    place = torch.device(device_name(device))
+    with on_device(place):
+        figures, missing = measured(place, Within(seconds))
+    told([f"{figure} was not measured: {reason}" for figure, reason in missing.items()])
+    if not figures:
+        raise Failed
+    name, said = from_system(place, Host())
+    emit(text(name, [*figures, *said]), output, force)

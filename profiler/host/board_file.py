@@ -1,0 +1,152 @@
+"""The figures of the machine at hand, measured, as the file of a board: `costmodel calibrate`.
+
+Rates are the ceilings of `meters.ceilings`. What the system says of cores, caches and memory stands
+beside them under its own label. A CPU has no multiprocessors, so its file has no `sms`, and no time
+of a GPU's kernel is predicted on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from msgspec.structs import replace
+
+from profiler.host.device import DTYPES
+from profiler.host.system import Host, cpu_model
+from profiler.meters.caches import CacheError, cache_bytes
+from profiler.meters.ceilings import (
+    COPY,
+    READ,
+    WRITE,
+    elementwise_ceilings,
+    exp_name,
+    moving,
+    multiply_add_name,
+    product_ceiling,
+    product_name,
+    words_of,
+)
+from profiler.meters.latency import latency
+from profiler.meters.sampler import LatencyLimits
+from profiler.records.grades import INTERRUPTED, ONE_SAMPLE, ONE_THREAD
+from profiler.records.reading import Measured, Reading, Unavailable
+
+MOST_SECONDS = 60.0
+CALLS = 40
+"""About how many calls are timed: products of a few sides, elementwise operations on a few sizes,
+each in two element types, and traffic."""
+TYPES = ("fp32", "bf16")
+MEASURED, SYSTEM = "measured", "system"
+"""The labels of figures: what was measured, and what the system says."""
+
+
+@dataclass(eq=False)
+class Within:
+    """The meter of calls that ends after a number of seconds since it was made. A call's time is
+    the least of all samples: other programs that take turns only lengthen samples."""
+
+    seconds: float
+    meter: Callable[..., Measured] = latency
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._begun = self.clock()
+
+    def __call__(self, call: Callable[[], Any], *, device: torch.device, **_: Any) -> Measured:
+        """The duration of a call, sampled for a share of the time; Unavailable after the time."""
+        share = self.seconds / CALLS
+        if self.clock() > self._begun + self.seconds - share:
+            return Unavailable(f"the {self.seconds:g} seconds had passed: give more by --seconds")
+        limits = LatencyLimits(
+            min_blocks=5, max_blocks=50, min_seconds=share / 4, max_seconds=share / 2,
+            busy_seconds=share / 4, warmup_seconds=share / 2,
+        )  # fmt: skip
+        found = self.meter(call, device=device, limits=limits)
+        if isinstance(found, Unavailable) or not found.samples:
+            return found
+        labels = [label for label in found.labels if label != INTERRUPTED]
+        return replace(found, value=min(found.samples), details={**found.details, "labels": labels})
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a board's file: `name` such as `matrix.fp32`, value in base units, and source."""
+
+    name: str
+    value: float
+    label: str
+    source: str
+
+
+def measured(
+    place: torch.device, timing: Callable[..., Measured]
+) -> tuple[list[Figure], dict[str, str]]:
+    """The measured figures of a device, and figure -> the reason why it could not be measured.
+
+    Args:
+        timing: the meter of the calls.
+    """
+    traffic = moving(place, timing)
+    found: dict[str, list[tuple[str, Measured]]] = {
+        "memory_bandwidth": [(name, traffic[name]) for name in (COPY, READ, WRITE)]
+    }
+    for dtype in TYPES:
+        kind = DTYPES[dtype]
+        product = product_ceiling(place, dtype, kind, timing)
+        entrywise = elementwise_ceilings(place, dtype, kind, timing)
+        multiply_add, exp = multiply_add_name(dtype), exp_name(dtype)
+        found[f"matrix.{dtype}"] = [(product_name(dtype), product)]
+        found[f"vector.{dtype}"] = [(multiply_add, entrywise[multiply_add])]
+        found.setdefault("special", []).append((exp, entrywise[exp]))
+    figures, missing = [], {}
+    for figure, tried in found.items():
+        sound = [(one.value, name, one) for name, one in tried if isinstance(one, Reading)]
+        if not sound:
+            missing[figure] = "; ".join(x.reason for _, x in tried if isinstance(x, Unavailable))
+            continue
+        value, name, best = max(sound, key=lambda one: one[:2])
+        facts = [words_of(name), f"samples: {len(best.samples)}, of which the fastest"]
+        if threads := best.details.get("threads"):
+            facts.append(f"threads: {1 if ONE_THREAD in best.labels else threads}")
+        facts += [label for label in best.labels if label not in (ONE_THREAD, ONE_SAMPLE)]
+        source = f"costmodel calibrate: {'; '.join(facts)}"
+        figures.append(Figure(figure, value, MEASURED, source))
+    return figures, missing
+
+
+def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:
+    """The name of a device, and its figures that the system says; unknown figures are left out."""
+    found: dict[str, tuple[float | None, str]] = {}
+    if place.type == "cuda":
+        about: Any = torch.cuda.get_device_properties(place)
+        name, source = about.name, "torch.cuda.get_device_properties"
+        found["sms"] = about.multi_processor_count, source
+        found["memory_bytes"] = about.total_memory, source
+        found["clock"] = 1e3 * getattr(about, "clock_rate", 0), source
+    else:
+        name = cpu_model(host) or "CPU"
+        speed = psutil.cpu_freq()
+        found["memory_bytes"] = host.memory(), "psutil.virtual_memory"
+        found["clock"] = 1e6 * (speed.max or speed.current) if speed else None, "psutil.cpu_freq"
+    with suppress(CacheError):
+        found["l2_bytes"] = cache_bytes(place)
+    figures = [Figure(x, value, SYSTEM, said) for x, (value, said) in found.items() if value]
+    return name, figures
+
+
+def text(name: str, figures: list[Figure]) -> str:
+    """The file of a board with these figures, as `tables/devices/README.md` says."""
+    lines = [f"name = {json.dumps(name)}"]
+    for one in figures:
+        group, _, dtype = one.name.partition(".")
+        value = f"{{ {dtype} = {one.value:.4e} }}" if dtype else f"{one.value:.4e}"
+        lines += ["", "[[figures]]", f'label = "{one.label}"', f"source = {json.dumps(one.source)}"]
+        lines.append(f"{group} = {value}")
+    return "\n".join(lines) + "\n"

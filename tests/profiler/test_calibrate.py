@@ -1,0 +1,110 @@
+"""Is the file that `calibrate` writes a board, with the rates that follow from the times?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cli import complete
+from costmodel.prediction.boards import BY_DTYPE, UNITS, board
+from profiler.host import board_file
+from profiler.host.board_file import TYPES, Figure, Within, from_system, measured, text
+from profiler.host.system import Host
+from profiler.meters import ceilings
+from profiler.records.reading import Measured, Reading, Unavailable
+
+CPU = torch.device("cpu")
+CACHE = 2**16
+
+
+@pytest.fixture(autouse=True)
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches so small that buffers of several times their size are made at once."""
+    monkeypatch.setattr(ceilings, "cache_bytes", lambda place: (CACHE, "a test"))
+
+
+def taking(*seconds: float, labels: tuple[str, ...] = ()) -> Callable[..., Measured]:
+    """A meter by which every call takes these samples."""
+
+    def meter(call: Callable[[], Any], **_: Any) -> Measured:
+        call()
+        middle = sorted(seconds)[len(seconds) // 2]
+        return Reading("latency", middle, "s", seconds, {"labels": [*labels], "threads": 2})
+
+    return meter
+
+
+def written(folder: Path, figures: list[Figure]) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text('A "machine"', figures))
+    return path
+
+
+def test_the_file_is_a_board_whose_rates_follow_from_the_fastest_sample(tmp_path: Path) -> None:
+    """A preempted sample is longer, and changes no rate; products end with the first side that
+    takes so long."""
+    meter = Within(10.0, taking(0.3, 0.1, 0.2, labels=("preempted",)), lambda: 0.0)
+    figures, missing = measured(CPU, meter)
+    name, said = from_system(CPU, Host())
+    found = board(str(written(tmp_path, [*figures, *said])))
+    assert not missing and name and found.title == 'A "machine"'
+    assert found["memory_bandwidth"] == pytest.approx(2 * 4 * CACHE / 0.1, rel=1e-3)
+    for dtype in TYPES:
+        side = 256
+        assert found[f"matrix.{dtype}"] == pytest.approx(side**2 * (2 * side - 1) / 0.1, rel=1e-3)
+    assert {one.split(".")[0] for one in found.figures} <= {*UNITS} and set(BY_DTYPE) <= {
+        one.split(".")[0] for one in found.figures
+    }
+    labels = {figure: one.label for figure, one in found.figures.items()}
+    assert labels["special"] == "measured" and labels["memory_bytes"] == "system"
+    assert "samples: 3, of which the fastest; threads: 2" in found.figures["matrix.fp32"].source
+
+
+def test_a_rate_that_a_slow_clock_changed_is_left_out_with_its_reason() -> None:
+    figures, missing = measured(CPU, Within(10.0, taking(0.1, labels=("throttled",)), lambda: 0.0))
+    assert not figures and "the timed call was throttled" in missing["matrix.bf16"]
+
+
+def test_a_gpu_has_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = SimpleNamespace(
+        name="GPU", multi_processor_count=7, total_memory=8, clock_rate=9, L2_cache_size=10
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: about)
+    name, figures = from_system(torch.device("cuda"), Host())
+    found = {one.name: one.value for one in figures}
+    assert name == "GPU"
+    assert found == {"sms": 7, "memory_bytes": 8, "clock": 9e3, "l2_bytes": 10}
+
+
+def test_no_call_is_timed_after_the_seconds() -> None:
+    now = iter((0.0, 1.0, 9.9))
+    meter = Within(10.0, taking(0.1), lambda: next(now))
+    assert isinstance(meter(lambda: None, device=CPU), Reading)
+    late = meter(lambda: None, device=CPU)
+    assert isinstance(late, Unavailable) and "the 10 seconds had passed" in late.reason
+
+
+def test_the_command_writes_a_board_that_table_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = Within(10.0, taking(0.1), lambda: 0.0)
+    monkeypatch.setattr(board_file, "Within", lambda seconds: quick)
+    path, run, both = tmp_path / "mine.toml", CliRunner().invoke, complete()
+    asked = ["calibrate", "-o", str(path), "--device", "cpu"]
+    assert (result := run(both, asked)).exit_code == 0, result.output
+    words = ["table", "gdn", "--board", str(path), "--dtype", "bf16"]
+    result = run(both, [*words, "--columns", "mixer,floor,bound,predicted_time"])
+    assert "board mine" in result.output and "measured and system" in result.output
+    assert "board mine has no figure 'sms'" in result.output
+    for typed, said in (
+        (asked, "exists already"),
+        (["calibrate", "-o", "mine.json"], "ends in .toml"),
+        ([*asked, "--force", "--seconds", "61"], "at most 60"),
+    ):
+        assert said in str(run(both, typed).exception)
