@@ -157,7 +157,6 @@ MISSING: Mapping[str, str] = {
     "longcat_flash": "experts that return their input",
     "mimo_v2_flash": "values of another width than keys, in groups that differ by layer",
     "modernbert-decoder": "a first layer without a norm before its mixer",
-    "olmo_hybrid": "norms whose place differs by the kind of layer",
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "roc_bert": "embeddings of a token's sound and shape",
     "roformer": "rotary embedding in an encoder",

@@ -218,6 +218,16 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "minicpm3": {**LATENT, "num_experts_per_tok": ()},
     "minimax": {"head_dim": ()},
     "minimax_m2": {"rotary_dim": (2, 4, 8), "partial_rotary_factor": (0.5, 1.0)},
+    "olmo_hybrid": {
+        "num_hidden_layers": (2, 5, 9),
+        "linear_num_key_heads": (1, 2),
+        "linear_num_value_heads": (2, 6),
+        "linear_key_head_dim": (3, 5),
+        "linear_value_head_dim": (2, 7),
+        "linear_allow_neg_eigval": (True, False),
+        "rope_parameters": (None, {"rope_type": "default", "rope_theta": None}),
+        "layer_types": (),
+    },
     "opt": {"hidden_size": (768,), "num_attention_heads": (6, 12)},
     "recurrent_gemma": {
         "hidden_size": (48, 96),

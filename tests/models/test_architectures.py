@@ -265,6 +265,24 @@ def test_a_type_that_is_not_read_is_refused_with_the_part_that_is_missing(tmp_pa
         assert str(raised.value).endswith(f"no part of a network here is {part}")
 
 
+@pytest.mark.parametrize(
+    ("fields", "turned"),
+    [
+        ({}, True),
+        ({"rope_parameters": None}, True),
+        ({"rope_parameters": {"rope_theta": 5e5}}, True),
+        ({"rope_parameters": {"rope_theta": None, "rope_type": "default"}}, False),
+        ({"rope_theta": None}, False),
+    ],
+)
+def test_rows_of_olmo_hybrid_turn_unless_the_base_is_null(
+    tmp_path: Path, fields: dict[str, Any], turned: bool
+) -> None:
+    labels = {use.label for use in read(tmp_path, {"model_type": "olmo_hybrid", **fields}).uses}
+    (attention,) = (label for label in labels if label.startswith("self-attention"))
+    assert ("rotary" in attention) == turned
+
+
 def test_a_released_file_has_fields_that_the_class_reads_elsewhere(tmp_path: Path) -> None:
     """Of a model with images the text is read; further spellings say the same as the fields."""
     text = {

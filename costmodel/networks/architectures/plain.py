@@ -156,7 +156,8 @@ class Plain:
         width: the field with the width of the FFN, 4 d where the configuration has none, or what
             says the width; `activation`: the field with its activation, or, where the class has
             no field, the activation as this project names it.
-        norm, place: names in `NORMS` and `decoder.PLACES`; `end`: a norm follows the layers.
+        norm, place: names in `NORMS` and `decoder.PLACES`, the place of each kind of layer where
+            kinds differ; `end`: a norm follows the layers.
         scaled: embedded tokens are multiplied by a constant, or the field that says so.
         residual: outputs of sublayers are multiplied by a constant before the sum.
         divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
@@ -188,7 +189,7 @@ class Plain:
     activation: str = "hidden_act"
     experts: Experts | None = None
     norm: str = "rms"
-    place: str | Callable[[Configuration], str] = "before"
+    place: str | Mapping[str, str] | Callable[[Configuration], str] = "before"
     end: bool | Callable[[Configuration], bool] = True
     ties: bool = True
     scaled: bool | str = False
@@ -229,7 +230,8 @@ class Plain:
             sizes["f"] = self._width(c)
             after[False] = self._ffn(c)
         c.taken.update((self.width,) if isinstance(self.width, str) else ())
-        place = self.place if isinstance(self.place, str) else self.place(c)
+        place = self.place(c) if callable(self.place) else self.place
+        places = dict.fromkeys(kinds, place) if isinstance(place, str) else place
         drop = None
         end = self.end if isinstance(self.end, bool) else self.end(c)
         entry = [*self._entry(c, norm)]
@@ -239,7 +241,7 @@ class Plain:
         layers = [
             block(
                 _label(kind, there, self.experts is not None), made[kind], after[there],
-                norm=norm, place=place, scaled=self.residual, dropout=drop,
+                norm=norm, place=places[kind], scaled=self.residual, dropout=drop,
             )
             for kind, there in zip(kinds, routed, strict=True)
         ]  # fmt: skip

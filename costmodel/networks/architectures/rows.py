@@ -146,6 +146,33 @@ def _jamba_experts(c: Configuration, number: int) -> list[bool]:
     return [c.size("num_experts") > 1 and k % step == offset for k in range(number)]
 
 
+def _olmo(c: Configuration) -> Use:
+    """The attention of OLMo Hybrid, whose rows turn unless the base of the angles is null."""
+    biased = ("bias",) if c.switch("attention_bias") else ()
+    turned, _ = rotary(c)
+    given = c.get("rope_parameters") or c.fields
+    still = "rope_theta" in given and given["rope_theta"] is None
+    return attention(c, *biased, *WHOLE, *(() if still else turned))
+
+
+def _olmo_delta(c: Configuration) -> Use:
+    """Gated DeltaNet by the fields of OLMo Hybrid."""
+    n, d = c.size("num_attention_heads"), c.size("hidden_size")
+    groups = c.size_or_none("linear_num_key_heads") or n
+    width = c.size_or_none("linear_key_head_dim") or int(0.75 * d / groups)
+    options = ("negative",) if c.switch("linear_allow_neg_eigval") else ()
+    return mixer(
+        "gated-deltanet", options, n=c.size_or_none("linear_num_value_heads") or n, g=groups,
+        K=width, V=c.size_or_none("linear_value_head_dim") or 2 * width,
+        k=c.size("linear_conv_kernel_dim"),
+    )  # fmt: skip
+
+
+def _olmo_hybrid(c: Configuration, k: int, number: int) -> str:
+    """Attention in each fourth layer, or in the last one of fewer than four."""
+    return FULL if k % 4 == 3 or k == number - 1 < 3 else LINEAR
+
+
 def _lightning(c: Configuration) -> Use:
     return mixer("lightning", (), n=c.size("num_attention_heads"), h=head_width(c))
 
@@ -521,6 +548,12 @@ ROWS: Mapping[str, Plain] = {
     "olmo": Plain(name="Olmo", norm="layer, no weights"),
     "olmo2": Plain(name="Olmo2", options=WHOLE, place="output"),
     "olmo3": Plain(name="Olmo3", options=WHOLE, place="output", kinds=every(4)),
+    "olmo_hybrid": Plain(
+        name="OlmoHybrid", mixers={FULL: _olmo, LINEAR: _olmo_delta}, kinds=_olmo_hybrid,
+        place={FULL: "output", LINEAR: "before"}, state="fp32",
+        numbers="linear_a_log_min linear_a_log_max linear_dt_min linear_dt_max "
+        "linear_dt_init_floor",
+    ),
     "olmoe": Plain(
         name="Olmoe", options=WHOLE, fixed={"clip_qkv": (None,)},
         experts=Experts(width="intermediate_size"),
