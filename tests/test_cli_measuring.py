@@ -333,7 +333,7 @@ def test_a_sliding_window_of_ones_own_in_every_command(
     assert rows[0]["counts"]["mul"] == 4 * 15 + 4 * 4 * 6
     assert rows[0]["parameters"] == 3 * 4 + 4 * 4
     assert rows[1]["state_elements"] == 2 * 4
-    explained = printed(capsys, "explain", name, *sizes)
+    explained = printed(capsys, "explain", name, *sizes, "--full")
     assert "sum(j = max(1, i - w + 1)..i) x[j,b] * w_win[i-j+1,b]" in explained
     assert "Min(" in explained
     for command in ("profile", "reconcile"):

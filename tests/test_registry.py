@@ -21,7 +21,7 @@ from costmodel.questions.registry import CLAIMED, FIGURES, QUESTIONS
 from costmodel.report.document import Page
 from costmodel.report.formats import write
 from costmodel.report.mixer_document import document
-from costmodel.report.mixer_table import COLUMNS, Request, table
+from costmodel.report.mixer_table import LABELS, Request, table
 
 MIXERS = tuple(map(builtin, ("self-attention", "she", "lstm", "linear-attention")))
 
@@ -36,7 +36,7 @@ def at(row: Any, key: str) -> Any:
 @pytest.mark.parametrize("options", [{}, {"per_token": True, "optimiser": "adamw"}], ids=str)
 def test_json_has_what_csv_has(options: Any) -> None:
     """The same values under every figure's key, and the same reasons."""
-    made = table(Request(MIXERS, phases=EVERY, form="all", columns=tuple(COLUMNS), **options))
+    made = table(Request(MIXERS, phases=EVERY, form="all", columns=(*LABELS, *FIGURES), **options))
     in_csv = list(csv.DictReader(io.StringIO(write(document(made), "csv", Page()))))
     in_json = json.loads(write(document(made), "json", Page()))["rows"]
     assert len(in_csv) == len(in_json) > 0

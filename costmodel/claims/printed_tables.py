@@ -45,6 +45,7 @@ HEADINGS: Mapping[str, str] = {
     "minimum sequential operations": "sequential",
     "memory": "activations", "space": "activations", "memory complexity": "activations",
     "space complexity": "activations", "state size": "state", "inference memory": "state",
+    "mult": "mul", "mults": "mul",
 }  # fmt: skip
 """Heading of a column in papers, in lower case -> the quantity; besides the quantity's name."""
 

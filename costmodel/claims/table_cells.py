@@ -31,6 +31,7 @@ _STACKED = re.compile(
     re.DOTALL,
 )
 _TABULAR = re.compile(r"\\begin\{(tabular[*x]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
+_MARKED = re.compile(r"(\$[^$]+\$)\\,\\textsuperscript\{([a-z]+)\}")
 _SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
 
 
@@ -164,7 +165,12 @@ def _plain(cell: str) -> str:
 
 def _below(cell: str, below: str) -> str:
     """The text of a cell without dollar signs; for a cell `(a)`, the text that follows `(a)` below
-    the table, or `(a)` if there is none."""
+    the table, or `(a)` if there is none; for a cell marked with a letter, its formula with the
+    cases of the letter's note, as in `If $l > w$; $l$ if $l \\le w$`."""
+    if marked := _MARKED.fullmatch(cell.strip()):
+        mark = re.escape(rf"\textsuperscript{{{marked[2]}}}\, If ")
+        note = re.search(rf"{mark}(\$[^$]+\$)(.*)\.$", below, re.M)
+        return f"{marked[1]} if {note[1]}{note[2]}" if note else marked[1].strip("$")
     cell = _plain(cell)
     if re.fullmatch(r"\([a-z]+\)", cell):
         lines = [line for line in below.splitlines() if f" {cell} $" in line]

@@ -89,8 +89,8 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 def where_positive(p: Poly) -> Condition:
     """The sizes (n a divisor of d, t at most l) at which the polynomial is positive: solved for a
-    letter of `SOLVED_FOR` that `_is_solved_for` accepts, the one with the fewest cases and
-    conditions, else the inequality itself.
+    letter of `SOLVED_FOR` that `_is_solved_for` accepts, the one with the fewest cases,
+    else the inequality itself.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> where_positive(d * d * (l - 2)).text
@@ -103,7 +103,7 @@ def where_positive(p: Poly) -> Condition:
     p = without_known_signs(primitive(p))
     solved = [[*positive_cases(p, x)] for x in SOLVED_FOR if _is_solved_for(p, x)]
     if solved:
-        cases = min(solved, key=lambda found: (len(found), sum(len(one.where) for one in found)))
+        cases = min(solved, key=len)
     elif implied(frozenset(), p - 1):
         cases = [Case((), frozenset())]
     elif implied(frozenset(), -p):
