@@ -140,7 +140,8 @@ class Latex(Typeset):
         short = made.lines * len(made.panels) + below <= ROWS
         if short:
             return _float(made, self._caption(part), label)
-        many = made.lines > ROWS and len(made.panels) > 2
+        formulas = any(isinstance(cell, Formula) for row in part.body for cell in row)
+        many = made.lines > ROWS and len(made.panels) > 2 and not formulas
         if many and len((wide := turned_page(made)).panels) <= 2:
             return _long(wide, self._caption(part), label)
         return _long(made, self._caption(part), label)
