@@ -51,8 +51,11 @@ class Trees:
         """A size letter, or the place of a function."""
         if not isinstance(atom, Fn):
             return atom
-        make = lambda: [atom.function, *map(self.poly, atom.args)]  # noqa: E731
-        return self._place(self.functions, ("function", atom), make)
+        return self._place(self.functions, ("function", atom), lambda: self._call(atom))
+
+    def _call(self, atom: Fn) -> list[Any]:
+        """A function's name and the places of its arguments."""
+        return [atom.function, *map(self.poly, atom.args)]
 
     def answer(self, found: Answer | Missing) -> int:
         """The place of an answer for all sizes, or of the reason why there is none."""
