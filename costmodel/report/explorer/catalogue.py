@@ -70,7 +70,9 @@ def catalogue(
         "roles": ROLES,
         "bytes": BYTES,
         "phases": phases,
-        "figures": {f.name: [f.title, f.meaning, f.unit, f.kind, f.phases] for f in ASKED},
+        "figures": {
+            f.name: [f.title, f.meaning, f.unit, f.kind, f.phases, f.always] for f in ASKED
+        },
         "mixers": found,
         "polys": trees.polys,
         "functions": trees.functions,

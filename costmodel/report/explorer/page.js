@@ -262,7 +262,7 @@ function value(mixer, figure, exact) {
   if (unfit) return { reason: unfit };
   const tree = data.answers[phase.figures[figure]];
   if ("reason" in tree) return { reason: tree.reason };
-  if (figure !== "parameters") {
+  if (!data.figures[figure][5]) {
     for (const [words, guards] of phase.beyond) {
       if (guards.every((g) => exact.poly(g)[0] >= 0n)) return { reason: words };
     }
