@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from dataclasses import replace
@@ -39,6 +40,8 @@ def kinds() -> dict[str, Network]:
     found: dict[str, Network] = {}
     for name in reversed(networks.names()):
         choices = networks.preset(name)
+        heads = (re.sub(r"\{n=\d+,h=\d+\}", "{n=2,h=4}", mixer) for mixer in choices.mixers)
+        choices = replace(choices, mixers=tuple(heads))
         shown = repr(sorted((k, v) for k, v in vars(choices).items() if k not in words))
         small = replace(
             choices,
