@@ -23,6 +23,7 @@ from costmodel.networks.architectures import (
     smollm3,
 )
 from costmodel.networks.architectures.bert import ENCODERS
+from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
 from costmodel.networks.architectures.rows import ROWS
 from costmodel.networks.blocks import Description
 from costmodel.networks.choices import Choices
@@ -45,6 +46,7 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "qwen3_next": qwen3_next.read,
     "smollm3": smollm3.read,
     **{kind: row.read for kind, row in ROWS.items()},
+    **{kind: row.read for kind, row in ENCODER_ROWS.items()},
     **{kind: one.read for kind, one in ENCODERS.items()},
 }
 """model_type -> the reader of its configuration."""
@@ -69,7 +71,6 @@ CROSS = "a decoder that reads an encoder's output"
 PER_LAYER = "embeddings and widths of each layer"
 IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
-NARROW = "an embedding narrower than the layers"
 MISSING: Mapping[str, str] = {
     **dict.fromkeys(("persimmon", "fuyu"), KEY_NORMS),
     **dict.fromkeys(("bloom", "mpt"), ALIBI),
@@ -136,11 +137,9 @@ MISSING: Mapping[str, str] = {
         ),
         IMAGES,
     ),
-    **dict.fromkeys(("electra", "rembert"), NARROW),
     "apertus": "the activation xielu, with weights of its own",
     "axk1": "a norm of the output of experts alone",
     "bailing_hybrid": "gates of KDA and of latent attention by maps of full rank",
-    "bert-generation": "an encoder without segments, whose head has no transform",
     "big_bird": "attention to blocks that are drawn",
     "bitnet": "a norm of the heads before the output, and one inside the FFN",
     "blt": "patches of bytes",
@@ -159,7 +158,7 @@ MISSING: Mapping[str, str] = {
     "modernbert-decoder": "a first layer without a norm before its mixer",
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "roc_bert": "embeddings of a token's sound and shape",
-    "roformer": "rotary embedding in an encoder",
+    "roformer": "a table of angles among the parameters",
     "rwkv": "the recurrence of RWKV-4",
     "xlm": "an encoder with embeddings of languages",
     "xlnet": "two streams of attention",

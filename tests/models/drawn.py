@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.networks.architectures.bert import ENCODERS
-from costmodel.networks.architectures.rows import ROWS
+from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
+from costmodel.networks.architectures.rows import ROWS as DECODER_ROWS
 from costmodel.networks.configuration import COUNT_NOTHING
 
+ROWS = {**DECODER_ROWS, **ENCODER_ROWS}
 FILE = Path(__file__).parent / "configurations.json"
 DEFAULTS = Path(__file__).parents[2] / "tables" / "transformers" / "defaults.json"
 TOKENS = 30
@@ -236,6 +238,8 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "lru_width": (None,),
         "intermediate_size": (2, 70),
     },
+    "bert-generation": {"tie_word_embeddings": ()},
+    "rembert": {"tie_word_embeddings": ()},
     "youtu": {**LATENT, "num_experts_per_tok": ()},
     "cohere": {"use_qk_norm": (False,)},
     "dots1": {"num_local_experts": (), "n_routed_experts": (4,)},
@@ -256,6 +260,16 @@ ENCODER: Mapping[str, Sequence[Any]] = {
     "max_position_embeddings": (40,),
     "hidden_act": ("gelu", "relu"),
 }
+
+OF_ENCODERS: Mapping[str, Sequence[Any]] = {
+    "pad_token_id": (1,), "num_attention_heads": (6, 12), "type_vocab_size": (1, 2),
+    "max_position_embeddings": (40,), "embedding_size": (7, 24), "input_embedding_size": (7, 24),
+    "output_embedding_size": (5, 24), "dim": (24, 48), "hidden_dim": (1, 11), "n_heads": (6,),
+    "n_layers": (1, 3), "num_key_value_heads": (), "head_dim": (), "hidden_act": ("gelu", "relu"),
+    "activation": ("gelu", "relu"), "classifier_bias": (True, False),
+    "decoder_bias": (True, False), "norm_bias": (True, False), "local_attention": (4, 9),
+}  # fmt: skip
+"""Fields of the encoders among the rows."""
 
 GPT_2: Mapping[str, Sequence[Any]] = {
     "pad_token_id": (None,),
@@ -356,7 +370,9 @@ def values(kind: str) -> Mapping[str, Sequence[Any]]:
     """The fields that are drawn of a type, each with the values that it takes."""
     if kind not in ROWS:
         return FIELDS[kind]
-    found, others = defaults([kind])[kind], OTHERS.get(kind, {})
+    found, others = defaults([kind])[kind], {**OTHERS.get(kind, {})}
+    if kind in ENCODER_ROWS:
+        others = {**{n: v for n, v in OF_ENCODERS.items() if n in found["defaults"]}, **others}
     usual = {own: name for name, own in found["spellings"].items()}
     there = ["pad_token_id", *found["defaults"], *others]
     turned = {} if ROWS[kind].share is None else TURNED
@@ -403,16 +419,25 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with the number of parameters of its class; a drawn one with what its cache
     holds too."""
     import torch
-    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers import CONFIG_MAPPING
 
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](**fields)
     with torch.device("meta"):
-        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made)
+        model = class_of(made)(made)
     model.tie_weights()
     numbers = {id(p): p.numel() for p in model.parameters()}
     found = {"config": dict(config), "parameters": sum(numbers.values())}
     return found if len(config) == 1 else {**found, **ran(made)}
+
+
+def class_of(made: Any) -> Any:
+    """The class with a head for a configuration: that of causal language models, else of masked
+    ones."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    of = (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING)
+    return next(classes[type(made)] for classes in of if type(made) in classes)
 
 
 def ran(made: Any) -> dict[str, Any]:
@@ -422,14 +447,13 @@ def ran(made: Any) -> dict[str, Any]:
     does not run."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     mixed = made.model_type not in ("falcon_mamba", "mamba", "mamba2")
     if mixed and {*getattr(made, "layer_types", "?")} <= {"linear_attention", "conv"}:
         return {}  # the class does not run without a layer of attention
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
     made._attn_implementation = "eager"
-    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval().to(torch.bfloat16)
+    model = class_of(made)(made).eval().to(torch.bfloat16)
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
         out = model(torch.arange(TOKENS)[None] % made.vocab_size, use_cache=True)
     found = {"products": counted.get_total_flops() // 2}

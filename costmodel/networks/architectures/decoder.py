@@ -12,6 +12,8 @@ from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import parts
 from costmodel.networks.blocks import (
     FORWARD,
+    ONE,
+    PASSES,
     Block,
     Description,
     Stack,
@@ -166,8 +168,9 @@ def decoder(
     norm: Mixer | None,
     sizes: Mapping[str, int] | None = None,
     *,
+    kind: str = "decoder",
     bare: str = "Model",
-    head_class: str = "ForCausalLM",
+    head_classes: Sequence[str] = ("ForCausalLM",),
     ties: bool = True,
     remark: str = "",
     scaled: bool = False,
@@ -176,31 +179,43 @@ def decoder(
     state: str = "",
     bias: bool = False,
     entry: Sequence[Use] = (),
+    before: Sequence[Use] = (),
+    pooler: bool = False,
 ) -> Description:
-    """A decoder: an embedding, the layers `blocks`, a norm, and, for the class with a head, scores
-    of the vocabulary with their loss.
+    """A stack: an embedding, the layers `blocks`, a norm, and, for the class with a head, scores of
+    the vocabulary with their loss.
 
     Args:
         norm: the norm after the layers, None if there is none.
         sizes: sizes of the network beside d, L, u and l.
-        bare, head_class: how the names of the classes without and with a head end.
+        kind: "decoder", or "encoder", where each token sees all.
+        bare, head_classes: how the names of the class without a head and of those with a head end.
         ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
         cap, divided, bias: scores are bounded, divided by a constant, or have a bias.
         state: the element type in which the class keeps recurrent states; "": as the weights.
-        entry: what stands between the embedding and the layers.
+        entry: what stands between the embedding and the layers; the first part may give the width
+            of embedded rows as its size d, where that is another than d.
+        before: what stands before the head.
+        pooler: the class without a head has a linear map and tanh of the first row.
 
     Raises:
         ModelError: the configuration names another class.
     """
-    classes = (class_prefix + head_class, class_prefix + bare)
-    scored = c.architecture(*classes) == classes[0]
+    *classes, without = (class_prefix + end for end in (*head_classes, bare))
+    scored = c.architecture(*classes, without) != without
     tied = c.switch("tie_word_embeddings") and scored and ties
     head = parts.head(tied, bias, cap=cap, divided=divided)
+    scores = {"d": before[-1].sizes["d"]} if before else {}
     ending = (
-        Use("head", head, shared=frozenset({"E"}) if tied else frozenset(), last=True),
+        *before,
+        Use(
+            "head", head, shared=frozenset({"E"}) if tied else frozenset(), last=True, sizes=scores
+        ),
         Use("loss", parts.loss_of_scores(), when=FORWARD, forms_under=FORMS_OF_SCORES),
     )
+    first = {"l": ONE, "f": Poly.atom("d")}
+    pooled = (Use("pooler", parts.dense("tanh"), sizes=first, when=PASSES),)
     own = {
         "d": c.size("hidden_size"),
         "L": len(blocks),
@@ -209,15 +224,17 @@ def decoder(
     }
     if (longest := c.size_or_none("max_position_embeddings")) is not None:
         own["l"] = longest
+    narrow = {"d": entry[0].sizes["d"]} if entry and "d" in entry[0].sizes else {}
     stack = Stack(
-        (Use("embedding", parts.look_up(scaled), table=True), *entry),
+        (Use("embedding", parts.look_up(scaled), table=True, sizes=narrow), *entry),
         in_turn(blocks),
         () if norm is None else (Use("norm at the end", norm),),
     )
     return Description(
         c.name,
         (stack,),
-        ending if scored else (),
+        ending if scored else pooled if pooler else (),
+        kind,
         source=c.source,
         remark=remark,
         sizes=own,

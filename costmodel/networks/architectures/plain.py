@@ -136,11 +136,28 @@ ABSORBED = "a new token attends to latent rows (absorbed), a whole sequence to k
 
 
 @dataclass(frozen=True, kw_only=True)
+class Transform:
+    """A linear map, an activation and a norm before the head, as in BERT.
+
+    Args:
+        activation: as this project names it, or the field with it; "": as the field of the FFN.
+        bias: whether the map has a bias, or the field that says.
+        width: the field with the width to which rows are mapped; "": that of the embedding.
+    """
+
+    activation: str = ""
+    bias: bool | str = True
+    width: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plain:
     """The choices of a model type.
 
     Args:
-        name: the beginning of the names of its classes; `bare` and `head_class` are their ends.
+        name: the beginning of the names of its classes; `bare` and `head_class` are their ends, and
+            `more` are ends of further classes with the same head.
+        kind: "decoder", or "encoder", where each token sees all.
         options: options of every attention.
         switches: field that is true or false -> the option of attention that it switches on.
         fixed: field -> its only values that are read.
@@ -163,7 +180,12 @@ class Plain:
         divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
         head_bias: whether scores have a bias, or the field that says.
         positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
+        segments: the field with the number of kinds of segments, each with a row; "": none.
+        narrow: the field with the width of embedded rows, which a linear map makes d wide where the
+            width is another; "": they are d wide.
         embedding_norm: a norm follows the embedding.
+        transform: what stands before the head, None for nothing.
+        pooler: the class without a head has a linear map and tanh of the first row.
         dropout: fields with probabilities of dropout, separated by spaces.
         state: the element type of recurrent states; "": as the weights.
         check: what in the configuration is not read, in words; "" if all is.
@@ -173,6 +195,8 @@ class Plain:
     name: str
     bare: str = "Model"
     head_class: str = "ForCausalLM"
+    more: tuple[str, ...] = ()
+    kind: str = "decoder"
     options: tuple[str, ...] = ()
     switches: Mapping[str, str] = field(default_factory=lambda: {"attention_bias": "bias"})
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -199,7 +223,12 @@ class Plain:
     head_bias: bool | str = False
     positions: str = ""
     offset: int = 0
+    segments: str = ""
+    narrow: str = ""
+    widened: bool = False
     embedding_norm: bool = False
+    transform: Transform | None = None
+    pooler: bool = False
     dropout: str = ""
     state: str = ""
     check: Callable[[Configuration], str] | None = None
@@ -237,7 +266,9 @@ class Plain:
         entry = [*self._entry(c, norm)]
         if self.dropout and c.some(*self.dropout.split()):
             drop = Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
-            entry.append(drop)
+            entry.append(replace(drop, sizes=self._narrow(c)))
+        if self._narrow(c):
+            entry.append(self._widened(c))
         layers = [
             block(
                 _label(kind, there, self.experts is not None), made[kind], after[there],
@@ -246,8 +277,9 @@ class Plain:
             for kind, there in zip(kinds, routed, strict=True)
         ]  # fmt: skip
         return decoder(
-            c, self.name, layers, norm if end else None, sizes, state=self.state,
-            bare=self.bare, head_class=self.head_class, ties=self.ties,
+            c, self.name, layers, norm if end else None, sizes, state=self.state, kind=self.kind,
+            bare=self.bare, head_classes=(self.head_class, *self.more), ties=self.ties,
+            before=self._before(c, norm), pooler=self.pooler,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
             cap=_switched(c, self.cap), divided=self.divided,
             bias=_switched(c, self.head_bias), entry=entry,
@@ -323,14 +355,46 @@ class Plain:
         return part("FFN", parts.ffn(self._activation(c), bias))
 
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
-        """The parts between the embedding and the layers: positions and a norm."""
+        """The parts between the embedding and the layers: positions, segments and a norm."""
+        own = self._narrow(c)
         if self.positions:
             rows = c.size("max_position_embeddings") if self.positions == "learned" else None
             added = parts.positions(self.positions, offset=self.offset)
-            sizes = {"u": Poly.atom("l") if rows is None else Poly.of(rows)}
+            sizes = {**own, "u": Poly.atom("l") if rows is None else Poly.of(rows)}
             yield Use(f"{self.positions} positions", added, sizes=sizes, table=True, rows=rows)
+        if self.segments:
+            kinds = parts.segments(c.size(self.segments))
+            yield Use("segments", kinds, sizes=own, table=True)
         if self.embedding_norm:
-            yield Use("norm of the embedding", norm)
+            yield Use("norm of the embedding", norm, sizes=own)
+
+    def _narrow(self, c: Configuration) -> dict[str, Poly]:
+        """The width of embedded rows as the size d of parts; {} where no map makes them d wide."""
+        width = c.size_or_none(self.narrow) if self.narrow else None
+        if width is None or (width == c.size("hidden_size") and not self.widened):
+            return {}
+        return {"d": Poly.of(width)}
+
+    def _widened(self, c: Configuration) -> Use:
+        """The linear map of embedded rows to d channels."""
+        sizes = {**self._narrow(c), "f": Poly.atom("d")}
+        return Use("map of the embedding", parts.dense(), sizes=sizes)
+
+    def _before(self, c: Configuration, norm: Mixer) -> tuple[Use, ...]:
+        """The parts between the last layer and the head: map and norm, as in BERT."""
+        t = self.transform
+        if t is None:
+            return ()
+        activation = self._activation(c)
+        if t.activation:
+            known = t.activation in parts.ACTIVATIONS
+            activation = t.activation if known else c.activation(t.activation)
+        d = Poly.of(c.size(t.width)) if t.width else self._narrow(c).get("d", Poly.atom("d"))
+        dense = parts.dense(activation, _switched(c, t.bias))
+        return (
+            Use("transform", dense, sizes={"f": d}, last=True),
+            Use("norm of the transform", norm, sizes={"d": d}, last=True),
+        )
 
 
 def _switched(c: Configuration, value: bool | str) -> bool:
