@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from profiler.counting.call import tensors_in
+from profiler.counting.call import bind, tensors_in
 from profiler.counting.mode import DispatchMode, OperationKind
 
 SUMS = ("mm", "mv", "dot", "sum", "mean", "conv", "attention", "softmax", "norm", "fft")
@@ -26,6 +26,9 @@ SUMS = ("mm", "mv", "dot", "sum", "mean", "conv", "attention", "softmax", "norm"
 IN_STEPS = ("norm", "softmax_backward")
 """Kernels with one of these parts in their names subtract numbers of similar size inside: they run
 by torch's decomposition, each of whose steps is rounded."""
+LINEAR, EXACT = 20.0, 40.0
+"""Above its default threshold, `LINEAR`, torch's softplus returns its argument, up to 2e-9 below
+log(1 + exp(x)). Above `EXACT` the argument is the nearest number of float64."""
 ACCUMULATED = 4
 """Standard deviation of the random error of each term of a sum, in roundings: a few roundings of
 each term amount to those of some hundred partial sums."""
@@ -145,6 +148,19 @@ class _Rounded(DispatchMode):
         beyond = rounded.abs() > self.digits.largest
         rounded = torch.where(beyond, torch.sign(rounded) * torch.inf, rounded)
         tensor.detach().copy_(torch.where(tensor.isfinite(), rounded, tensor))
+
+
+class ExactSoftplus(DispatchMode):
+    """Computes softplus, and its gradient, as log(1 + exp(x)) to float64's last digit: calls with
+    torch's default threshold, or a larger one, run with the threshold `EXACT`."""
+
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run an operation, softplus and its gradient with the larger threshold."""
+        if kind.name in ("aten::softplus", "aten::softplus_backward"):
+            given = bind(kind.func, args, kwargs, None).arguments
+            if LINEAR <= given["threshold"] < EXACT:
+                return kind.func(**{**given, "threshold": EXACT})
+        return super().see(kind, args, kwargs)
 
 
 def allowances(

@@ -33,7 +33,14 @@ from profiler.proofs.blame import (
 from profiler.proofs.cases import TOLERANCE, ModuleCase, inputs, reason_with_kind
 from profiler.proofs.draws import LAYOUTS, VALUES, Draw, evaluated_points
 from profiler.proofs.history import BEFORE
-from profiler.proofs.rounding import ALLOWED, NEARLY_DOUBLE, SPARE, allowances
+from profiler.proofs.rounding import (
+    ALLOWED,
+    NEARLY_DOUBLE,
+    SPARE,
+    ExactSoftplus,
+    allowances,
+    errors,
+)
 from profiler.records.words import told_apart
 
 Kind = Literal["result", "gradients", "writes", "step"]
@@ -439,13 +446,17 @@ class Trial:
         return {e.array.gradient_of.name: e.name for e in backward if e.array.gradient_of}
 
     def slack(self, answer: str) -> float:
-        """The rounding error of an answer at these inputs, estimated by runs in fewer digits."""
+        """The rounding error of an answer at these inputs, estimated by runs in fewer digits, plus
+        the distance to the answer with an exact softplus, which torch's approximates."""
         case = self.subject.built(self.draw)
         tokens = self.draw.sizes["l"] if answer == "step" else 0
         exact = answers(case, self.gradient, tokens)
         with sdpa_kernel(SDPBackend.MATH):  # so that each step of attention is rounded
             again = allowances(lambda: answers(case, self.gradient, tokens), exact, NEARLY_DOUBLE)
-        return float(again[answer][0]) * 2.0**-SPARE
+        with ExactSoftplus():
+            closer = answers(case, self.gradient, tokens)[answer]
+        approximated = errors(closer, exact[answer]).abs().max() if closer.numel() else 0.0
+        return float(again[answer][0]) * 2.0**-SPARE + float(approximated)
 
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
         """The first entry of a gradient that differs from the equations, then the arrays whose

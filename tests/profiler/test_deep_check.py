@@ -299,6 +299,29 @@ def test_a_kernel_that_torch_has_wrong_is_named_and_blames_no_module(tmp_path: P
     )
 
 
+WAVE = "(100_000 * torch.nn.functional.softplus({})).cos()"
+SOFTPLUS: tuple[Change, ...] = (
+    ("    y[i, b] = cm.sum_(s[i, a] * W_out[a, b], over=a)",
+     '    T = f.array("T", l, d)\n    T[i, b] = cm.sum_(s[i, a] * W_out[a, b], over=a)\n'
+     '    y[i, b] = cm.function("cos", 100_000 * cm.function("softplus", T[i, b]))'),
+    (RETURN, f"return {WAVE.format(RETURN[7:])}"),
+    (STEP, f"return {WAVE.format(STEP[7:])}"),
+)  # fmt: skip
+"""At z = 20, torch's softplus(z) is 2e-9 below the exact value."""
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize(("threshold", "kinds"), [("20", set()), ("12", {"result", "step"})])
+def test_a_module_may_approximate_softplus_as_torch_does_and_no_further(
+    threshold: str, kinds: set[str], tmp_path: Path
+) -> None:
+    text = ("self.W_out)).cos()", f"self.W_out, threshold={threshold})).cos()")
+    mixer = cm.mixer(written(tmp_path, f"of-softplus-{threshold}", *SOFTPLUS, text))
+    (described,) = implementations(mixer).values()
+    subject, draw = Subject(mixer, described), Draw({"l": 12, "d": 4, "w": 2}, scale=10.0)
+    assert {kind for way in (Trial, Decoding) for kind, _ in findings(way, subject, draw)} == kinds
+
+
 def test_one_infinite_entry_hides_no_wrong_entry(tmp_path: Path) -> None:
     """In bf16 every result is wrong, by parts that have no gradient; the first row is infinite."""
     wrong = "y = y + y.detach() * (0.5 * (x.dtype == torch.bfloat16))"
