@@ -560,6 +560,36 @@ def test_formulas_take_a_common_factor_out_before_the_table_parts() -> None:
     assert "dl(4d + l + 1)" in printed(found, 21)
 
 
+def test_a_formula_longer_than_the_window_stands_below_the_table() -> None:
+    l, d = size("l"), size("d")
+    columns = (Column("mixer", "mixer", numeric=False), Column("mul", "mul"))
+    long, short = (Formula(4 * d**2 * l + d**3 * l**2 + d * l), Formula(4 * d))
+    found = document.Table("", columns, (("a", long), ("b", short), ("c", long)))
+    lines = [line.split() for line in printed(found, 15).splitlines()]
+    assert lines[2:5] == [["a", "(1)"], ["b", "4d"], ["c", "(1)"]]
+    assert "".join(map("".join, lines[5:])) == "(1)d³l²+4d²l+dl"
+    assert "(1)" not in printed(found, 24)
+
+
+def test_causal_and_bidirectional_mixers_are_apart_where_they_share_a_ratio() -> None:
+    chosen = tuple(map(builtin, ("simple", "self-attention", "linformer", "me")))
+    wide = Request(chosen, phases=("training",), columns=("mixer", "total", "ratio"))
+    for request, groups in ((wide, 2), (replace(wide, columns=("mixer", "total")), 0)):
+        (block,) = table(request).blocks
+        text = printed(shown_table(block, request))
+        words = [
+            line
+            for name in ("causal", "bidirectional")
+            for line in text.splitlines()
+            if line.startswith(name)
+        ]
+        assert len(words) == groups
+        if groups:
+            order = ("causal", "self-attention", "me", words[1], "simple", "linformer")
+            places = [text.index(f"\n{name}") for name in order]
+            assert places == sorted(places) and "causal self-attention" in words[1]
+
+
 def test_equal_notes_stand_below_the_last_table_that_has_them() -> None:
     columns = (Column("mixer", "mixer", numeric=False),)
     one, two, three = (

@@ -11,6 +11,7 @@ from functools import cache
 from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
+from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.columns import notes as of_a_board
 from costmodel.program.chosen_sizes import Given, letters_of, usual
@@ -80,7 +81,10 @@ def shown(block: Block, request: Request) -> doc.Table:
     columns = tuple(column(name, names=name in naming) for name in names)
     unanswered = {} if request.named else _unanswered(block)
     kept = [row for row in block.rows if row not in unanswered]
-    rows = tuple(tuple(row_cell(row, name, names) for name in names) for row in kept)
+    rows = [
+        part if isinstance(part, doc.Section) else tuple(row_cell(part, x, names) for x in names)
+        for part in (_by_causality(kept) if "ratio" in names else kept)
+    ]
     per_token = ", per token" if request.per_token else ""
     result = "loss" if request.convention.backward.loss else "output"
     title = tuple(
@@ -90,7 +94,21 @@ def shown(block: Block, request: Request) -> doc.Table:
     lead = (sizes_line(request, [block.phase]), (convention_line(request.convention),))
     absent = without_answer((named_form(r.mixer, r.form), why) for r, why in unanswered.items())
     said = tuple(dict.fromkeys([*absent, *notes(block, request)]))
-    return doc.Table((*title, per_token), columns, rows, said, block.phase, lead)
+    return doc.Table((*title, per_token), columns, tuple(rows), said, block.phase, lead)
+
+
+def _by_causality(rows: Sequence[Row]) -> Iterator[Row | doc.Section]:
+    """The rows of causal mixers, then those of bidirectional ones, each below a heading; without
+    headings if no bidirectional mixer has a ratio."""
+    later = [row for row in rows if not_causal(row.mixer) and not row.blocked]
+    groups = {
+        "causal": [row for row in rows if row not in later],
+        f"bidirectional (the ratio is to causal {BASELINE})": later,
+    }
+    for words, group in groups.items():
+        if later and group:
+            yield doc.Section((words,))
+        yield from group
 
 
 def _unanswered(block: Block) -> dict[Row, str]:

@@ -6,17 +6,21 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from costmodel.report.document import (
     Column,
     Display,
     Document,
+    Formula,
     Heading,
     Line,
+    Marked,
     Page,
     Paragraph,
     Section,
     Table,
+    Text,
     naming,
     pieces,
 )
@@ -51,7 +55,9 @@ class Terminal(Writer):
         return _equations(part, self.page.width)
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
-        """A table with its title above, and below it its footnotes and `notes`."""
+        """A table with its title above, and below it its footnotes and `notes`. A formula longer
+        than the page's width is a footnote."""
+        part = _with_long_formulas_below(part, self.page.width)
         title = wrapped(text(part.title), self.page.width)
         titled = [bold(title, self.page), ""] if title else []
         marked = [f"({k}) {reason}" for reason, k in part.marks.items()]
@@ -125,6 +131,18 @@ def _equations(part: Display, width: int | None) -> str:
     return "\n".join(lines)
 
 
+def _with_long_formulas_below(table: Table, width: int | None) -> Table:
+    """The table with a mark in place of each formula that is longer than `width` characters, and
+    with that formula as the footnote."""
+
+    def short(cell: Text) -> Text:
+        formula = FACTORED_TEXT.text(cell) if isinstance(cell, Formula) else ""
+        return Marked("", formula) if width is not None and len(formula) > width else cell
+
+    rows = (row if isinstance(row, Section) else tuple(map(short, row)) for row in table.rows)
+    return replace(table, rows=tuple(rows))
+
+
 def _drawn(table: Table, page: Page) -> list[str]:
     """The lines of a table in the first of these shapes that fits the page: natural widths; columns
     of words wrapped; both shapes with factored formulas; up to `MOST_BANDS` bands of columns, one
@@ -173,7 +191,7 @@ def _cells(table: Table, *, factored: bool) -> list[list[str]]:
     writer = FACTORED_TEXT if factored else PLAIN_TEXT
     return [
         [
-            writer.text(cell, table.marks, rounded=column.rounded)
+            writer.text(cell, table.marks, rounded=column.rounded).lstrip()
             for column, cell in zip(table.columns, row, strict=True)
         ]
         for row in table.body

@@ -171,7 +171,11 @@ class MeasuredRow:
         if name in FIGURES and isinstance(self.derived, Row):
             return mixer_document.row_cell(self.derived, name, shown)
         assert not isinstance(found, float)
-        return mixer_document.cell(found)
+        shows = mixer_document.cell(found)
+        if name == "mixer" and isinstance(self.derived, Row):
+            why = mixer_document.not_causal(self.derived.mixer)
+            return Marked(shows, why) if why else shows
+        return shows
 
 
 ESTIMATED = "of an estimate: a device was disturbed, or there is one sample"
