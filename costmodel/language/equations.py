@@ -450,6 +450,8 @@ class Mixer:
         """The name without options."""
         self.options: tuple[str, ...] = ()
         """The options that the mixer is written with."""
+        self.made_with: Mapping[str, Any] = {}
+        """The arguments with which a part of a network is made, by name."""
         self.offers: Mapping[str, str] = {}
         """Option -> its meaning, for every option that may follow the name."""
         self.variants: Mapping[str, str] = {}

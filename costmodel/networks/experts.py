@@ -15,7 +15,7 @@ from costmodel.language.indices import Index, min_
 from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant, Gather, Node, Ref, refs
 from costmodel.language.writing import function, maximum, minimum, sum_, top_k
-from costmodel.networks.parts import ACTIVATIONS
+from costmodel.networks.parts import ACTIVATIONS, noting
 from costmodel.symbolic.polynomial import Poly, sum_of
 
 SHAZEER = "Shazeer et al. 2017, arXiv 1701.06538, eqs. (1)-(5)"
@@ -53,7 +53,7 @@ SHARED: Mapping[str, str] = {
 """What every token goes through beside its own experts, by name."""
 
 
-@cache
+@noting
 def experts(
     routing: str,
     activation: str = "silu",

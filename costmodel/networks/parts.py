@@ -8,9 +8,11 @@ token number names is free.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache
+from functools import cache, wraps
+from typing import Any, TypeVar, cast
 
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
@@ -35,6 +37,26 @@ RMS_EPS = Fraction(1, 10**6)
 """What an RMS norm adds under the root, as Llama and Qwen do."""
 
 
+Make = TypeVar("Make", bound=Callable[..., Mixer])
+
+
+def noting(make: Make) -> Make:
+    """Make a part once for each set of arguments, and note all of them as the part's `made_with`,
+    which its module reads (`profiler.networks.modules`)."""
+    known = inspect.signature(make)
+
+    @cache
+    @wraps(make)
+    def made(*given: Any, **named: Any) -> Mixer:
+        found = make(*given, **named)
+        bound = known.bind(*given, **named)
+        bound.apply_defaults()
+        found.made_with = bound.arguments
+        return found
+
+    return cast(Make, made)
+
+
 def _new_part(name: str, title: str, source: str = "") -> Mixer:
     return Mixer(name, title=title, source=source, group="part of a network")
 
@@ -48,7 +70,7 @@ def _root_of(size: Poly) -> Constant:
     return Constant(size, 1)
 
 
-@cache
+@noting
 def look_up(scaled: bool = False) -> Mixer:
     """The rows of E (u, d) that the tokens (l) name; `scaled` multiplies each row by sqrt(d).
 
@@ -64,7 +86,7 @@ def look_up(scaled: bool = False) -> Mixer:
     return m
 
 
-@cache
+@noting
 def one_hot(scaled: bool = False) -> Mixer:
     """The product of one-hot rows (l, u) with E (u, d); if `scaled`, times sqrt(d)."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (4)"
@@ -80,7 +102,7 @@ def one_hot(scaled: bool = False) -> Mixer:
     return m
 
 
-@cache
+@noting
 def positions(kind: str, product: bool = False, scaled: bool = False, *, offset: int = 0) -> Mixer:
     """A row P[i] for each position i, added to the row of the token at i.
 
@@ -111,7 +133,7 @@ def positions(kind: str, product: bool = False, scaled: bool = False, *, offset:
     return m
 
 
-@cache
+@noting
 def segments(kinds: int) -> Mixer:
     """A row of S (kinds, d) for the segment that a token belongs to, added to the token's row."""
     source = "Devlin et al. 2018, arXiv 1810.04805, figure 2"
@@ -146,7 +168,7 @@ def _gain(f: Form, d: Poly, b: Index, gain: str) -> Node | None:
     return factor[b]
 
 
-@cache
+@noting
 def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer:
     """Layer normalisation with a gain as in `GAINS`; `bias` and the constant under the root, `eps`,
     as asked.
@@ -170,7 +192,7 @@ def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer
     return m
 
 
-@cache
+@noting
 def rms_norm(*, gain: str = "w") -> Mixer:
     """RMS normalisation with a gain as in `GAINS`.
 
@@ -186,7 +208,7 @@ def rms_norm(*, gain: str = "w") -> Mixer:
     return m
 
 
-@cache
+@noting
 def residual(scaled: bool = False) -> Mixer:
     """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d); `scaled`: the output is
     multiplied by a constant, as in Granite."""
@@ -199,7 +221,7 @@ def residual(scaled: bool = False) -> Mixer:
     return m
 
 
-@cache
+@noting
 def dropout() -> Mixer:
     """The product with a mask of 0 and 1/(1-p): one multiplication an entry.
 
@@ -225,7 +247,7 @@ ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
 """Name -> the activation of one entry."""
 
 
-@cache
+@noting
 def dense(activation: str = "none", bias: bool = True) -> Mixer:
     """A linear map of each row, x (l, d) to y (l, f), and an activation."""
     m = _new_part("dense", "Linear map")
@@ -240,7 +262,7 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
     return m
 
 
-@cache
+@noting
 def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -> Mixer:
     """The feed-forward sublayer: d to f, an activation, f to d; `squared`: the activation's square,
     as in Nemotron-H.
@@ -267,7 +289,7 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
     return m
 
 
-@cache
+@noting
 def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
     """The feed-forward sublayer with a gate: act(x W_gate) * (x W_up), f wide, and W_down to d.
 
@@ -295,7 +317,7 @@ def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
     return m
 
 
-@cache
+@noting
 def head(
     tied: bool = False, bias: bool = False, *, cap: bool = False, divided: bool = False
 ) -> Mixer:
@@ -321,7 +343,7 @@ def head(
     return m
 
 
-@cache
+@noting
 def probabilities() -> Mixer:
     """The softmax of the scores, x (l, u) to y (l, u)."""
     m = _new_part("probabilities", "Softmax over the vocabulary",
@@ -339,7 +361,7 @@ def loss_of_scores(smoothed: bool = False) -> Mixer:
     return losses.cross_entropy((Poly.atom("l"), Poly.atom("u")), smoothed)
 
 
-@cache
+@noting
 def loss_of_probabilities() -> Mixer:
     """Cross-entropy of probabilities (l, u): the mean of the targets' negative logarithm."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (3)"

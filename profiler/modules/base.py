@@ -232,7 +232,8 @@ class SequenceMixer(nn.Module, ABC):
     def weight(self, *shape: int) -> nn.Parameter:
         """A parameter of normal random numbers with standard deviation 1/sqrt(fan-in)."""
         made = nn.Parameter(self.like.new_empty(shape))
-        nn.init.normal_(made, std=fan_in(made.shape) ** -0.5)
+        if not made.is_meta:
+            nn.init.normal_(made, std=fan_in(made.shape) ** -0.5)
         return made
 
     def untrained(self, name: str, *shape: int) -> None:

@@ -13,7 +13,6 @@ are numbers from 0 on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,27 +22,14 @@ from torch import Tensor, nn
 from costmodel.networks.network import Network
 from costmodel.program.chosen_sizes import default
 from costmodel.symbolic.polynomial import Poly
+from profiler.networks.blocks import BlockTwin, Making as BlockMaking
+from profiler.networks.decoding import Decoding, Generating
 from profiler.networks.layers import Making, Stack
+from profiler.networks.modules import TwinError as TwinError
 from profiler.networks.parts import Head, loss_of_probabilities, loss_of_scores
 
 
-class TwinError(ValueError):
-    """A request that the network cannot serve; the message says what to do instead."""
-
-
-@dataclass
-class Decoding:
-    """The state of a twin between tokens."""
-
-    held: list[list[Any]]
-    """For each layer the states of its mixers."""
-    length: int
-    """The number of tokens for which there is room."""
-    position: int = 0
-    """The number of tokens read so far."""
-
-
-class Twin(nn.Module):
+class Twin(Generating):
     """A network as a module; `costmodel.networks` defines its parts and their costs.
 
     Attributes:
@@ -55,7 +41,7 @@ class Twin(nn.Module):
         """The encoder (if there is one), the decoder or only stack, and the end of a network."""
         super().__init__()
         c = making.choices
-        self.choices, self.sizes = c, dict(making.sizes)
+        self.choices, self.name, self.sizes = c, c.name, dict(making.sizes)
         self.encoder = Stack(making, c.encoder_mixers, "e") if c.kind == "encoder-decoder" else None
         shared = None
         if self.encoder is not None and c.shared_vocabulary:
@@ -89,7 +75,7 @@ class Twin(nn.Module):
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
         """The last layer's output (b, s, d) for tokens (b, s) and, for an encoder, `source`."""
-        self._require_tokens(tokens, "tokens")
+        self.require(tokens, "tokens")
         memory = None
         if self.encoder is not None:
             memory = self._encoded(source, tokens.shape[0])
@@ -102,7 +88,7 @@ class Twin(nn.Module):
         assert self.encoder is not None
         if source is None or source.shape[0] != batch:
             raise TwinError(f"an encoder reads a source for each sequence: give ({batch}, e)")
-        self._require_tokens(source, "source")
+        self.require(source, "source")
         memory: Tensor = self.encoder(source)
         return memory
 
@@ -189,38 +175,14 @@ class Twin(nn.Module):
     def step(self, tokens_t: Tensor, decoding: Decoding) -> Tensor:
         """Read one further token (b,) of each sequence: the scores (b, u) of the next token. Raises
         TwinError: more tokens than the `length` of `start`."""
-        if decoding.position >= decoding.length:
-            raise TwinError(f"all {decoding.length} tokens have been read: start with more room")
+        decoding.require_room()
         x = self.stack.step(tokens_t, decoding.position, decoding.held)
         decoding.position += 1
         return self._scores(x)
 
-    @torch.no_grad()
-    def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
-        """Greedy decoding: the prompt (b, p) continued by `new` tokens, (b, p+new).
-
-        All tokens pass through the mixers' `step`; TwinError without it, or beyond the positions.
-        """
-        self._require_tokens(prompt, "the prompt")
-        was, tokens = self.training, list(prompt.unbind(1))
-        self.eval()
-        try:
-            decoding = self.start(prompt.shape[0], len(tokens) + new - 1 or 1, source)
-            for k in range(len(tokens) + new - 1):
-                scores = self.step(tokens[k], decoding)
-                if k + 1 == len(tokens):
-                    tokens.append(scores.argmax(-1))
-        finally:
-            self.train(was)
-        return torch.stack(tokens, 1)
-
-    def _require_tokens(self, tokens: Tensor, what: str) -> None:
+    def require(self, tokens: Tensor, what: str) -> None:
         """TwinError on `what` unless its tokens are integers (b, s), with s within positions."""
-        if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
-            raise TwinError(
-                f"{self.choices.name}: {what} must be whole numbers (b, s) of type torch.long, and "
-                f"came as {tuple(tokens.shape)} of type {tokens.dtype}"
-            )
+        super().require(tokens, what)
         self._require_length(tokens.shape[1], what, "e" if what == "source" else "l")
 
     def _require_length(self, length: int, what: str, letter: str = "l") -> None:
@@ -270,6 +232,8 @@ def twin(
         TwinError: an implementation that no mixer of the network has.
         ValueError: a mixer without a module.
     """
+    if network.described.choices is None:
+        raise TwinError(f"{network.name} was read as blocks: make its `block_twin`")
     place = torch.device(device)
     found = all_sizes(network, sizes)
     making = Making(network.choices, found, implementation, place, dtype, seed)
@@ -282,3 +246,21 @@ def twin(
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(seed)
         return Twin(making)
+
+
+def block_twin(
+    network: Network,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    implementation: str | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> BlockTwin:
+    """A decoder as a module of its blocks, such as one that was read from a configuration; the
+    arguments and errors are those of `twin`, but for a part without a module: TwinError."""
+    place = torch.device(device)
+    making = BlockMaking(all_sizes(network, sizes), implementation, place, dtype, seed)
+    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+        torch.manual_seed(seed)
+        return BlockTwin(network, making)

@@ -1,0 +1,220 @@
+"""The part of a block as a PyTorch module: its parameters are those of its equations, by their
+names and shapes, and a function of this file computes its rows.
+
+The functions correspond to costmodel.networks.parts and experts. Each executes the operations of
+the part's equations, for all of which the counter of dispatched operations has rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from costmodel.language.nodes import Constant
+from costmodel.networks.blocks import Use
+from costmodel.networks.experts import ALPHA, LIMIT, SCALE
+from costmodel.networks.parts import CAP, MULTIPLIER, RMS_EPS
+from profiler.modules.base import fan_in
+from profiler.modules.norms import rms_norm as normed
+from profiler.networks.parts import ACTIVATIONS, EPS, Made, sinusoids
+
+OFFSETS = ("b", "offset", "moved")
+"""How the names of parameters begin that are zeros before training."""
+
+
+class TwinError(ValueError):
+    """A request that the network cannot serve; the message says what to do instead."""
+
+
+class Part(nn.Module):
+    """A part beside the mixers: rows (b, s, ...) to rows (b, s, ...).
+
+    Args:
+        use: the part; TwinError for one that no function here computes.
+        sizes: all sizes of the network.
+        given: parameters of other parts by their names, of which the part shares `use.shared`.
+    """
+
+    def __init__(
+        self, use: Use, sizes: Mapping[str, int], given: Mapping[str, nn.Parameter], made: Made
+    ) -> None:
+        super().__init__()
+        if use.mixer.name not in COMPUTED:
+            known = ", ".join(COMPUTED)
+            raise TwinError(
+                f"{use.name}: no module of a part is '{use.mixer.name}', but of {known}"
+            )
+        self.compute, self.arguments = COMPUTED[use.mixer.name], dict(use.mixer.made_with)
+        number = use.sizes.get("c")
+        self.chosen = 0 if number is None else number.at(sizes)
+        """How many experts a row goes through."""
+        zeros = (*OFFSETS, *(("gain",) if self.arguments.get("gain") == "1 + w" else ()))
+        for array in use.mixer.arrays.values():
+            shape = [extent.substitute(use.parameter_sizes).at(sizes) for extent in array.shape]
+            if array.role == "buffer" and array.name in ("P", "moved"):
+                P = array.name == "P"
+                table = sinusoids(shape[0], shape[1], made) if P else torch.zeros(shape, **made)
+                self.register_buffer(array.name, table, persistent=array.name == "moved")
+            if array.role != "parameter":
+                continue
+            if array.name in use.shared:
+                self.register_parameter(array.name, given[array.name])
+                continue
+            value = nn.Parameter(torch.empty(shape, **made))
+            if value.is_meta:
+                pass  # shapes alone
+            elif array.name.startswith(zeros):
+                nn.init.zeros_(value)
+            elif array.name == "gain":
+                nn.init.ones_(value)
+            else:
+                terms = shape[-2] if len(shape) > 2 else fan_in(value.shape)
+                nn.init.normal_(value, std=(shape[-1] if use.table else terms) ** -0.5)
+            self.register_parameter(array.name, value)
+
+    def forward(self, x: Tensor, other: Tensor | int = 0) -> Tensor:
+        """The part's rows of x; `other` is the position of the first row, from 0, or of a residual
+        sum its second term."""
+        found: Tensor = self.compute(self, x, other, **self.arguments)
+        return found
+
+
+def float_of(constant: Constant) -> float:
+    """The value of a constant without sizes."""
+    value = constant.base.constant()
+    assert value is not None and constant.half_power == 2
+    return float(value)
+
+
+def linear(p: Any, x: Tensor, W: str, b: str) -> Tensor:
+    """x W + b, for the parameters of these names; without b if the part has none."""
+    y: Tensor = x @ getattr(p, W)
+    return y + getattr(p, b) if hasattr(p, b) else y
+
+
+def look_up(p: Any, tokens: Tensor, first: int, scaled: bool) -> Tensor:
+    """Rows (b, s, d) of tokens (b, s)."""
+    rows: Tensor = p.E[tokens]
+    return rows * p.E.shape[1] ** 0.5 if scaled else rows
+
+
+def positions(p: Any, x: Tensor, first: int, kind: str, product: bool, scaled: bool,
+              offset: int) -> Tensor:  # fmt: skip
+    """The rows x plus those of P; TwinError behind the last row of P."""
+    begin, end = first + offset, first + offset + x.shape[1]
+    if end > len(p.P):
+        raise TwinError(f"position {end - offset} lies behind the table of {len(p.P) - offset}")
+    rows: Tensor = x + p.P[begin:end]
+    return rows
+
+
+def gained(p: Any, rows: Tensor, gain: str) -> Tensor:
+    """Rows times their gain, by its name in `parts.GAINS`."""
+    return rows * (p.gain if gain == "w" else 1 + p.gain) if gain else rows
+
+
+def layer_norm(p: Any, x: Tensor, first: int, bias: bool, eps: bool, gain: str) -> Tensor:
+    """Rows of mean 0 and variance 1, times the gain, plus the offset."""
+    centred = x - x.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    y = gained(p, centred / (variance + EPS if eps else variance).sqrt(), gain)
+    return y + p.offset if bias else y
+
+
+def rms_norm(p: Any, x: Tensor, first: int, gain: str) -> Tensor:
+    """Rows of mean square 1, times the gain."""
+    eps = float(RMS_EPS)
+    if not gain:
+        return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt()
+    return normed(x, p.gain if gain == "w" else 1 + p.gain, eps)
+
+
+def residual(p: Any, x: Tensor, other: Tensor, scaled: bool) -> Tensor:
+    """The sum of rows and of the output of a sublayer, which `scaled` multiplies by a constant."""
+    return x + (float_of(MULTIPLIER) * other if scaled else other)
+
+
+def ffn(p: Any, x: Tensor, first: int, activation: str, bias: bool, squared: bool) -> Tensor:
+    """Two maps with an activation between them, or with its square."""
+    hidden = ACTIVATIONS[activation](linear(p, x, "W_1", "b_1"))
+    return linear(p, hidden * hidden if squared else hidden, "W_2", "b_2")
+
+
+def gated_ffn(p: Any, x: Tensor, first: int, activation: str, bias: bool) -> Tensor:
+    """The activation of one map times another map, mapped back."""
+    gate = ACTIVATIONS[activation](linear(p, x, "W_gate", "b_gate"))
+    return linear(p, gate * linear(p, x, "W_up", "b_up"), "W_down", "b_down")
+
+
+def head(p: Any, x: Tensor, first: int, tied: bool, bias: bool, cap: bool, divided: bool) -> Tensor:
+    """Scores (b, s, u) by the part's own map or by the embedding."""
+    score: Tensor = x @ (p.E.t() if tied else p.W)
+    score = score + p.b if bias else score
+    score = CAP * torch.tanh(score / CAP) if cap else score
+    return score / float_of(MULTIPLIER) if divided else score
+
+
+def experts(
+    p: Any, x: Tensor, first: int, *, routing: str, activation: str, clamped: bool, squared: bool,
+    shared: str, correction: str | None,
+) -> Tensor:  # fmt: skip
+    """Each row through its chosen experts, whose weights are gathered for each row: for small
+    sizes."""
+    scores = linear(p, x, "W_R", "b_R")
+    at, weights = routed(p, scores, routing)
+    act, rows = ACTIVATIONS[activation], x.unsqueeze(-2).unsqueeze(-2)
+
+    def mapped(name: str, of: Tensor) -> Tensor:
+        """The rows (b, s, c, 1, ...) through the map of each row's experts."""
+        y: Tensor = of @ getattr(p, f"W_{name}")[at]
+        return y + getattr(p, f"b_{name}")[at].unsqueeze(-2) if clamped else y
+
+    up = mapped("up", rows)
+    if clamped:
+        gate = mapped("gate", rows).clamp(max=LIMIT)
+        up = up.clamp(-LIMIT, LIMIT)
+        hidden = (1 + up) * gate * torch.sigmoid(float_of(ALPHA) * gate)
+    elif squared:
+        hidden = act(up) * act(up)
+    else:
+        hidden = act(mapped("gate", rows)) * up
+    y: Tensor = (weights.unsqueeze(-1) * mapped("down", hidden).squeeze(-2)).sum(-2)
+    if not shared:
+        return y
+    inner = x @ p.V_up
+    inner = act(inner) * act(inner) if squared else act(x @ p.V_gate) * inner
+    every: Tensor = inner @ p.V_down
+    return y + (every * torch.sigmoid(x @ p.v).unsqueeze(-1) if shared == "gated" else every)
+
+
+def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
+    """The numbers (b, s, c) of each row's experts and their weights, from scores (b, s, E)."""
+    if routing.startswith("chosen"):
+        chosen, at = scores.topk(p.chosen, -1)
+        soft = routing == "chosen-softmax"
+        return at, torch.softmax(chosen, -1) if soft else torch.sigmoid(chosen)
+    sigmoid = routing.startswith("sigmoid")
+    shares = torch.sigmoid(scores) if sigmoid else torch.softmax(scores, -1)
+    best = shares + p.moved if hasattr(p, "moved") else shares
+    at = best.topk(p.chosen, -1).indices
+    weights: Tensor = shares.gather(-1, at)
+    if routing.endswith("-normalised"):
+        weights = weights / weights.sum(-1, keepdim=True)
+    return at, float_of(SCALE) * weights if sigmoid else weights
+
+
+COMPUTED: Mapping[str, Callable[..., Tensor]] = {
+    "look-up": look_up,
+    "positions": positions,
+    "layer-norm": layer_norm,
+    "rms-norm": rms_norm,
+    "residual": residual,
+    "ffn": ffn,
+    "gated-ffn": gated_ffn,
+    "experts": experts,
+    "head": head,
+}
+"""Name of a part -> the function that computes its rows."""

@@ -1,0 +1,206 @@
+"""Do the twins of architectures that a configuration describes hold, compute, learn and generate as
+the blocks say?
+
+The configurations and the parameters of their classes are those of `tests.models.drawn`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from costmodel.language.equations import Mixer
+from costmodel.networks import huggingface
+from costmodel.networks.blocks import Description, Use
+from costmodel.networks.network import Network, network
+from profiler.counting.dispatch import count_dispatch
+from profiler.networks.twin import TwinError, block_twin, twin
+from tests.models.drawn import FILE
+
+RECORDED = [one for one in json.loads(FILE.read_text(encoding="utf-8")) if len(one["config"]) > 1]
+FIRST = {one["config"]["model_type"]: one for one in reversed(RECORDED)}
+"""Type of model -> its first drawn configuration."""
+
+
+def read(folder: Path, config: Any) -> Network | None:
+    """The network of a configuration; None if choices describe it, as those of GPT-2 and BERT."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    found = huggingface.read(path)
+    return network(found) if isinstance(found, Description) else None
+
+
+@cache
+def first(kind: str) -> Network | None:
+    """The network of a type's first drawn configuration."""
+    with TemporaryDirectory() as folder:
+        return read(Path(folder), FIRST[kind]["config"])
+
+
+def tokens_of(net: Any, length: int = 7) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(net.sizes["u"], (2, length), generator=generator)
+
+
+def test_twins_of_all_types_hold_as_many_parameters_as_the_classes() -> None:
+    twins = 0
+    for kind, one in FIRST.items():
+        if (made := first(kind)) is not None:
+            net = block_twin(made, {"l": 8}, device="meta")
+            assert sum(p.numel() for p in net.parameters()) == one["parameters"], kind
+            twins += 1
+    assert twins > 90
+
+
+def new_parts(used: set[str], net: Network) -> set[str]:
+    """The parts of a network with their arguments, and its mixers with their options, that are not
+    in `used`; all are added to `used`."""
+    named = {
+        f"{use.mixer.base}+{'+'.join(use.mixer.options)} {dict(use.mixer.made_with)}"
+        for use in net.described.parts()
+    }
+    places = {
+        " ".join(str(one is not None) for one in s.around) + str(s.beside)
+        for block in net.described.decoder.blocks for s in block.sublayers
+    }  # fmt: skip
+    found = (named | places) - used
+    used |= found
+    return found
+
+
+def different() -> Iterator[tuple[str, Network]]:
+    """Types with a small configuration, but for those that bring no part that another type has
+    not."""
+    used: set[str] = set()
+    for kind, one in FIRST.items():
+        net = first(kind)
+        if net is not None and one["parameters"] < 10**6 and new_parts(used, net):
+            yield kind, net
+
+
+def test_twins_learn_and_read_token_by_token_what_they_read_at_once() -> None:
+    """Every part with every argument that a type has, every mixer with its options."""
+    ran = 0
+    for kind, made in different():
+        net = block_twin(made, {"l": 8}, dtype=torch.float64).eval()
+        tokens, decoding = tokens_of(net), net.start(2, 7)
+        scores = net(tokens)
+        steps = torch.stack([net.step(tokens[:, i], decoding) for i in range(7)], 1)
+        # float64, sums of some dozen terms in other orders through up to nine layers
+        torch.testing.assert_close(steps, scores.detach(), atol=1e-9, rtol=0, msg=kind)
+        net.loss(tokens[:, :-1], tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]  # torch
+        lacking = [name for name, p in net.named_parameters() if p.grad is None]
+        # no gradient passes the choice of experts, to which `moved` belongs
+        assert [name for name in lacking if not name.endswith(".moved")] == [], kind
+        ran += 1
+    assert ran > 30
+
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 12, "intermediate_size": 10, "num_hidden_layers": 2,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 11,
+}  # fmt: skip
+
+COUNTED: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "gemma2": {"head_dim": 4, "sliding_window": 3},
+    "mixtral": {"num_local_experts": 4},
+    "starcoder2": {},
+}
+
+
+def read_small(folder: Path, **fields: Any) -> Network:
+    found = read(folder, {**LLAMA, **fields})
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_what_a_twin_dispatches_is_what_its_blocks_count(tmp_path: Path, kind: str) -> None:
+    """Every class of operations of a forward pass with its loss."""
+    made = read_small(tmp_path, model_type=kind, **COUNTED[kind])
+    net = block_twin(made, {"l": 7}).eval()
+    tokens = tokens_of(net)[:1]
+    with torch.no_grad():
+        once = count_dispatch(lambda: net.loss(tokens, tokens))
+    assert once.complete, once.unknown
+    found = once.operations
+    dispatched = {k: getattr(found, k) for k in ("mul", "add", "div", "exp")} | dict(found.other)
+    counts = made.count("training", "strict,dense,safe-softmax").at(**{**net.sizes, "l": 7})
+    counted = dict(counts.by_class())
+    for name, number in (counts.once.by_class() if counts.once else {}).items():
+        counted[name] = counted.get(name, 0) + number
+    assert {k: v for k, v in dispatched.items() if v} == {k: v for k, v in counted.items() if v}
+
+
+def test_generation_is_greedy_decoding(tmp_path: Path) -> None:
+    net = block_twin(read_small(tmp_path), {"l": 9}, dtype=torch.float64)
+    expected = prompt = tokens_of(net, 3)
+    found = net.generate(prompt, 4)
+    with torch.no_grad():
+        for _ in range(4):
+            scores = net.eval()(expected)[:, -1]
+            expected = torch.cat([expected, scores.argmax(-1, keepdim=True)], 1)
+    assert torch.equal(found, expected)
+
+
+def test_tied_heads_are_one_parameter_and_dropout_acts_in_training(tmp_path: Path) -> None:
+    one = block_twin(read_small(tmp_path, tie_word_embeddings=True), {"l": 8})
+    assert one.ending[0].E is one.entry[0].E
+    dropped = read_small(tmp_path, model_type="seed_oss", residual_dropout=0.1, head_dim=2)
+    net = block_twin(dropped, {"l": 8})
+    assert not torch.equal(net(tokens_of(net)), net(tokens_of(net)))
+    assert torch.equal(net.eval()(tokens_of(net)), net(tokens_of(net)))
+
+
+def test_what_a_twin_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
+    made = read_small(tmp_path)
+    with pytest.raises(TwinError, match="was read as blocks: make its `block_twin`"):
+        twin(made)
+    stack = made.described.decoder
+    odd = Use("odd", unknown_part())
+    other = replace(made.described, stacks=(replace(stack, entry=(odd,)),))
+    with pytest.raises(TwinError, match="odd: no module of a part is 'odd-part', but of look-up,"):
+        block_twin(network(other))
+    net = block_twin(read_small(tmp_path, architectures=["LlamaModel"]), {"l": 8})
+    assert net(tokens_of(net)).shape == (2, 7, 12)
+    with pytest.raises(TwinError, match="has no head"):
+        net.loss(tokens_of(net), tokens_of(net))
+    with pytest.raises(TwinError, match="has no head: it generates no tokens"):
+        net.generate(tokens_of(net), 1)
+    learned = read(tmp_path, {**FIRST["gpt_neo"]["config"], "max_position_embeddings": 9})
+    assert learned is not None
+    table = block_twin(learned)
+    with pytest.raises(TwinError, match="position 10 lies behind the table of 9"):
+        table(tokens_of(table, 10))
+
+
+def unknown_part() -> Mixer:
+    """A part under a name that no module has."""
+    found = Mixer("odd-part", group="part of a network")
+    l, d = found.sizes("l d")
+    x, y = found.input("x", l, d), found.output("y", l, d)
+    with found.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        y[i, b] = x[i, b] + 1
+    return found
+
+
+def test_equal_seeds_give_equal_parameters(tmp_path: Path) -> None:
+    made = read_small(tmp_path)
+    one, again, other = (block_twin(made, {"l": 8}, seed=seed) for seed in (1, 1, 2))
+
+    def values(net: nn.Module) -> Tensor:
+        return torch.cat([p.flatten() for p in net.parameters()])
+
+    assert torch.equal(values(one), values(again))
+    assert not torch.equal(values(one), values(other))
