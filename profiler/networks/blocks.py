@@ -128,11 +128,11 @@ class BlockTwin(Generating):
     """
 
     def __init__(self, network: Network, making: Making) -> None:
-        """TwinError for a network that is no decoder, or a part without a module."""
+        """TwinError for a network of several stacks or towers, or a part without a module."""
         super().__init__()
         about = network.described
-        if len(about.stacks) > 1 or about.towers > 1 or about.kind != "decoder":
-            raise TwinError(f"{network.name}: a twin of blocks is a decoder, not a {about.kind}")
+        if len(about.stacks) > 1 or about.towers > 1:
+            raise TwinError(f"{network.name}: a twin of blocks has one stack, not several")
         self.name, self.sizes = network.name, dict(making.sizes)
         stack: Stack = about.decoder
         self.entry = nn.ModuleList(made for use in stack.entry if (made := making(use)))
@@ -141,17 +141,19 @@ class BlockTwin(Generating):
             Layer(stack.blocks[k % len(stack.blocks)], making) for k in range(number)
         )
         self.end = nn.ModuleList(made for use in stack.end if (made := making(use)))
+        self.scores = about.head == "vocabulary"
         ending = [use for use in about.ending if use.label != "loss"]
         self.ending = nn.ModuleList(made for use in ending if (made := making(use)))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores (b, s, u) for tokens (b, s), numbers below u; rows (b, s, d) without a head."""
+        """Scores (b, s, u) for tokens (b, s), numbers below u; without a head rows (b, s, d), or
+        the pooler's row (b, 1, d)."""
         self.require(tokens, "tokens")
         return self._through(tokens, 0, None)
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of targets (b, s); TwinError without a head."""
-        if not len(self.ending):
+        if not self.scores:
             raise TwinError(f"{self.name} has no head, and so no cross-entropy")
         return loss_of_scores(self(tokens), targets, smoothed=False)
 
@@ -159,8 +161,8 @@ class BlockTwin(Generating):
         """The state before the first token, with room for `length` tokens; TwinError for a mixer
         that mixes no new token, a network without a head, or a `source`, which only an encoder
         reads."""
-        if source is not None or not len(self.ending):
-            lacks = "encoder" if len(self.ending) else "head: it generates no tokens"
+        if source is not None or not self.scores:
+            lacks = "encoder" if self.scores else "head: it generates no tokens"
             raise TwinError(f"{self.name} has no {lacks}")
         for module in self.modules():
             if why := getattr(module, "stepless", ""):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from costmodel.language.nodes import Constant
-from costmodel.networks.blocks import Use
+from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import ALPHA, LIMIT, SCALE
 from costmodel.networks.parts import CAP, MULTIPLIER, RMS_EPS
 from profiler.modules.base import fan_in
@@ -51,6 +51,7 @@ class Part(nn.Module):
         number = use.sizes.get("c")
         self.chosen = 0 if number is None else number.at(sizes)
         """How many experts a row goes through."""
+        self.of_first_row = of_first_row(use)
         zeros = (*OFFSETS, *(("gain",) if self.arguments.get("gain") == "1 + w" else ()))
         for array in use.mixer.arrays.values():
             shape = [extent.substitute(use.parameter_sizes).at(sizes) for extent in array.shape]
@@ -109,6 +110,18 @@ def positions(p: Any, x: Tensor, first: int, kind: str, product: bool, scaled: b
         raise TwinError(f"position {end - offset} lies behind the table of {len(p.P) - offset}")
     rows: Tensor = x + p.P[begin:end]
     return rows
+
+
+def segments(p: Any, x: Tensor, first: int, kinds: int) -> Tensor:
+    """The rows x plus the row of the first segment, to which all tokens belong."""
+    which = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+    rows: Tensor = x + p.S[which]
+    return rows
+
+
+def dense(p: Any, x: Tensor, first: int, activation: str, bias: bool) -> Tensor:
+    """The activation of a linear map; of the part's first row alone if the part reads no other."""
+    return ACTIVATIONS[activation](linear(p, x[:, :1] if p.of_first_row else x, "W", "b"))
 
 
 def gained(p: Any, rows: Tensor, gain: str) -> Tensor:
@@ -209,6 +222,8 @@ def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
 COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "look-up": look_up,
     "positions": positions,
+    "segments": segments,
+    "dense": dense,
     "layer-norm": layer_norm,
     "rms-norm": rms_norm,
     "residual": residual,
