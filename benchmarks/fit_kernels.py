@@ -5,8 +5,8 @@
 FOLDER as `benchmarks.published_kernels` reads it. Each family is fitted on all boards of FOLDER,
 and again without each of them, to the least mean absolute logarithm of the ratio of predicted to
 measured time. The interval of a fit holds nine of ten such ratios on a board that was left out,
-widened by sqrt(1 + 1/boards), as the interval of one more draw is; so does that of constants which
-stand in for those of another implementation.
+widened by sqrt(1 + 1/boards), as the interval of one more draw is; so does that of constants of
+other families, which stand in where an implementation was published on one board alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from benchmarks.published_kernels import Part, Table, judged_watts, read_folder
 from costmodel.prediction.boards import Board
-from costmodel.prediction.families import FAMILIES, Family
+from costmodel.prediction.families import BY_HOST, FAMILIES, Family, family_of
 from costmodel.prediction.power import CONSTANTS, watts
+from costmodel.prediction.predict import fitted_elsewhere, read_fits, stand_in
 
 Floats = NDArray[np.float64]
 Data = Mapping[str, Sequence[tuple[Board, Part]]]
@@ -40,6 +41,10 @@ def logs(family: Family, values: Floats, parts: Iterable[tuple[Board, Part]]) ->
     )
 
 
+TIE = 1e-3
+"""The weight of the mean square, which decides between constants that are equally good."""
+
+
 def fitted(family: Family, data: Data, boards: Sequence[str]) -> Floats:
     """The constants with the least mean absolute logarithm on some boards, each board counted
     once."""
@@ -51,12 +56,15 @@ def fitted(family: Family, data: Data, boards: Sequence[str]) -> Floats:
         inside = [low <= v <= high for v, (low, high) in zip(values, ranges, strict=True)]
         if not all(inside):
             return 1e3
-        return float(np.mean([np.abs(logs(family, values, data[b])).mean() for b in boards]))
+        ratios = [logs(family, values, data[b]) for b in boards]
+        return float(np.mean([np.abs(r).mean() + TIE * (r**2).mean() for r in ratios]))
 
     start = differential_evolution(
         loss, ranges, maxiter=25, popsize=8, rng=0, tol=1e-3, polish=False
     )
-    found = minimize(loss, start.x, method="Nelder-Mead", options={"maxiter": 250})
+    found = minimize(
+        loss, start.x, method="Nelder-Mead", options={"maxiter": 800, "adaptive": True}
+    )
     return np.asarray(found.x)
 
 
@@ -68,18 +76,15 @@ def widened(ratios: Sequence[Floats], boards: int) -> Floats:
 
 
 def standing_in(families: Mapping[str, Any], data: Mapping[str, Data]) -> list[float]:
-    """The interval of constants of one implementation that stand in for those of another one, on
-    the boards without which the other was fitted nowhere."""
-    found = []
+    """The interval of constants of other families that stand in, on the boards without which a
+    family was fitted nowhere."""
+    found, known = [], read_fits(families)
     for family in FAMILIES:
-        for board, parts in data[family.name].items() if family.like else ():
-            others = [f for f in families[family.name]["fits"] if board not in f["boards"]]
-            like = [f for f in families[family.like]["fits"] if board not in f["boards"]]
-            if not others and like:
-                best = max(like, key=lambda fit: len(fit["boards"]))
-                constants = {**best["constants"], **family.stand_in}
-                values = np.array([constants[name] for name in family.constants])
-                found.append(logs(family, values, parts))
+        for board, parts in data[family.name].items():
+            if fitted_elsewhere(family.name, board, known):
+                continue
+            if constants := stand_in(family, board, known):
+                found.append(logs(family, np.array(list(constants.values())), parts))
     return [float(f"{ratio:.4g}") for ratio in widened(found, len(found))]
 
 
@@ -111,21 +116,13 @@ def fits(family: Family, data: Data) -> list[dict[str, Any]]:
     return found
 
 
-LEFT_OUT = {
-    ("a100_sxm", "prefill gated delta convolution"): "its times do not depend on the channels",
-}
-"""Board and kernel whose rows fit no constants -> the reason."""
-
-
 def of_family(family: Family, tables: Iterable[Table]) -> Data:
-    """The parts that a family predicts, by board."""
-    from costmodel.prediction.families import family_of
-
+    """The parts that a family predicts, by board; of calls that the host launches one by one, the
+    small ones that are timed with this launch."""
     found: dict[str, list[tuple[Board, Part]]] = {}
     for table in tables:
-        for part in table.parts:
-            kept = (table.board.name, part.calls.kernel) not in LEFT_OUT
-            if kept and family_of(part.calls.kernel, part.source) is family:
+        for part in table.launched if family is BY_HOST else table.parts:
+            if family is BY_HOST or family_of(part.calls.kernel, part.source) is family:
                 found.setdefault(table.board.name, []).append((table.board, part))
     return found
 

@@ -36,8 +36,15 @@ from numpy.typing import NDArray
 from costmodel.errors import BoardError
 from costmodel.prediction.boards import Board, board
 from costmodel.prediction.calls import Calls
+from costmodel.prediction.families import FAMILIES, family_of
 from costmodel.prediction.power import SHORT
-from costmodel.prediction.predict import power, predict
+from costmodel.prediction.predict import (
+    constants_in_words,
+    meanings,
+    power,
+    power_in_words,
+    predict,
+)
 from profiler.plots.drawing import FORMATS, draw_lines, write
 from profiler.plots.on_boards import Point, roofline_panel
 from profiler.plots.picture import Picture
@@ -155,14 +162,37 @@ class Part:
     seconds: Floats
     watts: Floats
 
+    def taken(self, chosen: NDArray[np.bool_]) -> Part:
+        """The part with some of its calls."""
+        sizes = {letter: size[chosen] for letter, size in self.calls.sizes.items()}
+        calls = Calls(self.calls.kernel, sizes, self.calls.dtype)
+        return Part(self.source, calls, self.seconds[chosen], self.watts[chosen])
+
+    def impossible(self, on: Board) -> str:
+        """Why the times cannot be those of the sizes: most calls whose bytes exceed twice the L2
+        cache take less than the bytes beyond the cache need at the memory's bandwidth; "" if they
+        do not."""
+        moved, held = self.calls.work.bytes, on["l2_bytes"] if "l2_bytes" in on.figures else np.inf
+        large = moved > 2 * held
+        least = (moved - held) / on["memory_bandwidth"]
+        below = large & (self.seconds < least)
+        if 2 * below.sum() <= large.sum():
+            return ""
+        return (
+            f"{below.sum()} of {large.sum()} calls larger than twice the L2 cache take less than "
+            "their bytes need at the memory's bandwidth, so that the sizes cannot be theirs"
+        )
+
 
 @dataclass
 class Table:
-    """A table of a board: its parts, and the rows that were left out, by the reason."""
+    """A table of a board: its parts, the small calls that were timed with their launch by the host,
+    and the rows that were left out, by the reason."""
 
     board: Board
     file: str
     parts: list[Part] = field(default_factory=list)
+    launched: list[Part] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -225,6 +255,9 @@ def read_table(path: Path, on: Board) -> Table:
                 f"{source}: timed with the launch by the host (never below {least * 1e6:.0f} us)"
             )
             table.left_out[reason] = len(rows)
+            table.launched.append(part.taken(small))
+        elif reason := part.impossible(on):
+            table.left_out[f"{source}: {reason}"] = len(rows)
         else:
             table.parts.append(part)
     return table
@@ -260,7 +293,7 @@ def error(predicted: Floats, measured: Floats) -> Floats:
     return predicted / measured - 1
 
 
-def constant(tables: Sequence[Table]) -> float | None:
+def least_constant(tables: Sequence[Table]) -> float | None:
     """The seconds that, added to the roofline, give the least median error on these tables; None
     without tables."""
     if not tables:
@@ -290,7 +323,7 @@ def judged(table: Table, others: Sequence[Table]) -> dict[str, Any]:
     predicted = joined(one.seconds for one in predictions)
     low, high = joined(p.low for p in predictions), joined(p.high for p in predictions)
     measured, roofline = table.seconds, table.roofline
-    errors, added = error(predicted, measured), constant(others)
+    errors, added = error(predicted, measured), least_constant(others)
     line = None if added is None else np.median(np.abs(error(roofline + added, measured)))
     return {
         "board": table.board.name,
@@ -341,6 +374,25 @@ def report(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
             yield judged(table, others)
         except BoardError as reason:
             print(f"{table.board.name}/{table.file}: {reason}", file=sys.stderr)
+
+
+def constants(tables: Sequence[Table]) -> Iterator[str]:
+    """The constants of each family of kernels, with their meanings, and a line for each board of
+    these tables that the family predicts."""
+    yield "\nconstants by which each board is predicted"
+    for family in FAMILIES:
+        boards = sorted(
+            {
+                table.board.name
+                for table in tables
+                for part in table.parts
+                if family_of(part.calls.kernel, part.source) is family
+            }
+        )
+        if boards:
+            yield f"{family.name}; {meanings(family)}"
+        yield from (f"  {name}, {constants_in_words(family, name)}" for name in boards)
+    yield f"power; {power_in_words()}"
 
 
 def rooflines(tables: Sequence[Table]) -> Picture:
@@ -403,7 +455,7 @@ def main() -> None:
     print(f"{'board':<20} {'table':<22} {'n':>6} {' '.join(COLUMNS)}")
     for row in rows:
         print(shown(row))
-    for line in power_lines(tables):
+    for line in (*power_lines(tables), *constants(tables)):
         print(line)
 
 

@@ -200,3 +200,13 @@ def test_explain_tells_each_limit_of_a_board() -> None:
         explained("--board", "h100", "--against", "she")
     with pytest.raises(UsageError, match="add --board"):
         explained("--dtype", "bf16")
+
+
+def test_explain_tells_the_constants_of_a_predicted_time() -> None:
+    asked = "explain gdn --board h100 --phase inference --d 4096 --n 32 --t 64 --l 64 --dtype bf16"
+    told = CliRunner().invoke(app, asked.split()).output
+    assert re.search(r"Predicted \S+ us, nine of ten between \S+ and \S+ us: gemm ", told)
+    assert "Constants of matrix products, fitted on a100_sxm, h200_sxm: start " in told
+    assert "start: launch and tail of a call, in microseconds; " in told
+    told = CliRunner().invoke(app, [*asked.replace("gdn", "me").split()]).output
+    assert "No predicted time: no kernel of me is among those" in told

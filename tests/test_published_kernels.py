@@ -15,7 +15,7 @@ from costmodel.data import data_dir
 from costmodel.prediction.boards import board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.families import FAMILIES
-from costmodel.prediction.predict import fit_for, fits, power, predict
+from costmodel.prediction.predict import constants_in_words, fit_for, fits, power, predict
 
 PUBLISHED = data_dir("published") / "kernels"
 
@@ -82,7 +82,8 @@ def test_boards_tables_and_rows_that_are_unknown_are_sentences(
     )
     asked(tmp_path, "--devices", str(devices), monkeypatch=monkeypatch)
     printed = capsys.readouterr()
-    assert [line.split()[:3] for line in printed.out.splitlines()[1:]] == [
+    rows = printed.out.partition("\n\n")[0].splitlines()[1:]
+    assert [line.split()[:3] for line in rows] == [
         ["h100_sxm", "context_attention", "1"], ["h100_sxm", "gemm", "4"]
     ]  # fmt: skip
     for sentence in (
@@ -135,13 +136,93 @@ def test_no_board_is_predicted_by_constants_that_were_fitted_on_it() -> None:
             assert {*fit.constants} == {*family.constants}
             for name, one in family.constants.items():
                 assert one.least <= fit.constants[name] <= one.most
-        assert family.like == "" or family.like in {one.name for one in FAMILIES}
     calls = Calls("gemm", {x: np.array([512.0]) for x in "lfd"})
     for name in ("a100_sxm", "h100_sxm", "h200_sxm"):
         assert name not in fit_for(FAMILIES[0], name).boards
         found = predict(calls, board(name))
         assert found.low[0] < found.seconds[0] < found.high[0]
     assert fit_for(FAMILIES[0], "l40s").boards == ("a100_sxm", "h100_sxm", "h200_sxm")
+
+
+def test_constants_that_stand_in_were_fitted_without_the_board() -> None:
+    """A family that was published on one board alone is predicted there by other families."""
+    alone = 0
+    for family in FAMILIES:
+        boards = {name for fit in fits()[family.name] for name in fit.boards}
+        if len(boards) != 1 or not family.kernels:
+            continue
+        (name,), alone = boards, alone + 1
+        fit = fit_for(family, name)
+        elsewhere = {
+            value
+            for several in fits().values()
+            for one in several
+            if name not in one.boards
+            for value in one.constants.values()
+        }
+        assert fit.boards == () and {*fit.constants} == {*family.constants}
+        assert {*fit.constants.values()} <= elsewhere
+        assert "others stand in" in constants_in_words(family, name)
+    assert alone
+
+
+def test_the_constants_are_printed_with_their_meanings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products(tmp_path, ("h100_sxm", "l40s"), 7e-6)
+    asked(tmp_path, monkeypatch=monkeypatch)
+    told = capsys.readouterr().out.partition("constants by which")[2]
+    family = FAMILIES[0]
+    assert all(f"{name}: {one.meaning}" in told for name, one in family.constants.items())
+    assert "h100_sxm, fitted on a100_sxm, h200_sxm: start " in told
+    assert "l40s, fitted on a100_sxm, h100_sxm, h200_sxm: start " in told
+    assert "power; fitted on" in told
+
+
+def test_times_below_what_the_bytes_need_are_no_times_of_the_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "m,n,k,latency_ms"
+    calls = Calls(
+        "gemm", {"l": np.array([1.0]), "f": np.array([2.0**15]), "d": np.array([2.0**15])}
+    )
+    least = 1e3 * float(calls.movement(board("h100"))[0])
+    for share, kept in ((0.5, 0), (1.5, 2)):
+        rows = [f"1,{2**15},{2**15},{share * least}", "8,64,64,0.001"]
+        write(tmp_path / "h100_sxm" / "gemm.csv.gz", header, rows)
+        tables = list(report.read_folder(tmp_path, None))
+        assert sum(len(table.seconds) for table in tables) == kept
+    assert "1 of 1 calls larger than twice the L2 cache take less" in capsys.readouterr().err
+
+
+def microseconds(kernel: str, on: str, source: str = "", **sizes: int) -> float:
+    """The predicted time of one call."""
+    calls = Calls(kernel, {x: np.array([float(size)]) for x, size in sizes.items()})
+    return 1e6 * float(predict(calls, board(on), source).seconds[0])
+
+
+def test_flash_attention_2_splits_the_keys_of_a_token_only_where_heads_share_them() -> None:
+    def growth(on: str, heads: int) -> float:
+        """How much longer eight times the keys take."""
+        one, eight = (
+            microseconds("decode attention", on, b=1, t=t, w=t, h=128, n=heads, g=1)
+            for t in (2**14, 2**17)
+        )
+        return eight / one
+
+    assert growth("a100", 1) > 7 and growth("l40s", 1) > 7
+    assert growth("a100", 8) < 6 and growth("h100", 1) < 6
+
+
+def test_a_short_chunk_of_flash_linear_attention_moves_its_own_rows_alone() -> None:
+    few, many = (
+        microseconds(
+            "prefill gated delta rule", "h200", "chunk_gated_delta_rule",
+            b=64, l=rows, n=64, g=16, K=128, V=128, k=4,
+        )
+        for rows in (1, 64)
+    )  # fmt: skip
+    assert few < 0.7 * many
 
 
 def test_the_page_is_that_of_the_published_times() -> None:
@@ -158,7 +239,7 @@ def test_power_is_judged_by_the_long_calls_that_fitted_nothing(
     rows = [f"8192,8192,8192,{ms},{watts}" for ms, watts in ((1.5, 1), (1.5, 700), (0.05, 9))]
     write(tmp_path / "h200_sxm" / "gemm.csv.gz", "m,n,k,latency_ms,power_W", rows)
     asked(tmp_path, monkeypatch=monkeypatch)
-    line = capsys.readouterr().out.splitlines()[-1]
+    line = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1]
     assert line.startswith("power of h200_sxm gemm, 1 calls of 100 us or more that were not fitted")
     assert float(line.partition("median ")[2].partition(",")[0]) < 15
 

@@ -26,11 +26,12 @@ UNITS = {
     "l2_bytes": "B",
     "sms": "",
     "clock": "Hz",
+    "capability": "",
     "power_limit": "W",
     "power_idle": "W",
 }
 """Figure -> its unit; matrix and vector are by dtype, dense, a multiplication and an addition
-being two operations. `special`: exponentials."""
+being two operations. `special`: exponentials. `capability`: CUDA's compute capability."""
 BY_DTYPE = ("matrix", "vector")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32", "fp64")
 

@@ -86,6 +86,25 @@ def steps(case: Case) -> Sequence[Step]:
         raise Unanswered(str(error)) from None
 
 
+def told(case: Case) -> Iterator[str]:
+    """The predicted calls of a case in sentences, then the constants of their families; errors as
+    for `steps`."""
+    found = steps(case)
+    # numpy, which only predictions need, takes a while to load
+    from costmodel.prediction.families import family_of
+    from costmodel.prediction.predict import constants_in_words, meanings
+
+    each = ", ".join(f"{step.kernel} {1e6 * step.seconds:.4g} us" for step in found)
+    low, seconds, high = (
+        1e6 * sum(getattr(step, end) for step in found) for end in ("low", "seconds", "high")
+    )
+    yield f"predicted {seconds:.4g} us, nine of ten between {low:.4g} and {high:.4g} us: {each}"
+    families = {family.name: family for step in found if (family := family_of(step.kernel, ""))}
+    for family in families.values():
+        by = constants_in_words(family, board_of(case).name)
+        yield f"constants of {family.name}, {by}. {meanings(family)}"
+
+
 def predicted(end: str) -> Figure:
     """The column of the predicted time (`end` = "seconds"), or of the lower or upper end ("low",
     "high") of the interval that has nine of ten measured times between its ends."""

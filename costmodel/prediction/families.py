@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +57,9 @@ class Family:
     sources: str = ""
     like: str = ""
     """The family whose constants stand in on a board without which this one was fitted nowhere."""
-    stand_in: Constants = field(default_factory=dict)
-    """Constants that are not those of `like` then."""
+    instead: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Constants that are not those of the same name of `like` then: name -> (family, its name
+    there)."""
 
     def covers(self, kernel: str, source: str) -> bool:
         """Whether this family predicts an implementation of a kernel."""
@@ -69,7 +70,7 @@ START = Constant("launch and tail of a call, in microseconds", 0.5, 25)
 TILE = Constant("start and end of a tile, in thousands of cycles", 0.1, 20)
 PEAK = Constant("share of the matrix units' dense peak that a full tile reaches", 0.3, 1)
 BANDWIDTH = Constant("share of the memory's bandwidth that large calls reach", 0.3, 1)
-FEED = Constant("bytes a cycle that one SM loads", 4, 128)
+FEED = Constant("bytes that one SM loads for a thousand operations at its dense peak", 4, 128)
 STREAM = Constant("how many times its share of the memory's bandwidth one SM streams", 0.2, 10)
 OVERLAP = Constant(
     "overlap p of arithmetic and movement: their times add as (a**p + m**p)**(1/p)", 1, 8
@@ -97,12 +98,13 @@ def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
     tiles over the SMs, overlapped with the bytes of operands, results and partial results."""
     m, n, k = (calls.sizes[x] for x in "lfd")
     cycle, sms = 1 / on["clock"], on["sms"]
-    peak = on[f"matrix.{calls.dtype}"] / sms * c["peak"]
+    dense = on[f"matrix.{calls.dtype}"] / sms
     movement = calls.movement(on) / c["bandwidth"]
     best = np.full(m.shape, np.inf)
     for rows, columns in GEMM_TILES:
         tiles = np.ceil(m / rows) * np.ceil(n / columns)
-        step = max(2 * rows * columns / peak, ENTRY * (rows + columns) * cycle / c["feed"])
+        loads = ENTRY * (rows + columns) / (c["feed"] / THOUSAND)
+        step = max(2 * rows * columns / c["peak"], loads) / dense
         for split in GEMM_SPLITS:
             depth = np.ceil(k / split / GEMM_STEP) * GEMM_STEP
             waves = np.ceil(tiles * split / sms)
@@ -151,15 +153,27 @@ def attended(calls: Calls) -> Attended:
     return Attended(s["b"], tokens * s["n"], tokens, keys, latent, s["c"], shared=True)
 
 
+def flash_attention_2(on: Board) -> bool:
+    """Whether attention on a board is FlashAttention 2, which multiplies and takes exponentials in
+    turn, and splits the keys of a new token only where several heads of queries share keys: on
+    CUDA's compute capabilities 8 and 12. Versions 3 and 4, for 9 and 10, do both at once."""
+    return "capability" in on.figures and int(on["capability"]) in (8, 12)
+
+
 ROWS, KEYS = 128, 128
 """Rows of queries and of keys in a tile of attention over many rows."""
 
 
 def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
+    """Seconds of attention of many rows; its inputs and results move once."""
+    return tiled(c, calls, on, attended(calls), calls.movement(on))
+
+
+def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) -> Floats:
     """Seconds of attention of many rows. A block of `ROWS` rows visits tiles of `KEYS` keys, and an
-    SM multiplies and takes exponentials in turn. Busy is the longer of the longest block alone and
-    of all blocks shared by the SMs; busy overlaps with the bytes moved."""
-    a = attended(calls)
+    SM multiplies and takes exponentials, at once or in turn. Busy is the longer of the longest
+    block alone and of all blocks shared by the SMs; busy overlaps with `movement`, the seconds in
+    which all bytes move at the memory's bandwidth."""
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = np.ceil(a.rows / ROWS)
     lines = calls.work.exponentials / (a.groups * a.rows)
@@ -170,15 +184,35 @@ def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
     mean = np.minimum(longest, np.ceil((lines + spread / 2) / KEYS * 2) / 2 + 0.5)
     mean = np.maximum(1, mean)
     product = 2 * (a.key + a.value) / (on[f"matrix.{calls.dtype}"] / sms * c["peak"])
-    pair = product + c["softmax"] / (on["special"] / sms)
+    softmax = c["softmax"] / (on["special"] / sms)
+    pair = product + softmax if flash_attention_2(on) else np.maximum(product, softmax)
     start = c["tile"] * THOUSAND * cycle
     waves = np.ceil(a.groups * blocks / sms)
     whole = a.groups * blocks / sms
     total = np.where(waves > 1, np.maximum(whole, 1), 1) * (start + mean * ROWS * KEYS * pair)
     alone = start + longest * ROWS * KEYS * pair
     busy = np.maximum(total, alone)
-    moved = calls.movement(on) / c["bandwidth"]
-    return np.asarray(c.get("start", 0) * 1e-6 + together(busy, moved, c["overlap"]))
+    taken = together(busy, movement / c["bandwidth"], c["overlap"])
+    return np.asarray(c.get("start", 0) * 1e-6 + taken)
+
+
+COPIED = 10
+"""Rows of 128 entries that vLLM's latent attention of many rows moves for each token and head,
+beside those of its kernel, on boards with FlashAttention 2: it writes keys and values from the
+latent row (2), reads the keys and writes them with the shared ones (2.5), pads values to the keys'
+width (2.5), lets the kernel read and write the padding (1), and cuts the results (2)."""
+
+
+def projected(c: Constants, calls: Calls, on: Board) -> Floats:
+    """Seconds of latent attention of many rows by vLLM: the product that makes the keys and values
+    of all heads, attention whose values are as wide as keys, and the copies between these."""
+    s, a = calls.sizes, attended(calls)
+    heads = s["b"] * s["l"] * s["n"]
+    rate = on[f"matrix.{calls.dtype}"] * c["peak"]
+    product = 2 * heads * s["c"] * (s["K"] + s["V"]) / rate
+    copied = heads * COPIED * s["V"] * ENTRY / on["memory_bandwidth"]
+    padded = replace(a, value=a.key)
+    return product + tiled(c, calls, on, padded, calls.movement(on) + copied)
 
 
 DECODE_ROWS, DECODE_KEYS = 64, 128
@@ -203,7 +237,8 @@ def decode(c: Constants, calls: Calls, on: Board) -> Floats:
         busy = waves * (c["tile"] * THOUSAND * cycle + np.ceil(tiles / split) * tile)
         taken = together(busy, movement, c["overlap"])
         if split > 1:
-            taken = np.where(split <= tiles, taken + c["join"] * THOUSAND * cycle, np.inf)
+            splits = (split <= tiles) & ((a.rows > 1) | (not flash_attention_2(on)))
+            taken = np.where(splits, taken + c["join"] * THOUSAND * cycle, np.inf)
         best = np.minimum(best, taken)
     return np.asarray(c["start"] * 1e-6 + best)
 
@@ -224,44 +259,54 @@ def few_splits(c: Constants, calls: Calls, on: Board) -> Floats:
     return np.maximum(np.ceil(blocks / on["sms"]) * part, again)
 
 
-CHUNK = 64
-"""Rows of a chunk of a delta rule."""
+def chunked(rows: int, kernels: int) -> Any:
+    """The function of the seconds of a delta rule in chunks of so many rows by so many kernels: a
+    constant for each, and three times that overlap: the chunks of one head one after the other, the
+    products of all chunks at the peak, and the bytes moved."""
+
+    def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
+        s = calls.sizes
+        chunks = np.ceil(s["l"] / rows)
+        padded = calls.arithmetic(on) * chunks * rows / s["l"] / c["peak"]
+        state = 4 * s["b"] * s["n"] * state_entries(s) / on["memory_bandwidth"]
+        moved = (calls.movement(on) + state) / c["bandwidth"]
+        busy = together(one_by_one(c, calls, on, chunks), padded, c["overlap"])
+        return np.asarray(kernels * c["kernel"] * 1e-6 + together(busy, moved, c["overlap"]))
+
+    return seconds
 
 
-def chunked(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of a delta rule in chunks of `CHUNK` rows, of three times that overlap: the chunks of
-    one head one after the other, the products of all chunks at the peak, and the bytes moved."""
-    s = calls.sizes
-    cycle = 1 / on["clock"]
-    chunks = np.ceil(s["l"] / CHUNK)
-    widths = s["h"] ** 2 if "h" in s else s["K"] * s["V"]
-    # the constant is for a state of 128 by 128 entries
-    alone = chunks * c["chunk"] * THOUSAND * cycle * widths / 128**2
-    padded = calls.arithmetic(on) * chunks * CHUNK / s["l"] / c["peak"]
-    state = 4 * s["b"] * s["n"] * widths / on["memory_bandwidth"]
-    moved = (calls.movement(on) + state) / c["bandwidth"]
-    busy = together(alone, padded, c["overlap"])
-    return np.asarray(c["start"] * 1e-6 + together(busy, moved, c["overlap"]))
+def state_entries(sizes: Mapping[str, Floats]) -> Floats:
+    """The entries of the state of a head, (N,)."""
+    return sizes["h"] ** 2 if "h" in sizes else sizes["K"] * sizes["V"]
 
 
-FLA_ROWS = 20
+def one_by_one(c: Constants, calls: Calls, on: Board, chunks: Floats) -> Floats:
+    """The seconds of the chunks of one head, one after the other. The constant is that of a state
+    of 128 by 128 entries."""
+    return chunks * c["chunk"] * THOUSAND / on["clock"] * state_entries(calls.sizes) / 128**2
+
+
+FLASH_KDA, FLASHINFER, FLA = 16, 64, 64
+"""Rows of a chunk of FlashKDA (docs/20260420-flashkda-v1-deep-dive.md, section 1), of FlashInfer,
+and of flash-linear-attention."""
+FLA_ROWS = 16
 """Rows of a head's width that flash-linear-attention's six kernels read or write for each token and
 head of values: chunk_scaled_dot_kkt (k, and A in fp32: 2), solve_tril (A twice: 1.5), recompute_w_u
-(k, v, A, w, u: 4.5), chunk_delta_h (k, w, u, v_new, and a state every 64 tokens: 6), and chunk_o
-(q, k, v_new, o, and the state: 6)."""
+(k, v, A, w, u: 4.5), chunk_delta_h (k, w, u, v_new: 4), and chunk_o (q, k, v_new, o: 4). The last
+two also write and read a state every 64 tokens."""
 
 
 def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds of a delta rule by the six kernels of flash-linear-attention: a constant for each,
     plus two times that overlap: the chunks of one head one after the other, and the bytes of the
-    rows that the kernels pass on through the memory."""
+    rows and states that the kernels pass on through the memory."""
     s = calls.sizes
-    cycle = 1 / on["clock"]
-    widths = s["h"] ** 2 if "h" in s else s["K"] * s["V"]
-    alone = np.ceil(s["l"] / CHUNK) * c["chunk"] * THOUSAND * cycle * widths / 128**2
-    state = 8 * s["b"] * s["n"] * widths
-    tokens = s["b"] * np.ceil(s["l"] / CHUNK) * CHUNK * s["n"]
-    moved = (tokens * FLA_ROWS * ENTRY * np.sqrt(widths) + state) / on["memory_bandwidth"]
+    chunks, width = np.ceil(s["l"] / FLA), np.sqrt(state_entries(s))
+    # the state before and after in fp32, and twice that of each chunk
+    states = (8 + 2 * ENTRY * chunks) * state_entries(s)
+    moved = s["b"] * s["n"] * (s["l"] * FLA_ROWS * ENTRY * width + states) / on["memory_bandwidth"]
+    alone = one_by_one(c, calls, on, chunks)
     taken = together(alone, moved / c["bandwidth"], c["overlap"])
     return np.asarray(6 * c["kernel"] * 1e-6 + taken)
 
@@ -292,6 +337,17 @@ def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
     return np.asarray(c["start"] * 1e-6 + together(busy, moved, c["overlap"]))
 
 
+def copied(c: Constants, calls: Calls, on: Board) -> Floats:
+    """Seconds of a short convolution whose blocks are short: the bytes at a share of the
+    bandwidth."""
+    return np.asarray(c["start"] * 1e-6 + calls.movement(on) / c["bandwidth"])
+
+
+def idle(c: Constants, calls: Calls, on: Board) -> Floats:
+    """No seconds on the device."""
+    return np.zeros(next(iter(calls.sizes.values())).shape)
+
+
 def by_host(device: Callable[[Constants, Calls, Board], Floats]) -> Any:
     """A function like `device`, of the seconds of work on the device, for kernels that the host
     launches one by one: the longer of `device` and of the launches (`host` microseconds)."""
@@ -307,7 +363,7 @@ JOIN = Constant("joining the parts of split keys, in thousands of cycles", 0, 15
 HOST = Constant("launches by the host, in microseconds", 20, 1000)
 CHAIN = Constant("one chunk of a head after the one before, in thousands of cycles", 0.5, 50)
 BLOCK = Constant("a block (a head or channel of a sequence) on an SM, in cycles", 0, 3000)
-KERNEL = Constant("each of six kernels, in microseconds", 0.5, 6)
+KERNEL = Constant("launch and tail of each kernel, in microseconds", 0.5, 25)
 
 PREFILL = {
     "start": START, "tile": TILE, "peak": PEAK, "softmax": SOFTMAX, "bandwidth": BANDWIDTH,
@@ -320,13 +376,11 @@ DECODE = {
 
 ROWWISE = {"start": START, "block": BLOCK, "bandwidth": BANDWIDTH, "overlap": OVERLAP}
 CHUNKED = {
-    "start": START, "chunk": CHAIN, "peak": Constant(PEAK.meaning, 0.02, 1),
+    "kernel": KERNEL, "chunk": CHAIN, "peak": Constant(PEAK.meaning, 0.02, 1),
     "bandwidth": Constant(BANDWIDTH.meaning, 0.05, 1), "overlap": OVERLAP,
 }  # fmt: skip
 LATENT_PREFILL = ("prefill latent attention", "prefill absorbed latent attention")
-BY_HOST = 160.0
-"""Microseconds of a Triton kernel's launch by the host: the three short convolutions of KDA take at
-least 424 on H100, the one of Gated DeltaNet 221 on H200 (`benchmarks.published_kernels`)."""
+BY_HOST = Family("calls that the host launches one by one", (), {"host": HOST}, by_host(idle))
 
 
 def _without(constants: Mapping[str, Constant], *names: str) -> dict[str, Constant]:
@@ -346,12 +400,12 @@ FAMILIES = (
     Family("attention of one new row", ("decode attention",), DECODE, decode),
     Family(
         "latent attention of many rows by Triton",
-        LATENT_PREFILL,
+        ("prefill latent attention",),
         {"host": HOST, **_without(PREFILL, "start")},
-        by_host(prefill),
+        by_host(projected),
         sources="triton",
         like="attention of many rows",
-        stand_in={"host": 2 * BY_HOST},
+        instead={"host": (BY_HOST.name, "host")},
     ),
     Family("latent attention of many rows", LATENT_PREFILL, PREFILL, prefill,
            like="attention of many rows"),
@@ -361,30 +415,35 @@ FAMILIES = (
         {"host": HOST, "stream": STREAM, "bandwidth": BANDWIDTH},
         by_host(few_splits),
         sources="triton",
-        like="latent attention of one new row",
-        stand_in={"host": 2 * BY_HOST},
+        like="attention of one new row",
+        instead={"host": (BY_HOST.name, "host")},
     ),
     Family("latent attention of one new row", ("decode latent attention",), DECODE, decode,
            like="attention of one new row"),
-    Family("delta rule of many rows by FlashKDA", ("prefill Kimi delta rule",), CHUNKED, chunked,
-           like="delta rule of many rows by Triton",
-           stand_in={"start": 12.0, "peak": 0.8}),
-    Family("delta rule of many rows by FlashInfer", ("prefill gated delta rule",), CHUNKED, chunked,
-           sources="flashinfer", like="delta rule of many rows by Triton",
-           stand_in={"start": 12.0, "peak": 0.8}),
-    Family("delta rule of many rows by Triton", ("prefill gated delta rule",),
+    Family("delta rule of many rows by FlashKDA", ("prefill Kimi delta rule",), CHUNKED,
+           chunked(FLASH_KDA, 2), sources="^$|flashkda", like="delta rule of many rows by Triton",
+           instead={"kernel": ("attention of many rows", "start"),
+                    "peak": ("attention of many rows", "peak")}),
+    Family("delta rule of many rows by FlashInfer", ("prefill gated delta rule",), CHUNKED,
+           chunked(FLASHINFER, 1), sources="flashinfer", like="delta rule of many rows by Triton",
+           instead={"kernel": ("attention of many rows", "start"),
+                    "peak": ("attention of many rows", "peak")}),
+    Family("delta rule of many rows by Triton",
+           ("prefill gated delta rule", "prefill Kimi delta rule"),
            {"kernel": KERNEL, "chunk": CHAIN, "bandwidth": BANDWIDTH, "overlap": OVERLAP}, by_six,
            like="delta rule of many rows by FlashInfer",
-           stand_in={"kernel": 3.0, "bandwidth": 0.8}),
+           instead={"kernel": ("delta rule of one new row", "start")}),
     Family("delta rule of one new row", ("decode gated delta rule", "decode Kimi delta rule"),
            ROWWISE, streaming),
     Family("short convolution of many rows", ("prefill Mamba-2 convolution",), ROWWISE, convolved),
     Family("short convolution of many rows of q, k and v",
-           ("prefill gated delta convolution", "prefill Kimi convolution"), ROWWISE, convolved,
-           like="short convolution of one new row"),
-    Family("short convolution of one new row",
-           ("decode gated delta convolution", "decode Kimi convolution",
-            "decode Mamba-2 convolution"), ROWWISE, convolved),
+           ("prefill gated delta convolution", "prefill Kimi convolution"),
+           {"start": START, "bandwidth": BANDWIDTH}, copied, like="short convolution of many rows"),
+    Family("short convolution of one new row", ("decode Mamba-2 convolution",), ROWWISE, convolved),
+    Family("short convolution of one new row of q, k and v",
+           ("decode gated delta convolution", "decode Kimi convolution"),
+           {"start": START, "bandwidth": BANDWIDTH}, copied),
+    BY_HOST,
 )  # fmt: skip
 """All families; the first that covers a kernel and an implementation predicts it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from costmodel.data import data_dir, read_data
 from costmodel.errors import BoardError
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
-from costmodel.prediction.families import FAMILIES, Family, family_of
+from costmodel.prediction.families import Family, family_of
 from costmodel.prediction.power import watts
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Fit:
-    """Constants of a family, the boards that they were fitted on, and the ratios of measured to
-    predicted time between which nine of ten calls on another board are expected."""
+    """Constants of a family, the boards that they were fitted on (none where constants of other
+    families stand in), and the ratios of measured to predicted time between which nine of ten calls
+    on another board are expected."""
 
     boards: tuple[str, ...]
     constants: Mapping[str, float]
@@ -49,36 +50,80 @@ def _read() -> Any:
     return read_data(data_dir("predictions") / "kernels.json")
 
 
+Fits = Mapping[str, tuple[Fit, ...]]
+"""Family -> its fits: one on all boards, and for each board one on all other boards."""
+
+
 @cache
-def fits() -> Mapping[str, tuple[Fit, ...]]:
-    """Family -> its fits: one on all boards, and for each board one on all other boards."""
+def fits() -> Fits:
+    """The fits that ship."""
+    return read_fits(_read()["families"])
+
+
+def read_fits(families: Mapping[str, Any]) -> Fits:
+    """The fits of families, as a file of constants has them."""
     return {
         name: tuple(
             Fit(tuple(one["boards"]), one["constants"], (one["interval"][0], one["interval"][1]))
             for one in found["fits"]
         )
-        for name, found in _read()["families"].items()
+        for name, found in families.items()
     }
+
+
+def fitted_elsewhere(name: str, on: str, known: Fits) -> Fit | None:
+    """Of a family's fits without the board named `on`, the one on the most boards."""
+    others = [one for one in known.get(name, ()) if on not in one.boards]
+    return max(others, key=lambda one: len(one.boards), default=None)
+
+
+def stand_in(family: Family, on: str, known: Fits) -> Mapping[str, float] | None:
+    """Constants of other families in place of those of a family, fitted without the board named
+    `on`; None if one of them was fitted nowhere else."""
+    found: dict[str, float] = {}
+    for name in family.constants:
+        other, theirs = family.instead.get(name, (family.like, name))
+        fit = fitted_elsewhere(other, on, known)
+        if fit is None:
+            return None
+        found[name] = fit.constants[theirs]
+    return found
 
 
 def fit_for(family: Family, on: str) -> Fit:
     """The fit by which a family predicts times on the board named `on`: of the fits without this
-    board, the one on the most boards. If the family has none, the fit of the family `family.like`,
-    with the constants `family.stand_in` in place of its own and a wider interval.
+    board, the one on the most boards; if there is none, constants that stand in, with a wider
+    interval.
 
     Raises:
-        BoardError: neither family was fitted on another board.
+        BoardError: neither the family nor those that stand in were fitted on another board.
     """
-    others = [one for one in fits().get(family.name, ()) if on not in one.boards]
-    if others:
-        return max(others, key=lambda one: len(one.boards))
-    alike = next((one for one in FAMILIES if one.name == family.like), None)
-    found = alike and [one for one in fits().get(alike.name, ()) if on not in one.boards]
-    if not found:
+    if found := fitted_elsewhere(family.name, on, fits()):
+        return found
+    constants = stand_in(family, on, fits())
+    if constants is None:
         raise BoardError(f"no constants of {family.name} were fitted on a board other than {on}")
-    fit = max(found, key=lambda one: len(one.boards))
     low, high = _read()["stand_in_interval"]
-    return replace(fit, constants={**fit.constants, **family.stand_in}, interval=(low, high))
+    return Fit((), constants, (low, high))
+
+
+def meanings(family: Family) -> str:
+    """The constants of a family with their meanings."""
+    return "; ".join(f"{name}: {one.meaning}" for name, one in family.constants.items())
+
+
+def constants_in_words(family: Family, on: str) -> str:
+    """The constants by which a family predicts times on the board named `on`, and what they were
+    fitted on; errors as for `fit_for`."""
+    fit = fit_for(family, on)
+    if fit.boards:
+        each = ", ".join(f"{name} {value:g}" for name, value in fit.constants.items())
+        return f"fitted on {', '.join(fit.boards)}: {each}"
+    told = []
+    for name, value in fit.constants.items():
+        other, theirs = family.instead.get(name, (family.like, name))
+        told.append(f"{name} {value:g} ({theirs} of {other})")
+    return f"fitted on no other board, others stand in: {', '.join(told)}"
 
 
 def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
@@ -108,3 +153,10 @@ def power(calls: Calls, on: Board, seconds: Floats) -> Floats:
         BoardError: the board has no figure that is needed.
     """
     return watts(_read()["power"]["values"], calls, on, seconds)
+
+
+def power_in_words() -> str:
+    """The constants of the power, with their meanings and what they were fitted on."""
+    found = _read()["power"]
+    each = (f"{found['constants'][x]}: {value:g}" for x, value in found["values"].items())
+    return f"fitted on {found['calls']} calls of {', '.join(found['boards'])}; {'; '.join(each)}"

@@ -14,11 +14,12 @@ from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation, equation
 from costmodel.prediction.boards import Board
-from costmodel.prediction.columns import limits
+from costmodel.prediction.columns import limits, told
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.question import (
+    FORWARD,
     Case,
     Dtypes,
     Listing,
@@ -155,12 +156,14 @@ class Explanation:
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
     def _limits(self, phase: str) -> Iterator[Part]:
-        """The least time on the board, if one is asked for: the seconds of each limit alone."""
+        """The least time on the board, if one is asked for: the seconds of each limit alone; then
+        the predicted time, and the constants behind it."""
         if self.on is None:
             return
         lead = f"With {self.dtypes.caption} on the board {self.on.caption}: "
+        case = replace(self.case(phase), dtypes=self.dtypes, board=self.on)
         try:
-            found = limits(replace(self.case(phase), dtypes=self.dtypes, board=self.on))
+            found = limits(case)
         except Unanswered as reason:
             yield Paragraph((f"{lead}no floor: {reason}.",))
             return
@@ -170,6 +173,13 @@ class Explanation:
             f"{lead}at least {1e6 * found[largest]:.4g} us, bound by {largest}; alone take {each}."
         )
         yield Paragraph((text,))
+        if phase not in FORWARD:
+            return
+        try:
+            for sentence in told(case):
+                yield Paragraph((f"{sentence[:1].upper()}{sentence[1:]}.",))
+        except Unanswered as reason:
+            yield Paragraph((f"No predicted time: {reason}.",))
 
     def _told(self, question: Question, phase: str) -> Iterator[Part]:
         """The sentences, tables and equations of a question about its answer, or the reason why
