@@ -26,6 +26,7 @@ from costmodel.networks.network import Network, network
 from profiler.counting.dispatch import count_dispatch
 from profiler.networks.blocks import BlockTwin
 from profiler.networks.twin import TwinError, block_twin, twin
+from tests.models import equal_outputs
 from tests.models.drawn import FILE
 
 RECORDED = [one for one in json.loads(FILE.read_text(encoding="utf-8")) if len(one["config"]) > 1]
@@ -226,3 +227,27 @@ def test_equal_seeds_give_equal_parameters(tmp_path: Path) -> None:
 
     assert torch.equal(values(one), values(again))
     assert not torch.equal(values(one), values(other))
+
+
+EQUAL = {
+    one["config"]["model_type"]: one
+    for one in json.loads(equal_outputs.FILE.read_text(encoding="utf-8"))
+}
+
+
+@pytest.mark.parametrize("kind", EQUAL)
+def test_a_twin_computes_what_the_class_of_transformers_computes(kind: str, tmp_path: Path) -> None:
+    """Every parameter of the class is one of the twin, and the scores of the last token equal the
+    recorded ones in float64."""
+    one = EQUAL[kind]
+    made = read(tmp_path, one["config"])
+    assert made is not None
+    net = block_twin(made, {"l": equal_outputs.LENGTH}, dtype=torch.float64).eval()
+    theirs = {name: equal_outputs.drawn(name, shape) for name, shape in one["parameters"].items()}
+    equal_outputs.load(net, made.described, theirs)
+    with torch.no_grad():
+        scores = net(equal_outputs.tokens_of(net.sizes["u"]))[:, -1]
+    expected = torch.tensor(one["scores"], dtype=torch.float64)
+    assert expected.std() > 0.1
+    # float64, sums of some dozen terms in other orders through up to five layers
+    torch.testing.assert_close(scores, expected, atol=1e-11, rtol=0)

@@ -166,7 +166,7 @@ class Plain:
         turned: the rotary embedding: an option of attention, or "".
         share: the share of channels that turn by default, of each kind of layer where kinds have
             their own, or the function that reads the share; None if all turn in every model.
-        still: kinds of layers whose rows do not turn.
+        still: kinds of layers whose rows do not turn, or what says them.
         kinds: the kind of layer k of a number of layers, where `layer_types` does not say.
         mixers: kind of a layer -> its mixer, where the mixer is no attention as `attention` reads.
         ffn: "gated" or "plain"; `ffn_bias`: whether its maps have biases, or the field that says.
@@ -204,7 +204,7 @@ class Plain:
     numbers: str = ""
     turned: str = "rotary"
     share: float | Mapping[str, float] | Callable[[Configuration], float] | None = None
-    still: frozenset[str] = frozenset()
+    still: frozenset[str] | Callable[[Configuration], frozenset[str]] = frozenset()
     kinds: Callable[[Configuration, int, int], str] | None = None
     mixers: Mapping[str, Callable[[Configuration], Use]] = field(default_factory=dict)
     ffn: str = "gated"
@@ -329,7 +329,8 @@ class Plain:
             share = self.share(c) if callable(self.share) else self.share
             share = share.get(kind) if isinstance(share, Mapping) else share
             turned, sizes_turned = rotary(c, share, kind)
-            if kind not in self.still:
+            still = self.still(c) if callable(self.still) else self.still
+            if kind not in still:
                 options |= {self.turned} if turned == ("rotary",) else {*turned}
                 sizes |= sizes_turned
         return attention(c, *sorted(options), **sizes)

@@ -65,6 +65,11 @@ def _exaone(c: Configuration, k: int, number: int) -> str:
     return NEAR if near else FULL
 
 
+def _exaone_still(c: Configuration) -> frozenset[str]:
+    """Rows turn in layers with a window alone; in all layers if the configuration has no window."""
+    return frozenset({FULL}) if c.size_or_none("sliding_window") else frozenset()
+
+
 def _windowed(c: Configuration, k: int, number: int) -> str:
     """Windows if the configuration has the width of one."""
     return FULL if c.size_or_none("sliding_window") is None else NEAR
@@ -352,9 +357,11 @@ ROWS: Mapping[str, Plain] = {
             normalised=True, shared="plain", correction="parameter", there=_ernie
         ),
     ),
-    "exaone4": Plain(name="Exaone4", options=NORMED, place="output", kinds=_exaone),
+    "exaone4": Plain(
+        name="Exaone4", options=NORMED, place="output", kinds=_exaone, still=_exaone_still,
+    ),
     "exaone_moe": Plain(
-        name="ExaoneMoe", options=NORMED, kinds=_exaone, numbers=DEEPSEEK,
+        name="ExaoneMoe", options=NORMED, kinds=_exaone, still=_exaone_still, numbers=DEEPSEEK,
         experts=Experts(scores="sigmoid", shared="plain"),
     ),
     "falcon": Plain(

@@ -1,0 +1,352 @@
+"""Do the twins of architectures compute what the classes of transformers compute?
+
+Each record of `equal_outputs.json` has a small configuration. `python -m
+tests.models.equal_outputs` needs transformers, and writes the rest of the records anew: the names
+and shapes of the class's parameters, and its scores for some tokens, in float64. Parameters are
+drawn from their names, so that the tests load the same into a twin without transformers.
+
+The class has the constants of the equations: the configurations choose those of scores, multipliers
+and angles, and the command sets those under the roots of norms.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from costmodel.networks.blocks import Description
+from profiler.networks.blocks import BlockTwin
+
+FILE = Path(__file__).parent / "equal_outputs.json"
+LENGTH = 7
+
+UNIT = ("gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+"""Types whose norms of queries and keys have gains 1 + w, where mixers have w."""
+
+
+def tokens_of(u: int) -> Tensor:
+    """Two sequences (2, l) of numbers below u."""
+    draw = random.Random("tokens")
+    return torch.tensor([[draw.randrange(u) for _ in range(LENGTH)] for _ in range(2)])
+
+
+def drawn(name: str, shape: Sequence[int]) -> Tensor:
+    """Parameters from their name, uniform between -0.7 and 0.7, in float64."""
+    draw, number = random.Random(name), 1
+    for extent in shape:
+        number *= extent
+    values = [draw.uniform(-0.7, 0.7) for _ in range(number)]
+    return torch.tensor(values, dtype=torch.float64).reshape(tuple(shape))
+
+
+Rule = tuple[str, str, str]
+"""How a class calls parameters of the equations: a pattern of its name, the names in the equations,
+and how a linear map (out, in) is turned and split: by "columns" of (in, out), by columns within
+each of the "heads", in "pairs" of columns, or "" for a parameter that stays as it is."""
+
+BIASED: Sequence[Rule] = [
+    (rf"{theirs}\.{kind}", f"{letter}_{ours}", "columns")
+    for kind, letter in (("weight", "W"), ("bias", "b"))
+    for theirs, ours in (("k_proj", "K"), ("v_proj", "V"), ("(o_proj|out_proj|dense)", "out"),
+                         ("(gate_proj|g_proj)", "G"))
+]  # fmt: skip
+DELTA: Sequence[Rule] = [
+    (r"q_proj\.weight", "W_Q", "columns"), (r"k_proj\.weight", "W_K", "columns"),
+    (r"v_proj\.weight", "W_V", "columns"), (r"b_proj\.weight", "W_b", "columns"),
+    (r"a_proj\.weight", "W_a", "columns"), (r"g_proj\.weight", "W_z", "columns"),
+    (r"q_conv1d\.weight", "w_Q", "columns"), (r"k_conv1d\.weight", "w_K", "columns"),
+    (r"v_conv1d\.weight", "w_V", "columns"), (r"o_norm\.weight", "gain", ""),
+]  # fmt: skip
+RULES: Mapping[str, Sequence[Rule]] = {
+    "self-attention": [
+        (r"q_proj\.weight", "W_Q W_G", "heads"), (r"q_proj\.bias", "b_Q b_G", "heads"), *BIASED,
+        (r"query_key_value\.weight", "W_Q W_K W_V", "heads"),
+        (r"query_key_value\.bias", "b_Q b_K b_V", "heads"),
+        (r"(qkv_proj|c_attn)\.weight", "W_Q W_K W_V", "columns"),
+        (r"c_attn\.bias", "b_Q b_K b_V", "columns"), (r"c_proj\.weight", "W_out", "columns"),
+        (r"c_proj\.bias", "b_out", ""),
+        (r"(q_norm|q_layernorm|query_layernorm)\.weight", "w_Q", ""),
+        (r"(k_norm|k_layernorm|key_layernorm)\.weight", "w_K", ""),
+        ("sinks", "b_sink", ""),
+    ],
+    "mla": [
+        (r"q_a_proj\.weight", "W_DQ", "columns"), (r"q_a_layernorm\.weight", "gain_Q", ""),
+        (r"(q_b_proj|q_proj)\.weight", "W_UQ W_QR", "heads"),
+        (r"kv_a_proj_with_mqa\.weight", "W_DKV W_KR", "columns"),
+        (r"kv_a_layernorm\.weight", "gain_KV", ""),
+        (r"kv_b_proj\.weight", "W_UK W_UV", "heads"), (r"o_proj\.weight", "W_O", "columns"),
+    ],
+    "gated-deltanet": [
+        ("dt_bias", "dt", ""), ("A_log", "A_log", ""),
+        (r"conv1d\.weight", "w_Q w_K w_V", "columns"),
+        (r"in_proj_qkvz\.weight", "W_Q W_K W_V W_z", "heads"),
+        (r"in_proj_ba\.weight", "W_b W_a", "heads"),
+        (r"in_proj_qkv\.weight", "W_Q W_K W_V", "columns"),
+        (r"in_proj_z\.weight", "W_z", "columns"), (r"in_proj_b\.weight", "W_b", "columns"),
+        (r"in_proj_a\.weight", "W_a", "columns"), (r"norm\.weight", "gain", ""),
+        (r"(out_proj|o_proj)\.weight", "W_out", "columns"), *DELTA,
+    ],
+    "kda": [
+        *DELTA, (r"conv1d\.weight", "w_Q w_K w_V", "columns"),
+        (r"forget_gate\.dt_bias", "dt", ""), (r"forget_gate\.A_log", "A_log", ""),
+        (r"forget_gate\.f_a_proj\.weight", "W_F", "columns"),
+        (r"forget_gate\.f_b_proj\.weight", "U_F", "columns"),
+        (r"g_a_proj\.weight", "W_G", "columns"), (r"g_b_proj\.weight", "U_G", "columns"),
+        (r"o_proj\.weight", "W_out", "columns"),
+    ],
+    "mamba": [
+        ("A_log", "log_A", ""), ("D", "D", ""), (r"conv1d\.weight", "w_X", "columns"),
+        (r"conv1d\.bias", "b_X", ""), (r"in_proj\.weight", "W_X W_Z", "columns"),
+        (r"x_proj\.weight", "W_R W_B W_C", "columns"), (r"dt_proj\.weight", "W_dt", "columns"),
+        (r"dt_proj\.bias", "b_dt", ""), (r"out_proj\.weight", "W_out", "columns"),
+        (r"dt_layernorm\.weight", "gain_T", ""), (r"b_layernorm\.weight", "gain_B", ""),
+        (r"c_layernorm\.weight", "gain_C", ""),
+    ],
+    "mamba-2": [
+        ("A_log", "log_A", ""), ("D", "D", ""), ("dt_bias", "b_dt", ""),
+        (r"conv1d\.weight", "w_X w_K w_Q", "columns"), (r"conv1d\.bias", "b_X b_K b_Q", "columns"),
+        (r"in_proj\.weight", "W_Z W_X W_K W_Q W_dt", "columns"), (r"norm\.weight", "gain", ""),
+        (r"out_proj\.weight", "W_out", "columns"),
+    ],
+    "lfm2": [
+        (r"conv\.weight", "w", "columns"), (r"in_proj\.weight", "W_B W_C W_X", "columns"),
+        (r"out_proj\.weight", "W_out", "columns"),
+    ],
+    "rg-lru": [
+        (r"linear_y\.weight", "W_Z", "columns"), (r"linear_y\.bias", "b_Z", ""),
+        (r"linear_x\.weight", "W_X", "columns"), (r"linear_x\.bias", "b_X", ""),
+        (r"linear_out\.weight", "W_out", "columns"), (r"linear_out\.bias", "b_out", ""),
+        (r"conv_1d\.weight", "w", "columns"), (r"conv_1d\.bias", "b_w", ""),
+        (r"rg_lru\.recurrent_param", "Lambda", ""),
+        (r"rg_lru\.input_gate_weight", "W_I", ""), (r"rg_lru\.input_gate_bias", "b_I", ""),
+        (r"rg_lru\.recurrent_gate_weight", "W_R", ""),
+        (r"rg_lru\.recurrent_gate_bias", "b_R", ""),
+    ],
+    "gated-ffn": [
+        (r"(gate_proj|w1)\.weight", "W_gate", "columns"),
+        (r"(up_proj|w3)\.weight", "W_up", "columns"),
+        (r"(down_proj|w2|output_linear)\.weight", "W_down", "columns"),
+        (r"gate_proj\.bias", "b_gate", ""),
+        (r"(gate_up_proj|input_linear)\.weight", "W_gate W_up", "columns"),
+        (r"up_proj\.bias", "b_up", ""), (r"down_proj\.bias", "b_down", ""),
+    ],
+    "ffn": [
+        (r"(up_proj|c_fc|fc1|dense_h_to_4h)\.weight", "W_1", "columns"),
+        (r"(up_proj|c_fc|fc1|dense_h_to_4h)\.bias", "b_1", ""),
+        (r"(down_proj|c_proj|fc2|dense_4h_to_h)\.weight", "W_2", "columns"),
+        (r"(down_proj|c_proj|fc2|dense_4h_to_h)\.bias", "b_2", ""),
+    ],
+    "experts": [
+        (r"(gate|router|router\.layer|router\.gate)\.weight", "W_R", "columns"),
+        (r"router\.bias", "b_R", ""), (r"experts\.gate_up_proj", "W_gate W_up", "columns"),
+        (r"experts\.up_proj", "W_up", "columns"),
+        (r"input_linear\.weight", "W_gate W_up", "columns"),
+        (r"output_linear\.weight", "W_down", "columns"),
+        (r"experts\.down_proj", "W_down", "columns"),
+        (r".*e_score_correction_bias|expert_bias", "moved", ""),
+        (r"experts\.gate_up_proj_bias", "b_gate b_up", "pairs"),
+        (r"experts\.down_proj_bias", "b_down", ""),
+        (r"shared_experts?\.gate_proj\.weight", "V_gate", "columns"),
+        (r"shared_experts?\.up_proj\.weight", "V_up", "columns"),
+        (r"shared_experts?\.down_proj\.weight", "V_down", "columns"),
+        (r"shared_experts?\.input_linear\.weight", "V_gate V_up", "columns"),
+        (r"shared_experts?\.output_linear\.weight", "V_down", "columns"),
+        (r"shared_expert_gate\.weight", "v", ""),
+    ],
+}  # fmt: skip
+"""Name of a mixer or part -> its rules."""
+
+
+def load(net: BlockTwin, about: Description, tensors: Mapping[str, Tensor]) -> None:
+    """Give a twin the parameters of the class, by their names; ValueError for one that no rule
+    names, or a parameter of the twin that the class lacks."""
+    layer = re.compile(r".*?\.(?:layers|h)\.(\d+)\.(.*)")
+    at: dict[int, dict[str, Tensor]] = {}
+    beside: list[Tensor] = []
+    for name, value in tensors.items():
+        if found := layer.match(name):
+            at.setdefault(int(found[1]), {})[found[2]] = value
+        else:
+            beside.append(value)
+    own = [p for part in (net.entry, net.end, net.ending) for p in part.parameters()]
+    tables = {id(p) for p in net.entry.parameters()}
+    for parameter, value in zip({id(p): p for p in own}.values(), beside, strict=True):
+        _set(parameter, value if id(parameter) in tables or value.ndim == 1 else value.t())
+    for k, one in enumerate(net.layers):
+        blocks = about.decoder.blocks
+        parts = [s.part.mixer for s in blocks[k % len(blocks)].sublayers]
+        _load_layer(one, [mixer.base for mixer in parts], at[k], about.model_type)
+
+
+def _set(parameter: Tensor, value: Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(value.reshape(parameter.shape))
+
+
+JOINED = {
+    "fc1": ("mlp", "fc1."), "fc2": ("mlp", "fc2."),
+    "shared_mlp": ("block_sparse_moe", "shared_expert."),
+}  # fmt: skip
+"""Module of a layer -> the module to which it belongs, and how its names begin there."""
+
+AFTER = ("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block")
+"""Modules of a layer that rows pass after the mixer, wherever the class names them."""
+
+
+def _load_layer(layer: Any, bases: Sequence[str], tensors: Mapping[str, Tensor], kind: str) -> None:
+    """The parameters of a layer, whose parts are called `bases`: norms in the order in which rows
+    pass them, then mixer and FFN."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        first, rest = name.split(".", 1)
+        group, lead = JOINED.get(first, (first, ""))
+        groups.setdefault(group, {})[lead + rest] = value
+    norms = [name for name, group in groups.items() if {*group} <= {"weight", "bias"}]
+    around = [(place.before, place.out, place.after) for place in layer.places]
+    ours = [one for three in around for one in three if one and [*one.parameters()]]
+    for module, name in zip(ours, norms, strict=True):
+        _set(module.gain, groups[name]["weight"])
+        if "bias" in groups[name]:
+            _set(module.offset, groups[name]["bias"])
+    inner = sorted(groups.keys() - norms, key=lambda name: name in AFTER)
+    for place, base, name in zip(layer.places, bases, inner, strict=True):
+        _load_part(place.part, base, groups[name], kind)
+
+
+def _load_part(part: Any, base: str, tensors: Mapping[str, Tensor], kind: str) -> None:
+    given = {**dict(part.named_parameters()), **dict(part.named_buffers())}
+    lacking = {name for name, _ in part.named_parameters()}
+    for full, value in tensors.items():
+        name = full.removeprefix("attention.")
+        found = [(names, how) for theirs, names, how in RULES[base] if re.fullmatch(theirs, name)]
+        if len(found) != 1:
+            raise ValueError(f"{kind}: {len(found)} rules of {base} name {name}")
+        targets, how = [n for n in found[0][0].split() if n in given], found[0][1]
+        if how == "heads" and value.numel() == given[targets[0]].numel():
+            targets = targets[:1]  # the gate has a map of its own
+        if kind == "gpt_oss" and targets[0] in ("W_gate", "b_gate"):
+            how = "pairs"
+        turned = value if kind == "gpt_oss" and value.ndim == 3 else _turned(value, how)
+        heads = getattr(part, "groups", getattr(part, "n", 1))
+        for target, piece in zip(targets, _pieces(turned, targets, how, given, heads), strict=True):
+            unit = kind in UNIT and name in ("q_norm.weight", "k_norm.weight")
+            _set(given[target], piece + 1 if unit else piece)
+            lacking.discard(target)
+    if lacking:
+        raise ValueError(f"{kind}: the class has no {', '.join(sorted(lacking))} of {base}")
+
+
+def _turned(value: Tensor, how: str) -> Tensor:
+    """A linear map (..., out, in) as (..., in, out); taps (channels, 1, k) as (k, channels), the
+    newest row first."""
+    if how not in ("columns", "heads") or value.ndim < 2:
+        return value
+    if value.ndim == 3 and value.shape[1] == 1:
+        return value.squeeze(1).t().flip(0)
+    return value.mT
+
+
+def _pieces(
+    value: Tensor, targets: Sequence[str], how: str, given: Mapping[str, Tensor], heads: int
+) -> Sequence[Tensor]:
+    """The parameters of the equations that a parameter of a class holds side by side."""
+    if len(targets) == 1:
+        return [value]
+    if how == "pairs":
+        return [value[..., ::2], value[..., 1::2]]
+    rows = value.numel() // value.shape[-1]
+    widths = [given[name].numel() // rows for name in targets]
+    if how == "heads":
+        value = value.reshape(*value.shape[:-1], heads, -1)
+        widths = [width // heads for width in widths]
+    return torch.split(value, widths, -1)
+
+
+# With transformers.
+
+
+def computed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a configuration: its class's parameters and scores."""
+    from torch.overrides import TorchFunctionMode
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, __version__
+
+    class InFloat64(TorchFunctionMode):
+        """float64 wherever a class says float32."""
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            def wider(value: Any) -> Any:
+                return torch.float64 if value is torch.float32 else value
+
+            func = torch.Tensor.double if func is torch.Tensor.float else func
+            named = {name: wider(value) for name, value in (kwargs or {}).items()}
+            return func(*map(wider, args), **named)
+
+    kind = config["model_type"]
+    fields = {name: value for name, value in deepcopy(config).items() if name != "model_type"}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with InFloat64():
+            made = CONFIG_MAPPING[kind](**fields)
+            made._experts_implementation = made._attn_implementation = "eager"
+            model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval().double()
+            with_constants(model)
+            tensors = {}
+            kept = [(n, b) for n, b in model.named_buffers() if n.endswith("correction_bias")]
+            for name, value in [*model.named_parameters(), *kept]:
+                tensors[name] = list(value.shape)
+                value.data.copy_(drawn(name, value.shape))
+            with torch.no_grad():
+                scores = model(tokens_of(made.vocab_size), use_cache=False).logits
+    finally:
+        torch.set_default_dtype(before)
+    last = [[float(v) for v in row] for row in scores[:, -1]]
+    return {"config": config, "of": type(model).__name__, "version": __version__,
+            "parameters": tensors, "scores": last}  # fmt: skip
+
+
+def with_constants(model: nn.Module) -> None:
+    """Give the norms of a class the constants of the equations under their roots."""
+    for name, module in model.named_modules():
+        for field in ("variance_epsilon", "eps", "epsilon"):
+            if hasattr(module, field):
+                setattr(module, field, eps_of(name, module))
+
+
+def eps_of(name: str, module: nn.Module) -> float:
+    """What the equations add under the root of a norm."""
+    if re.search(r"attn\.(q|k|query|key)_(layer)?norm$", name):
+        return 2.0**-52
+    if re.search(
+        r"(mixer|mamba|self_attn)\.(norm|o_norm|dt_layernorm|b_layernorm|c_layernorm)$", name
+    ):
+        return 1e-5
+    return (
+        1e-5 if isinstance(module, nn.LayerNorm) or "LayerNorm" in type(module).__name__ else 1e-6
+    )
+
+
+def main(kinds: Sequence[str]) -> None:
+    """Write the records anew; with types named, those of these types alone."""
+    records = json.loads(FILE.read_text(encoding="utf-8"))
+    found = [
+        one if kinds and one["config"]["model_type"] not in kinds else computed(one["config"])
+        for one in records
+    ]
+    FILE.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n", encoding="utf-8")
+    print(f"{len(found)} types")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
