@@ -3,9 +3,10 @@
 The plain mixer is causal, without biases, and has heads of width d/n, as in Chen 2023. Options add
 biases, bidirectional attention, other widths of keys and values, grouped queries (GQA),
 cross-attention to a second sequence, and what layers ship with: windows, sinks, gates, norms of
-queries and keys, bounded scores and rotary embedding. Norms come before the rotary embedding. Each
-scale is a division, and each bound of scores the constant of Gemma 2, 50. Another base, and yarn
-(Peng et al. 2023, arXiv 2309.00071), are other numbers in the tables of cosines and sines.
+queries and keys, bounded scores, positions as biases of scores and rotary embedding. Norms come
+before the rotary embedding. Each scale is a division, each bound of scores the constant of Gemma 2,
+50, and each bound of queries, keys and values that of DBRX, 8. Another base, and yarn (Peng et al.
+2023, arXiv 2309.00071), are other numbers in the tables of cosines and sines.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, max_, min_
-from costmodel.language.macros.norms import rms_norm
+from costmodel.language.macros.norms import layer_norm, rms_norm
 from costmodel.language.macros.positions import rotary
 from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Array, Node
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import function, sum_
+from costmodel.language.writing import function, maximum, minimum, sum_
 from costmodel.symbolic.polynomial import Poly
 
 CHEN = "Chen 2023, arXiv 2308.07661v2, eqs. (10)-(17)"
@@ -38,7 +40,8 @@ OPTIONS = {
     "wide": "keys of width K and values of width V in each head, in place of d/n",
     "cross": "keys and values of a second sequence z of e tokens",
     "grouped": "keys and values in g heads, each for n/g heads of queries: GQA, or MQA with g = 1",
-    "window": "a token attends to the last w tokens, its own among them",
+    "window": "a token attends to the last w tokens, its own among them; with 'bidirectional' to "
+    "those up to w - 1 tokens away",
     "chunked-window": "a token attends to its chunk of w tokens, up to itself",
     "sinks": "a learned score per head in the softmax's denominator",
     "gate": "heads times sigmoid(x W_G), a number per channel, before the output",
@@ -46,9 +49,13 @@ OPTIONS = {
     "keys-as-values": "no W_V: values are the keys before their norm and rotary embedding",
     "qk-norm": "an RMS norm of each head of queries and of keys",
     "whole-qk-norm": "an RMS norm of all heads of queries as one row, and of all heads of keys",
+    "qk-layer-norm": "a layer norm of each head of queries and of keys",
     "v-norm": "an RMS norm of each head of values, without weights",
+    "clipped": "queries, keys and values between -8 and 8, before norms",
     "unscaled": "scores q k as they are, without the division by the root of the width",
     "soft-cap": "scores s as 50 tanh(s/50)",
+    "alibi": "a number per head and key, from a table, is added to each score",
+    "relative-bias": "a learned number per head, of B by the distance, is added to each score",
     "rotary": "rotary embedding of queries and keys, channel c with c + h/2",
     "rotary-pairs": "rotary embedding of queries and keys, channel 2c-1 with 2c",
     "partial-rotary": "rotary embedding of the first r channels of a head, c with c + r/2",
@@ -68,11 +75,15 @@ SOURCES = {
     "gate": "gate: Qiu et al. 2025, arXiv 2505.06708, elementwise, after the heads",
     "head-gate": "gate: Qiu et al. 2025, arXiv 2505.06708, headwise, after the heads",
     "keys-as-values": "keys as values: transformers, Gemma4TextAttention, attention_k_eq_v",
+    "qk-layer-norm": "layer norms: transformers, PersimmonAttention, qk_layernorm",
+    "clipped": "bounds of queries, keys and values: transformers, DbrxAttention, clip_qkv",
     "v-norm": "a norm of values: transformers, Gemma4TextAttention",
     "unscaled": "no scale: transformers, Gemma4TextAttention",
     "qk-norm": "norms: Dehghani et al. 2023, arXiv 2302.05442; RMS norms as in Qwen3",
     "whole-qk-norm": "norms over all heads: QK-norm of OLMo 2, arXiv 2501.00656",
     "soft-cap": "bound of scores: Gemma Team 2024, arXiv 2408.00118, Gemma 2",
+    "alibi": "positions as biases: Press et al. 2021, arXiv 2108.12409, section 3",
+    "relative-bias": "relative positions: Raffel et al. 2019, arXiv 1910.10683, section 2.1",
     "rotary": f"{SU}, halves as in GPT-NeoX and Llama",
     "rotary-pairs": SU,
     "partial-rotary": f"{SU}, of the first r channels as in GPT-NeoX and GPT-J",
@@ -80,26 +91,37 @@ SOURCES = {
 OF_TORCH = {"bias", "output-bias", "bidirectional", "cross"}
 """The options that `TORCH` has."""
 ROTARY = ("rotary", "rotary-pairs", "partial-rotary")
+NORMS = ("qk-norm", "whole-qk-norm", "qk-layer-norm")
+BIASED = ("alibi", "relative-bias")
+"""The options with positions as biases of scores."""
 APART = {
     ("bias", "output-bias"): "'bias' has b_out among its biases",
     ("bias", "qkv-bias"): "'bias' has b_Q, b_K and b_V among its biases",
     ("output-bias", "qkv-bias"): "'bias' has both",
     ("bidirectional", "cross"): "with 'cross' a token attends to all e tokens of z as it is",
     ("window", "chunked-window"): "each says which earlier tokens a token attends to",
+    ("bidirectional", "chunked-window"): "a chunk ends with the token",
     **{
-        (all_tokens, near): "a window is one of earlier tokens of the same sequence"
-        for all_tokens in ("bidirectional", "cross")
+        ("cross", near): "a window is one of tokens of the same sequence"
         for near in ("window", "chunked-window")
     },
     ("wide", "keys-as-values"): "values are as wide as the keys that they are",
-    ("qk-norm", "whole-qk-norm"): "each is the norm of queries and keys, by head or over all heads",
+    **dict.fromkeys(combinations(NORMS, 2), "each is the norm of queries and keys"),
     ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
     ("rotary", "rotary-pairs"): "each says which two channels turn together",
     **{
         (whole, "partial-rotary"): "'partial-rotary' turns the first r channels in halves"
         for whole in ("rotary", "rotary-pairs")
     },
-    **{("cross", turned): "the tokens of z have positions of their own" for turned in ROTARY},
+    **{
+        (near, "relative-bias"): "no score reads the numbers of distances beyond a window"
+        for near in ("window", "chunked-window")
+    },
+    ("alibi", "relative-bias"): "each is the bias of scores by positions",
+    **{
+        ("cross", placed): "the tokens of z have positions of their own"
+        for placed in (*ROTARY, *BIASED)
+    },
 }
 VARIANTS = {
     "mqa": "grouped{g=1}",
@@ -120,11 +142,47 @@ the layer that attends to all tokens."""
 BASE = 10_000
 """The base of the angles: pair p of m turns by BASE**(-(p - 1)/m) from token to token."""
 CAP = 50
+CLIP = 8
 
 
 def angle(row: int, pair: int, pairs: int) -> float:
     """The angle of a pair of channels at a row; row and pair count from 1."""
     return float((row - 1) * BASE ** (-(pair - 1) / pairs))
+
+
+def slope(head: int, heads: int) -> float:
+    """The factor of distances in a head of ALiBi, counted from 1: 2**(-8 i/n) in head i of n = 2**p
+    heads; of another number, those of the power of two below, then each other one of the power
+    above."""
+    near = 2 ** (heads.bit_length() - 1)
+    if head <= near:
+        return float(2 ** (-8 * head / near))
+    return float(2 ** (-8 * (2 * (head - near) - 1) / (2 * near)))
+
+
+FARTHEST = 128
+"""The distance from which on all tokens of T5 share a bucket."""
+
+
+def bucket(distance: int, buckets: int, both: bool) -> int:
+    """The bucket, from 1, of a key that stands `distance` tokens before a query of T5: half of the
+    buckets have one distance each, the others grow with its logarithm. With `both`, half of all
+    are for keys after the query."""
+    first, number = 1, buckets
+    if both:
+        buckets = max(1, buckets // 2)
+        first += buckets if distance < 0 else 0
+    distance = abs(distance) if both else max(distance, 0)
+    exact = max(1, buckets // 2)
+    if distance >= exact:
+        share = math.log(distance / exact) / math.log(max(2, FARTHEST / exact))
+        distance = exact + int(share * (buckets - exact))
+    return min(first + distance, first + buckets - 1, number)
+
+
+def bounded(value: Node) -> Node:
+    """A value between -8 and 8: two comparisons."""
+    return maximum(minimum(value, CLIP), -CLIP)
 
 
 def with_bias(product: Node, bias: Array | None, at: object) -> Node:
@@ -195,7 +253,8 @@ class Seen:
 
 def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
     """The rows that row i attends to, of a sequence of `rows`: all rows (`bidirectional`, `cross`),
-    the rows up to i, the last w of them (`window`), or those of its chunk (`chunked-window`)."""
+    the rows up to i, the last w of them (`window`; with `bidirectional` those less than w away), or
+    those of its chunk (`chunked-window`)."""
     (l,) = f.mixer.sizes("l")
     if "chunked-window" in chosen:
         (w,) = f.mixer.sizes("w")
@@ -204,12 +263,68 @@ def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
         s = f.index("s", 1, e)
         at = (q - 1) * w
         return Seen(at + e, at + s, (q, e), s, (l // w + 1, w, w), s)
+    both = bool(chosen & {"bidirectional", "cross"})
     first: Any = 1
+    last: Any = rows if both else i
     if "window" in chosen:
         (w,) = f.mixer.sizes("w")
         first = max_(1, i - w + 1)
-    k = f.index("k", first, rows if chosen & {"bidirectional", "cross"} else i)
+        last = min_(l, i + w - 1) if both else i
+    k = f.index("k", first, last)
     return Seen(i, k, (i,), k, (l, rows), k)
+
+
+class Placed:
+    """Positions as biases of scores: a table, or learned numbers by buckets of distances."""
+
+    def __init__(self, m: Mixer, chosen: Chosen, heads: tuple[Poly, ...]) -> None:
+        """Declare the table `alibi` (heads, l), or the parameter b_rel (B, heads) and the bucket of
+        each distance."""
+        (l,) = m.sizes("l")
+        both = "bidirectional" in chosen
+        self.table = self.learned = None
+        if "alibi" in chosen:
+
+            def entry(*at: Any) -> float:
+                """Slope of a head, or of a group's head, times the position of a key."""
+                *head, row, sizes = at
+                own, n = head[-1], sizes["n"]
+                if len(head) == 2:
+                    own += (head[0] - 1) * heads[1].at(sizes)
+                return float(slope(own, n) * (row - 1))
+
+            shape = (*heads, l)
+            value = entry_of_head(entry) if len(heads) == 1 else entry_of_group(entry)
+            self.table = m.buffer("alibi", *shape, value=value, latex=r"\mathrm{alibi}")
+            return
+        B = m.size("B", "buckets of distances", 32)
+        self.learned = m.parameter("b_rel", B, *heads)
+        self.first = l if both else Poly.of(1)
+        """The position of distance 0."""
+
+        def number(place: int, sizes: Mapping[str, int]) -> int:
+            distance = place - (sizes["l"] if both else 1)
+            return bucket(distance, sizes["B"], both)
+
+        extent = 2 * l - 1 if both else l
+        self.buckets = m.buffer("bucket", extent, below=B, value=number)
+
+    def at(self, head: tuple[Index, ...], seen: Seen) -> Node:
+        """The bias of the score of a head for a row and a key."""
+        if self.table is not None:
+            return self.table[*head, seen.key]
+        assert self.learned is not None
+        return self.learned[self.buckets[seen.row - seen.key + self.first], *head]
+
+
+def entry_of_head(entry: Any) -> Any:
+    """The function of the entries of a table (heads, rows)."""
+    return lambda j, row, sizes: entry(j, row, sizes)
+
+
+def entry_of_group(entry: Any) -> Any:
+    """The function of the entries of a table (groups, heads of a group, rows)."""
+    return lambda j, o, row, sizes: entry(j, o, row, sizes)
 
 
 @offering(OPTIONS, APART, VARIANTS)
@@ -254,11 +369,16 @@ def self_attention(chosen: Chosen) -> Mixer:
     whole = "whole-qk-norm" in chosen
     gains = {
         one: m.parameter(f"w_{one}", *(maps[one][1:] if whole else (key,)))
-        for one in ("QK" if whole or "qk-norm" in chosen else "")
+        for one in ("QK" if chosen & {*NORMS} else "")
+    }
+    offsets = {
+        one: m.parameter(f"o_{one}", key) for one in ("QK" if "qk-layer-norm" in chosen else "")
     }
     heads = (g, n / g) if grouped else (n,)
     sink = m.parameter("b_sink", *heads) if "sinks" in chosen else None
     turned = Rotated(m, chosen, key) if chosen & {*ROTARY} else None
+    placed = Placed(m, chosen, heads) if chosen & {*BIASED} else None
+    clipped = "clipped" in chosen
 
     with m.form("direct") as f:
         i = f.index("i", 1, l)
@@ -280,44 +400,60 @@ def self_attention(chosen: Chosen) -> Mixer:
         def mapped(name: str, of: Array, row: Index, *at: Any) -> Node:
             return with_bias(sum_(of[row, a] * W[name][a, *at], over=a), b_.get(name), at)
 
-        steps = ["_p", *(["_n"] if gains else []), *(["_r"] if turned else [])]
+        steps = ["_p", *(["_c"] if clipped else []), *(["_n"] if gains else []),
+                 *(["_r"] if turned else [])]  # fmt: skip
         names = [*steps[:-1], ""]
         """Queries and keys after each step: the last one is the name without an ending."""
         Q = [array(f"Q{end}", *heads, l, key, cite="(10)") for end in names]
         K = [array(f"K{end}", g, z.shape[0], key, cite="(11)") for end in names]
         V_p = K[0]
         if "V" in maps:
-            V_p = array("V_p" if "v-norm" in chosen else "V", g, z.shape[0], value, cite="(12)")
-        V = array("V", g, z.shape[0], value) if "v-norm" in chosen else V_p
+            raw = "V_p" if chosen & {"v-norm", "clipped"} else "V"
+            V_p = array(raw, g, z.shape[0], value, cite="(12)")
+        V_c = V_p
+        if clipped:
+            V_c = K[1] if "V" not in maps else array(
+                "V_c" if "v-norm" in chosen else "V", g, z.shape[0], value
+            )  # fmt: skip
+        V = array("V", g, z.shape[0], value) if "v-norm" in chosen else V_c
 
         columns = {"Q": (*group, (o - 1) * key + c), "K": ((j - 1) * key + c,)}
         Q[0][*head, i, c] = mapped("Q", x, i, *columns["Q"])
         K[0][j, s, c] = mapped("K", z, s, *columns["K"])
         if "V" in maps:
             V_p[j, s, v] = mapped("V", z, s, (j - 1) * value + v)
-        if V is not V_p:
-            V[j, s, v] = rms_norm(V_p[j, s, v], over=v)
+        if V_c is not V_p and "V" in maps:
+            V_c[j, s, v] = bounded(V_p[j, s, v])
+        if V is not V_c:
+            V[j, s, v] = rms_norm(V_c[j, s, v], over=v)
         for one, stages, of, row in (("Q", Q, head, i), ("K", K, (j,), s)):
             for step, before, after in zip(steps[1:], stages, stages[1:], strict=False):
-                if step == "_n":
+                at = before[*of, row, c]
+                if step == "_c":
+                    after[*of, row, c] = bounded(at)
+                elif step == "_n" and offsets:
+                    gain, offset = gains[one][c], offsets[one][c]
+                    after[*of, row, c] = layer_norm(at, over=c, gain=gain, bias=offset)
+                elif step == "_n":
                     normed = (*of, c) if whole else c
                     gain = gains[one][columns[one] if whole else c]
-                    after[*of, row, c] = rms_norm(before[*of, row, c], over=normed, gain=gain)
+                    after[*of, row, c] = rms_norm(at, over=normed, gain=gain)
                 else:
                     assert turned is not None
                     turned.define(f, after, before, of, row)
 
-        S = array("S", *heads, *seen.extents) if "soft-cap" in chosen else None
+        S = array("S", *heads, *seen.extents) if placed or "soft-cap" in chosen else None
         Z = array("Z", *heads, *seen.extents, cite="(13)")
         A = array("A", *heads, *seen.extents, cite="(14)")
         R = array("R", l, *rows, cite="(15)-(16)")
-        at = (*head, *seen.place, seen.slot)
+        pair = (*head, *seen.place, seen.slot)
         score = sum_(Q[-1][*head, seen.row, c] * K[-1][j, seen.key, c], over=c)
-        (Z if S is None else S)[at] = score if "unscaled" in chosen else scaled(score, by=key)
+        (Z if S is None else S)[pair] = score if "unscaled" in chosen else scaled(score, by=key)
         if S is not None:
-            Z[at] = CAP * function("tanh", S[at] / CAP)
-        A[at] = softmax(Z[at], over=k, sink=None if sink is None else sink[head])
-        R[seen.row, *group, (o - 1) * value + v] = sum_(A[at] * V[j, seen.key, v], over=k)
+            bound = CAP * function("tanh", S[pair] / CAP) if "soft-cap" in chosen else S[pair]
+            Z[pair] = bound if placed is None else bound + placed.at(head, seen)
+        A[pair] = softmax(Z[pair], over=k, sink=None if sink is None else sink[head])
+        R[seen.row, *group, (o - 1) * value + v] = sum_(A[pair] * V[j, seen.key, v], over=k)
         if gate:
             G, O = array("G", l, *gates), array("O", l, *rows)
             column = (o - 1) * value + v

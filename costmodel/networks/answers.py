@@ -498,14 +498,14 @@ class NetworkAnswers(Answers):
         return replace(share, answer=replace(share.answer, compulsory=Elements(kinds)))
 
     @cached_property
-    def _sharing(self) -> Mapping[str, tuple[list[PartAnswers], list[PartAnswers]]]:
+    def _sharing(self) -> Mapping[tuple[str, str], tuple[list[PartAnswers], list[PartAnswers]]]:
         """Name of a parameter that several parts share -> the parts that run and read it as a
         whole, and those that read rows of it by number."""
-        found: dict[str, tuple[list[PartAnswers], list[PartAnswers]]] = {}
-        for name, uses in training.tables(self.network).items():
+        found: dict[tuple[str, str], tuple[list[PartAnswers], list[PartAnswers]]] = {}
+        for key, uses in training.tables(self.network).items():
             here = [part for part in self.parts if part.running and part.use in uses]
-            rows = [part for part in here if reads_rows(part.use.mixer, name)]
-            found[name] = [part for part in here if part not in rows], rows
+            rows = [part for part in here if reads_rows(part.use.mixer, key[0])]
+            found[key] = [part for part in here if part not in rows], rows
         return found
 
     @property
@@ -519,7 +519,7 @@ class NetworkAnswers(Answers):
         """Minus the entries of shared parameters that are counted twice: each read of a parameter
         after the first, and in a training step each write of its gradient after the first."""
         found = Exact()
-        for name, (whole, rows) in self._sharing.items():
+        for (name, _), (whole, rows) in self._sharing.items():
             times = max(0, len(whole) - 1)
             if self.phase in TRAINING_STEP:
                 times += max(0, len(whole) + len(rows) - 1)

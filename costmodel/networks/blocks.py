@@ -143,6 +143,8 @@ class Stack:
     """The number of tokens that the stack reads."""
     when: frozenset[str] = ALWAYS
     """The passes in which the stack runs at most."""
+    depth: int | None = None
+    """The number of its layers; None: that of the network, L."""
 
     @property
     def period(self) -> int:
@@ -156,7 +158,8 @@ class Stack:
 
     def numbers(self, layers: Poly) -> list[tuple[Block, Poly]]:
         """Each distinct block with the number of its layers, in the order of their first layers;
-        `layers` is a number unless all blocks are equal."""
+        `layers`, those of the network, is a number unless all blocks are equal."""
+        layers = layers if self.depth is None else Poly.of(self.depth)
         if self.period == 1:
             return [(self.blocks[0], layers)]
         number = layers.constant()

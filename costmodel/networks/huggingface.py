@@ -21,10 +21,12 @@ from costmodel.networks.architectures import (
     nemotron_h,
     qwen3_next,
     smollm3,
+    vit,
 )
 from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
 from costmodel.networks.architectures.rows import ROWS
+from costmodel.networks.architectures.t5 import T5S
 from costmodel.networks.blocks import Description
 from costmodel.networks.choices import Choices
 from costmodel.networks.configuration import Configuration
@@ -45,9 +47,11 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "qwen3_5_text": qwen3_next.read_3_5,
     "qwen3_next": qwen3_next.read,
     "smollm3": smollm3.read,
+    "vit": vit.read,
     **{kind: row.read for kind, row in ROWS.items()},
     **{kind: row.read for kind, row in ENCODER_ROWS.items()},
     **{kind: one.read for kind, one in ENCODERS.items()},
+    **{kind: one.read for kind, one in T5S.items()},
 }
 """model_type -> the reader of its configuration."""
 
@@ -155,7 +159,6 @@ MISSING: Mapping[str, str] = {
     "kolibri1": "a router that chooses by corrected scores and weighs by their sigmoids",
     "longcat_flash": "experts that return their input",
     "mimo_v2_flash": "values of another width than keys, in groups that differ by layer",
-    "modernbert-decoder": "a first layer without a norm before its mixer",
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "roc_bert": "embeddings of a token's sound and shape",
     "roformer": "a table of angles among the parameters",

@@ -103,6 +103,26 @@ def one_hot(scaled: bool = False) -> Mixer:
 
 
 @noting
+def patches() -> Mixer:
+    """Rows of an image's patches: of the l - 1 patches of r numbers, x (l-1, r), a linear map with
+    a bias, behind the row of a class token: y (l, d).
+
+    Dosovitskiy et al. 2020, arXiv 2010.11929, eq. (1); the map of a patch is a convolution whose
+    stride is its width.
+    """
+    m = _new_part("patches", "Patches, with a class token", "Dosovitskiy et al. 2020, eq. (1)")
+    l, d = m.sizes("l d")
+    r = m.size("r", "numbers of a patch", 768)
+    x, y = m.input("x", l - 1, r), m.output("y", l, d)
+    E, offset, token = m.parameter("E", r, d), m.parameter("b_E", d), m.parameter("token", d)
+    with m.form("direct") as f:
+        i, b, a = f.index("i", 2, l), f.index("b", 1, d), f.index("a", 1, r)
+        y[1, b] = token[b]
+        y[i, b] = sum_(x[i - 1, a] * E[a, b], over=a) + offset[b]
+    return m
+
+
+@noting
 def positions(kind: str, product: bool = False, scaled: bool = False, *, offset: int = 0) -> Mixer:
     """A row P[i] for each position i, added to the row of the token at i.
 
@@ -218,6 +238,21 @@ def residual(scaled: bool = False) -> Mixer:
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
         y[i, b] = x[i, 1, b] + (MULTIPLIER * x[i, 2, b] if scaled else x[i, 2, b])
+    return m
+
+
+@noting
+def scale() -> Mixer:
+    """Each entry divided by sqrt(d), as T5 does before its head: one division an entry.
+
+    Raffel et al. 2019, arXiv 1910.10683; transformers, T5ForConditionalGeneration.
+    """
+    m = _new_part("scale", "Scale", "transformers, T5ForConditionalGeneration")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = _row_indices(f, l, d)
+        y[i, b] = x[i, b] / _root_of(d)
     return m
 
 

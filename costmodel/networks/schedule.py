@@ -88,7 +88,7 @@ class _Writer:
         for part in stack.entry:
             stream = self.run(part, stream)
         self._name_stream(stream)
-        for k in range(layers):
+        for k in range(stack.depth or layers):
             block = stack.blocks[k % len(stack.blocks)]
             self.layer, self.block = (stack.section, tower, k), block.name
             start = entry = stream

@@ -151,7 +151,7 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
         by_name.setdefault(name, []).append((times, number))
     for name, all_of in by_name.items():
         yield name, sum_of(t for t, _ in all_of), _total(n for _, n in all_of), False
-    for name, members in tables(graph.network).items():
+    for (name, _), members in tables(graph.network).items():
         dense = [(use, n) for use in members if (n := graph.gradients(use).summed.get(name))]
         if len(dense) > 1:
             added = _total(number.substitute(use.sizes) for use, number in dense[1:])
@@ -225,17 +225,24 @@ def linear_in_layers(
     return {key: (number, key[1] * number) for key, number in times.items() if number.terms}
 
 
-def tables(network: Assembly) -> dict[str, list[Use]]:
-    """Name of each parameter that several parts share -> these parts."""
-    names = {name for use in network.uses for name in use.shared}
-    return {
-        name: [
-            use
-            for use in network.uses
-            if name in use.shared or (use.table and name in parameters(use.mixer).arrays)
-        ]
-        for name in sorted(names)
-    }
+def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
+    """(name of a parameter that several parts share, their section) -> these parts; the section is
+    "" for parameters that parts of several sections share, those of a table of embeddings."""
+    found: dict[tuple[str, str], list[Use]] = {}
+    for sharing in network.uses:
+        for name in sorted(sharing.shared):
+            within = {
+                use: use.mixer is sharing.mixer and use.section == sharing.section
+                for use in network.uses
+                if name in parameters(use.mixer).arrays
+            }
+            own = any(within[use] and name not in use.shared for use in within)
+            found[name, sharing.section if own else ""] = [
+                use
+                for use, here in within.items()
+                if (here if own else name in use.shared or use.table)
+            ]
+    return dict(sorted(found.items()))
 
 
 def in_layers(network: Assembly) -> frozenset[Use]:

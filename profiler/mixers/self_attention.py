@@ -15,8 +15,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from costmodel.language.macros.norms import RMS_EPS
-from costmodel.mixers.self_attention import BASE, CAP, ROTARY
+from costmodel.language.macros.norms import LAYER_EPS, RMS_EPS
+from costmodel.mixers.self_attention import (
+    BASE,
+    BIASED,
+    CAP,
+    CLIP,
+    NORMS,
+    ROTARY,
+    bucket,
+    slope,
+)
 from profiler.modules.attention import EXPLICIT, SDPA, Attention
 from profiler.modules.base import Mixer, SequenceMixer, State, head_width, require_sizes
 from profiler.modules.registry import implementation
@@ -24,14 +33,14 @@ from profiler.modules.running_sums import ChunkState
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fromkeys(
-    ("Q_n", "K_n", "O"), "elementwise"
+    ("Q_c", "K_c", "V_c", "Q_n", "K_n", "O"), "elementwise"
 )
 """Array that an option brings -> kernel class."""
 
 BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V")}
 """Option -> the linear maps that get a bias."""
 
-AROUND = ("gate", "head-gate", "keys-as-values", "qk-norm", "whole-qk-norm", "v-norm")
+AROUND = ("gate", "head-gate", "keys-as-values", *NORMS, "v-norm", "clipped")
 """The options before and after attention, which any implementation of attention can have."""
 INSIDE = ("sinks", "soft-cap", "unscaled")
 """The options that change the scores or the softmax, for attention with or without a mask."""
@@ -53,8 +62,12 @@ class Heads(SequenceMixer):
 
     W_G is (d, n*V), or (d, n) for a gate per head; b_sink is (n), and the weights of norms w_Q and
     w_K are (K), or with `whole-qk-norm` as long as the rows of queries and keys; if `grouped`, W_G
-    and b_sink have axes of groups as W_Q has. With `keys-as-values` there is no W_V.
+    and b_sink have axes of groups as W_Q has. With `keys-as-values` there is no W_V. b_rel is (B,
+    n), with an axis of groups if `grouped`; the table of `alibi` ends at l.
     """
+
+    BOTH = False
+    """Whether a token attends to tokens on both sides."""
 
     way: Attention
     W_V: nn.Parameter | None
@@ -67,6 +80,10 @@ class Heads(SequenceMixer):
     b_sink: nn.Parameter | None
     w_Q: nn.Parameter | None
     w_K: nn.Parameter | None
+    o_Q: nn.Parameter | None
+    o_K: nn.Parameter | None
+    b_rel: nn.Parameter | None
+    alibi: Tensor
     cos: Tensor
     sin: Tensor
 
@@ -82,11 +99,12 @@ class Heads(SequenceMixer):
         V: int | None = None,
         w: int | None = None,
         r: int | None = None,
+        B: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
         """n query heads of width h (default d/n). Options need sizes: `grouped` g heads of keys and
         values, `wide` the widths K and V, windows w tokens, `partial-rotary` the r channels of a
-        head that turn. ValueError if one is missing or does not fit."""
+        head that turn, `relative-bias` B buckets. ValueError if one is missing or does not fit."""
         super().__init__(d=d, l=l)
         require_sizes(n=n)
         self.n = n
@@ -111,18 +129,33 @@ class Heads(SequenceMixer):
             if self.W_G is not None:
                 self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
         self.whole_norms = "whole-qk-norm" in options
+        self.layer_norms = "qk-layer-norm" in options
         for name, map_ in (("w_Q", self.W_Q), ("w_K", self.W_K)):
             shape = map_.shape[1:] if self.whole_norms else (self.K,)
-            normed = self.whole_norms or "qk-norm" in options
+            normed = not {*NORMS}.isdisjoint(options)
             gain = nn.Parameter(self.like.new_ones(shape)) if normed else None
             self.register_parameter(name, gain)
+            offset = nn.Parameter(self.like.new_zeros(shape)) if self.layer_norms else None
+            self.register_parameter(name.replace("w", "o"), offset)
+        self.buckets = self._needed("relative-bias", "B", B, options)
+        learned = None
+        if self.buckets is not None:
+            learned = nn.Parameter(self.like.new_zeros(self.buckets, *heads))
+        self.register_parameter("b_rel", learned)
+        self.clipped = "clipped" in options
         self.rotary = not {*ROTARY}.isdisjoint(options)
         self.v_norm = "v-norm" in options
         self.scaled = "unscaled" not in options
         moved = self.rotary or self.v_norm or self.w_K is not None
+        self.linear = "alibi" in options
         self.cached = ("K", "V") if apart or moved else ("K",)
         """The rows of a token that later tokens read: of equal keys and values one."""
-        self.bounded = self.bounded or self.rotary
+        self.bounded = self.bounded or self.rotary or self.linear
+        if self.linear:
+            of_head = [[slope(j + 1, n) * row for row in range(l)] for j in range(n)]
+            table = torch.tensor(of_head, dtype=torch.float64, device=self.like.device)
+            table = table.view(*heads, l).to(self.like.dtype)
+            self.register_buffer("alibi", table, persistent=False)
         self.pairs = "rotary-pairs" in options
         self.turned = self._needed("partial-rotary", "r", r, options) or self.K
         if self.turned > self.K:
@@ -189,23 +222,32 @@ class Heads(SequenceMixer):
     def _queries(self, x: Tensor, first: int = 0) -> Tensor:
         """Q (..., n, K) of x (..., d), whose first row is at the position `first`."""
         bias = None if self.b_Q is None else self.b_Q.flatten()
-        rows = self._split(linear(x, self.W_Q.flatten(1), bias), self.n)
-        return self._placed(rows, self.w_Q, first)
+        rows = self._within(self._split(linear(x, self.W_Q.flatten(1), bias), self.n))
+        return self._placed(rows, self.w_Q, self.o_Q, first)
+
+    def _within(self, rows: Tensor) -> Tensor:
+        """The rows, each entry bounded with the option `clipped`."""
+        return rows.clamp(-CLIP, CLIP) if self.clipped else rows
 
     def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
         """K (..., g, K) and V (..., g, V) of x (..., d), whose first row is at the position
         `first`; with `keys-as-values` V is K before its norm and rotation."""
-        keys = values = self._split(linear(x, self.W_K, self.b_K), self.g)
+        keys = values = self._within(self._split(linear(x, self.W_K, self.b_K), self.g))
         if self.W_V is not None:
-            values = self._split(linear(x, self.W_V, self.b_V), self.g)
+            values = self._within(self._split(linear(x, self.W_V, self.b_V), self.g))
         if self.v_norm:
             values = F.rms_norm(values, (self.V,), None, float(RMS_EPS))
-        return self._placed(keys, self.w_K, first), values
+        return self._placed(keys, self.w_K, self.o_K, first), values
 
-    def _placed(self, rows: Tensor, gain: Tensor | None, first: int) -> Tensor:
+    def _placed(
+        self, rows: Tensor, gain: Tensor | None, offset: Tensor | None, first: int
+    ) -> Tensor:
         """Heads (b, s, n, K), or (b, n, K) of one token, after their norm with this gain (None for
-        no norm) and their rotary embedding, if any. ValueError beyond the tables."""
-        if gain is not None:
+        no norm), a layer norm if there is an offset, and their rotary embedding, if any. ValueError
+        beyond the tables."""
+        if offset is not None:
+            rows = F.layer_norm(rows, (self.K,), gain, offset, float(LAYER_EPS))
+        elif gain is not None:
             axes = rows.shape[-2:] if self.whole_norms else rows.shape[-1:]
             rows = F.rms_norm(rows, axes, gain.view(axes), float(RMS_EPS))
         if not self.rotary:
@@ -243,20 +285,53 @@ class Heads(SequenceMixer):
         q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
         return self._out(self.attend(q, k, v, causal=causal).transpose(1, 2), x)
 
-    def _row(self, x_t: Tensor, q_t: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend from one query (b, n, K) to held keys and values (b, g, t, K or V): y_t (b, d)."""
-        return self._out(self.attend(q_t.unsqueeze(2), k, v, causal=False).squeeze(2), x_t)
+    def _row(self, x_t: Tensor, q_t: Tensor, k: Tensor, v: Tensor, at: int = 0) -> Tensor:
+        """Attend from one query (b, n, K) at the position `at` to held keys and values (b, g, t, K
+        or V), of which the last is at this position too: y_t (b, d)."""
+        rows = self._from(at, q_t.unsqueeze(2), k, v, causal=False) if self.biased else self.attend(
+            q_t.unsqueeze(2), k, v, causal=False
+        )  # fmt: skip
+        return self._out(rows.squeeze(2), x_t)
+
+    @property
+    def biased(self) -> bool:
+        """Whether positions are biases of scores."""
+        return self.linear or self.buckets is not None
+
+    def _bias(self, at: int, rows: int, first: int, keys: int) -> Tensor:
+        """What is added to the scores of `rows` queries from position `at` on and `keys` keys from
+        position `first` on, (n, rows or 1, keys)."""
+        if self.linear:
+            return self.alibi.view(self.n, 1, -1)[..., first : first + keys]
+        assert self.b_rel is not None and self.buckets is not None
+        numbers = [
+            [bucket(at + i - first - k, self.buckets, self.BOTH) - 1 for k in range(keys)]
+            for i in range(rows)
+        ]
+        index = torch.tensor(numbers, device=self.like.device)
+        return self.b_rel.flatten(1)[index].permute(2, 0, 1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """R (b, n, s, V): attention of queries (b, n, s, K) to keys and values (b, g, t, ...), with
-        the window or chunks, bound of scores, sink and scale that the options choose; if `causal`,
-        later tokens are masked."""
+        the window or chunks, bound of scores, bias, sink and scale that the options choose; if
+        `causal`, later tokens are masked."""
+        return self._from(0, q, k, v, causal=causal)
+
+    def _from(self, at: int, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """`attend`, of queries from the position `at` on; the last key is at the position of the
+        last query."""
         sink = None if self.b_sink is None else self.b_sink.reshape(-1, 1, 1)
         more = {"window": self.window, "cap": self.cap, "sink": sink}
         within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)
         within = partial(within, **{name: one for name, one in more.items() if one is not None})
         within = within if self.scaled else partial(within, scaled=False)
-        return self._by_chunks(within, q, k, v) if self.chunk and causal else within(q, k, v)
+        within = partial(within, both=True) if self.BOTH and self.window else within
+        if self.chunk and causal:
+            return self._by_chunks(within, q, k, v)
+        rows, keys = q.shape[2], k.shape[2]
+        if not self.biased:
+            return within(q, k, v)
+        return within(q, k, v, bias=self._bias(at, rows, at + rows - keys, keys))
 
     def _by_chunks(self, within: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """R (b, n, s, V) by the attention `within` chunks: all complete chunks in one batch, then
@@ -270,7 +345,11 @@ class Heads(SequenceMixer):
                     rows[:, :, start:end].reshape(batch, rows.shape[1], -1, size, rows.shape[-1])
                     for rows in (q, k, v)
                 )
-                read = within(*(rows.transpose(1, 2).flatten(0, 1) for rows in apart))
+                more: dict[str, Tensor] = {}
+                if self.biased:
+                    bias = [self._bias(at, size, at, size) for at in range(start, end, size)]
+                    more = {"bias": torch.stack(bias).repeat(batch, 1, 1, 1)}
+                read = within(*(rows.transpose(1, 2).flatten(0, 1) for rows in apart), **more)
                 chunks = read.view(batch, -1, *read.shape[1:])
                 found.append(chunks.transpose(1, 2).flatten(2, 3))
         return torch.cat(found, dim=2)
@@ -299,7 +378,8 @@ class SelfAttention(Heads, Mixer):
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the token's own,
         k_t and v_t, which are appended to the state."""
-        q_t, *both = self._project(x_t, state.position)
+        at = state.position
+        q_t, *both = self._project(x_t, at)
         # `last` names the values' array, which is that of the keys if both are equal
         own, last = dict(zip(self.cached, both, strict=False)), self.cached[-1]
         if self.window is not None:
@@ -308,18 +388,20 @@ class SelfAttention(Heads, Mixer):
                 for one, row in own.items()
             }
             state.append(**own)
-            return self._row(x_t, q_t, rows["K"], rows[last])
+            return self._row(x_t, q_t, rows["K"], rows[last], at)
         state.append(**own)
         if not isinstance(state, ChunkState):
-            return self._row(x_t, q_t, state.held("K"), state.held(last))
-        y_t = self._row(x_t, q_t, state.chunk("K"), state.chunk(last))
+            return self._row(x_t, q_t, state.held("K"), state.held(last), at)
+        y_t = self._row(x_t, q_t, state.chunk("K"), state.chunk(last), at)
         if not state.in_chunk:
             state.complete()
         return y_t
 
 
 class BidirectionalSelfAttention(Heads):
-    """Bidirectional self-attention: each token attends to all tokens."""
+    """Bidirectional self-attention: each token attends to all tokens, or to those of a window."""
+
+    BOTH = True
 
     def mix(self, x: Tensor) -> Tensor:
         """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of all heads, then W_out."""
@@ -388,7 +470,7 @@ class CrossAttention(Heads, Mixer):
 @implementation(
     "self-attention",
     "explicit",
-    options=(*BIASES, "wide", "grouped", *WINDOWS, *INSIDE, *AROUND, *ROTARY),
+    options=(*BIASES, "wide", "grouped", *WINDOWS, *INSIDE, *BIASED, *AROUND, *ROTARY),
     option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -418,7 +500,7 @@ class FusedSelfAttention(SelfAttention):
 @implementation(
     "self-attention+bidirectional",
     "explicit",
-    options=(*BIASES, "wide", "grouped", *INSIDE, *AROUND, *ROTARY),
+    options=(*BIASES, "wide", "grouped", "window", *INSIDE, *BIASED, *AROUND, *ROTARY),
     option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,

@@ -50,6 +50,8 @@ def dense_attention(
     cap: float | None = None,
     sink: Tensor | None = None,
     scaled: bool = True,
+    both: bool = False,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Attention from all scores: they are computed, divided, and masked by -inf.
 
@@ -62,6 +64,8 @@ def dense_attention(
         cap: scores s become cap * tanh(s / cap); None for no bound.
         sink: a further score per head (n, 1, 1), in the softmax's denominator alone.
         scaled: whether scores are divided.
+        both: whether the scores of tokens `window` or more away on either side are masked.
+        bias: what is added to the scores, (n, s, t) or broadcast to it; None for nothing.
 
     Returns:
         The rows of all heads, (b, n, s, u).
@@ -69,9 +73,12 @@ def dense_attention(
     scores = products(q, k) / math.sqrt(by) if scaled else products(q, k)
     if cap is not None:
         scores = cap * torch.tanh(scores / cap)
-    if causal:
+    if bias is not None:
+        scores = scores + bias
+    if causal or (both and window is not None):
         length = scores.shape[-1]
-        outside = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
+        after = 1 if causal or window is None else window
+        outside = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(after)
         if window is not None:
             outside |= torch.ones_like(outside).tril(-window)
         scores = scores.masked_fill(outside, -math.inf)

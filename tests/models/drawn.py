@@ -20,6 +20,7 @@ from typing import Any
 from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
 from costmodel.networks.architectures.rows import ROWS as DECODER_ROWS
+from costmodel.networks.architectures.t5 import T5S
 from costmodel.networks.configuration import COUNT_NOTHING
 
 ROWS = {**DECODER_ROWS, **ENCODER_ROWS}
@@ -239,6 +240,8 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "intermediate_size": (2, 70),
     },
     "bert-generation": {"tie_word_embeddings": ()},
+    "modernbert": {"global_attn_every_n_layers": (2, 3)},
+    "modernbert-decoder": {"global_attn_every_n_layers": (2, 3)},
     "rembert": {"tie_word_embeddings": ()},
     "youtu": {**LATENT, "num_experts_per_tok": ()},
     "cohere": {"use_qk_norm": (False,)},
@@ -268,6 +271,7 @@ OF_ENCODERS: Mapping[str, Sequence[Any]] = {
     "n_layers": (1, 3), "num_key_value_heads": (), "head_dim": (), "hidden_act": ("gelu", "relu"),
     "activation": ("gelu", "relu"), "classifier_bias": (True, False),
     "decoder_bias": (True, False), "norm_bias": (True, False), "local_attention": (4, 9),
+    "classifier_activation": ("gelu", "relu"), "hidden_activation": ("gelu", "silu"),
 }  # fmt: skip
 """Fields of the encoders among the rows."""
 
@@ -279,6 +283,19 @@ GPT_2: Mapping[str, Sequence[Any]] = {
     "n_head": (6,),
     "n_inner": (None, 11),
     **TIED,
+}
+
+T_5: Mapping[str, Sequence[Any]] = {
+    "vocab_size": (7, 31),
+    "d_model": (24, 40),
+    "num_layers": (1, 2, 5),
+    "num_decoder_layers": (None, 1, 3),
+    "num_heads": (2, 3),
+    "d_kv": (2, 7),
+    "d_ff": (1, 11),
+    "relative_attention_num_buckets": (4, 32),
+    "feed_forward_proj": ("relu", "gated-gelu", "gated-silu"),
+    "tie_word_embeddings": (True, False),
 }
 
 FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
@@ -357,6 +374,19 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "norm_topk_prob": (True, False),
         "attention_bias": (True, False),
     },
+    **dict.fromkeys(T5S, T_5),
+    "vit": {
+        "hidden_size": (24, 48),
+        "num_hidden_layers": (1, 3),
+        "num_attention_heads": (6, 12),
+        **FFN,
+        "hidden_act": ("gelu", "relu"),
+        "image_size": (16, [8, 16]),
+        "patch_size": (4, [2, 4], 3),
+        "num_channels": (1, 3),
+        "qkv_bias": (True, False),
+        "id2label": ({"0": "a", "1": "b", "2": "c"}, {"0": "a"}),
+    },
     "gemma": USUAL,
     "gemma2": {**USUAL, "sliding_window": (3,)},
     "gemma3_text": {**USUAL, "sliding_window": (3,), "sliding_window_pattern": (2, 3)},
@@ -372,7 +402,8 @@ def values(kind: str) -> Mapping[str, Sequence[Any]]:
         return FIELDS[kind]
     found, others = defaults([kind])[kind], {**OTHERS.get(kind, {})}
     if kind in ENCODER_ROWS:
-        others = {**{n: v for n, v in OF_ENCODERS.items() if n in found["defaults"]}, **others}
+        known_ = {"pad_token_id", *found["defaults"]}
+        others = {**{n: v for n, v in OF_ENCODERS.items() if n in known_}, **others}
     usual = {own: name for name, own in found["spellings"].items()}
     there = ["pad_token_id", *found["defaults"], *others]
     turned = {} if ROWS[kind].share is None else TURNED
@@ -433,10 +464,11 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def class_of(made: Any) -> Any:
     """The class with a head for a configuration: that of causal language models, else of masked
-    ones."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+    ones, of an encoder and decoder, or of images."""
+    import transformers
 
-    of = (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING)
+    names = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION")
+    of = [getattr(transformers, f"MODEL_FOR_{name}_MAPPING") for name in names]
     return next(classes[type(made)] for classes in of if type(made) in classes)
 
 
@@ -455,10 +487,10 @@ def ran(made: Any) -> dict[str, Any]:
     made._attn_implementation = "eager"
     model = class_of(made)(made).eval().to(torch.bfloat16)
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
-        out = model(torch.arange(TOKENS)[None] % made.vocab_size, use_cache=True)
+        out = model(**inputs(made))
     found = {"products": counted.get_total_flops() // 2}
     kept = getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
-    if kept is None:
+    if kept is None or made.is_encoder_decoder:
         return found
     tensors = [found for layer in kept.layers for found in named(vars(layer))]
     alike = Counter(
@@ -466,6 +498,18 @@ def ran(made: Any) -> dict[str, Any]:
     )
     rows = [[name, list(shape), dtype, n] for (name, shape, dtype), n in alike.items()]
     return {**found, "tensors": rows}
+
+
+def inputs(made: Any) -> dict[str, Any]:
+    """What a configuration's model reads: `TOKENS` tokens, or an image."""
+    import torch
+
+    if hasattr(made, "image_size"):
+        sides = made.image_size if isinstance(made.image_size, list) else [made.image_size] * 2
+        return {"pixel_values": torch.zeros(1, made.num_channels, *sides, dtype=torch.bfloat16)}
+    tokens = torch.arange(TOKENS)[None] % made.vocab_size
+    more = {"decoder_input_ids": tokens} if made.is_encoder_decoder else {}
+    return {"input_ids": tokens, "use_cache": True, **more}
 
 
 def named(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -502,11 +546,17 @@ PLAIN = (bool, int, float, str, type(None))
 """Types of values that stand in a file as they are."""
 
 
+BY_CLASS = ("gpt2", "gpt-sw3", "vit")
+"""Further types whose reader has the defaults of the class."""
+
+
 def main(kinds: Sequence[str]) -> None:
     """Write the files anew; with types named, of these types alone."""
     lines = ",\n".join(
         f"{json.dumps(kind)}: {json.dumps(one)}"
-        for kind, one in defaults(sorted({*ROWS, *ENCODERS, "gpt2", "gpt-sw3"})).items()
+        for kind, one in defaults(
+            sorted({*ROWS, *ENCODERS, *T5S, "gpt2", "gpt-sw3", "vit"})
+        ).items()
     )
     DEFAULTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     every = sorted({*FIELDS, *ROWS})

@@ -87,12 +87,14 @@ def of_padding(net: Network) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix_products_multiply_as_often_as_those_of_the_class(tmp_path: Path, kind: str) -> None:
-    """A forward pass over all tokens, with eager attention and each expert by itself; but for what
-    is named above."""
+    """A forward pass over all tokens, or over an image, with eager attention and each expert by
+    itself; but for what is named above."""
     for one in RECORDED:
         if one["config"]["model_type"] == kind and "products" in one:
             net = read(tmp_path, one["config"])
-            ours = net.count("training", "torch").at(l=TOKENS).by_class()["mul"]
+            sizes = {} if kind == "vit" else {"l": TOKENS}
+            sizes |= {"e": TOKENS} if net.described.kind == "encoder-decoder" else {}
+            ours = net.count("training", "torch").at(**sizes).by_class()["mul"]
             if MORE & {kind, *(re.split("[+{]", use.label)[0] for use in net.uses)}:
                 assert ours < one["products"], one["config"]
             else:

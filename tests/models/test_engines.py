@@ -95,6 +95,15 @@ def test_pages_equal_those_that_vllm_plans(tmp_path: Path, name: str) -> None:
     assert (found.bytes, OF_VLLM[name][1] in "; ".join(found.says)) == (OF_VLLM[name][0], True)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_engine_has_a_rule_for_a_decoder_that_reads_an_encoder(
+    tmp_path: Path, engine: str
+) -> None:
+    held = Holding(read(tmp_path, {"model_type": "t5"}), Dtypes("bf16"), 64)
+    found = ENGINES[engine].reserved(held, Dtypes("bf16"), 64, 1)
+    assert getattr(found, "reason", "") == "the rule is of decoders that read no encoder's output"
+
+
 def test_every_layer_of_a_hybrid_is_charged_pages(tmp_path: Path) -> None:
     found = reserved(tmp_path, {"model_type": "gpt_oss"}, "vllm", LONG)
     assert (found.token, found.bytes) == (73_728, 73_728 * LONG)

@@ -28,7 +28,7 @@ MADE = [
     for options in CHOICES
     for described in implementations(self_attention.of(options)).values()
 ]
-SIZES = {"l": 5, "d": 16, "n": 4, "g": 2, "w": 3, "r": 2, "K": 8, "V": 4, "e": 7}
+SIZES = {"l": 5, "d": 16, "n": 4, "g": 2, "w": 3, "r": 2, "K": 8, "V": 4, "e": 7, "B": 4}
 OF_TORCH = {"bias", "output-bias", "bidirectional", "cross", "grouped"}
 """The options that torch's own module has; with its keys repeated, for groups."""
 ROUNDING = 1e-12
@@ -54,8 +54,9 @@ def sequences(described: Implementation, batch: int = 2) -> tuple[Tensor, ...]:
 
 def test_every_combination_has_modules() -> None:
     """The fused call is left out where values have another width than keys, and where its mask is
-    not that of all earlier tokens, its softmax another, or its scores have no scale."""
-    explicit = {"wide", "window", "chunked-window", "sinks", "soft-cap", "unscaled"}
+    not that of all earlier tokens, its softmax another, or its scores have no scale or a bias."""
+    explicit = {"wide", "window", "chunked-window", "sinks", "soft-cap", "unscaled", "alibi",
+                "relative-bias"}  # fmt: skip
     for options in CHOICES:
         names = ["explicit"] if explicit & {*options} else ["explicit", "sdpa"]
         assert list(implementations(self_attention.of(options))) == names

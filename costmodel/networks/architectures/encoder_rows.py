@@ -1,7 +1,7 @@
 """Which choices make each of BERT's relatives, by its model type?
 
-A row says where a type differs from the plain decoder, as in `rows.py`: all of them are encoders,
-in which each token sees all.
+A row says where a type differs from the plain decoder, as in `rows.py`. All but one are encoders,
+in which each token sees all, or all of a window on both sides.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from costmodel.networks.architectures.plain import Plain, Transform
+from costmodel.networks.architectures.plain import FULL, NEAR, Plain, Transform
+from costmodel.networks.configuration import Configuration
 
 TIED = {"tie_word_embeddings": (True,)}
 """An untied head has two biases in the class, of which the class reads one."""
@@ -21,6 +22,32 @@ LIKE_BERT: dict[str, Any] = {
     "numbers": "attention_probs_dropout_prob classifier_dropout",
 }  # fmt: skip
 """Norms after each sum, biases, an FFN without a gate, a norm of the embedding."""
+
+MODERN = (
+    "initializer_cutoff_factor classifier_pooling classifier_dropout deterministic_flash_attn "
+    "sparse_prediction sparse_pred_ignore_index mlp_dropout reference_compile global_rope_theta "
+    "local_rope_theta norm_eps cls_token_id position_embedding_type repad_logits_with_grad "
+    "global_attn_every_n_layers num_key_value_heads local_attention"
+)
+"""Constants, dropout inside of the FFN, fields of training and of other classes."""
+
+
+def _modern(c: Configuration, k: int, number: int) -> str:
+    """Full attention in each `global_attn_every_n_layers`-th layer, from the first on."""
+    return NEAR if k % (c.size_or_none("global_attn_every_n_layers") or 3) else FULL
+
+
+MODERN_BERT: dict[str, Any] = {
+    "norm": lambda c: "layer" if c.switch("norm_bias") else "layer, no bias",
+    "begins": False,
+    "kinds": _modern,
+    "embedding_norm": True,
+    "activation": "hidden_activation",
+    "transform": Transform(activation="classifier_activation", bias="classifier_bias"),
+    "head_bias": "decoder_bias",
+    "fixed": {"embedding_dropout": (0.0,)},
+    "numbers": MODERN,
+}
 
 ENCODER_ROWS: Mapping[str, Plain] = {
     "bert-generation": Plain(
@@ -41,6 +68,13 @@ ENCODER_ROWS: Mapping[str, Plain] = {
         },
         name="Electra", more=("ForCausalLM",), positions="learned", segments="type_vocab_size",
         narrow="embedding_size", transform=Transform(activation="gelu"),
+    ),
+    "modernbert": Plain(
+        **MODERN_BERT, name="ModernBert", kind="encoder", head_class="ForMaskedLM",
+        options=("bidirectional",), window=lambda c: c.size("local_attention") // 2 + 1,
+    ),
+    "modernbert-decoder": Plain(
+        **MODERN_BERT, name="ModernBertDecoder", window=lambda c: c.size("local_attention") // 2,
     ),
     "rembert": Plain(
         **LIKE_BERT, name="RemBert", more=("ForCausalLM",), positions="learned",

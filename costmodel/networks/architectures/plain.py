@@ -173,8 +173,10 @@ class Plain:
         width: the field with the width of the FFN, 4 d where the configuration has none, or what
             says the width; `activation`: the field with its activation, or, where the class has
             no field, the activation as this project names it.
+        window: the width of a window, where it is not that of the usual fields.
         norm, place: names in `NORMS` and `decoder.PLACES`, the place of each kind of layer where
-            kinds differ; `end`: a norm follows the layers.
+            kinds differ; `end`: a norm follows the layers; `begins`: the first layer has a norm
+            before its mixer.
         scaled: embedded tokens are multiplied by a constant, or the field that says so.
         residual: outputs of sublayers are multiplied by a constant before the sum.
         divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
@@ -212,7 +214,9 @@ class Plain:
     width: str | Callable[[Configuration], int] = "intermediate_size"
     activation: str = "hidden_act"
     experts: Experts | None = None
-    norm: str = "rms"
+    window: Callable[[Configuration], int] | None = None
+    norm: str | Callable[[Configuration], str] = "rms"
+    begins: bool = True
     place: str | Mapping[str, str] | Callable[[Configuration], str] = "before"
     end: bool | Callable[[Configuration], bool] = True
     ties: bool = True
@@ -242,7 +246,8 @@ class Plain:
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
         if self.check and (words := self.check(c)):
             raise c.refused(words)
-        number, norm = c.size("num_hidden_layers"), NORMS[self.norm]()
+        named = self.norm if isinstance(self.norm, str) else self.norm(c)
+        number, norm = c.size("num_hidden_layers"), NORMS[named]()
         kinds = self._kinds(c, number)
         both = (FULL, *self.mixers) if self.mixers else ()  # their fields count as read
         made = {kind: self._mixer(c, kind) for kind in dict.fromkeys((*kinds, *both))}
@@ -276,6 +281,10 @@ class Plain:
             )
             for kind, there in zip(kinds, routed, strict=True)
         ]  # fmt: skip
+        if not self.begins:
+            one, *others = layers[0].sublayers
+            first = (replace(one, before=None), *others)
+            layers[0] = replace(layers[0], name=f"first {layers[0].name}", sublayers=first)
         return decoder(
             c, self.name, layers, norm if end else None, sizes, state=self.state, kind=self.kind,
             bare=self.bare, head_classes=(self.head_class, *self.more), ties=self.ties,
@@ -321,7 +330,8 @@ class Plain:
         sizes: dict[str, int] = {}
         if kind in WINDOWS:
             options.add(WINDOWS[kind])
-            sizes["w"] = c.size(*(OF_WINDOWS if kind == NEAR else ("attention_chunk_size",)))
+            fields = OF_WINDOWS if kind == NEAR else ("attention_chunk_size",)
+            sizes["w"] = self.window(c) if self.window else c.size(*fields)
         if self.turned and "rotary_dim" in c.defaults:
             options.add("partial-rotary")
             sizes["r"] = c.size("rotary_dim")

@@ -30,6 +30,8 @@ class Engine:
         Args:
             typed: the element types that the user names; None where the engine's own hold.
         """
+        if held.network.described.kind == "encoder-decoder":
+            return Missing("the rule is of decoders that read no encoder's output")
         try:
             return self.rule(held, typed, context, batch)
         except Unanswered as reason:

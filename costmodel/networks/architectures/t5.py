@@ -1,0 +1,147 @@
+"""Which network does a configuration of T5, mT5 or UMT5 describe?
+
+An encoder and a decoder with cross-attention. Positions are learned numbers, by the distance of two
+tokens, that are added to scores; in T5 and mT5 all layers of a stack share those of the first. The
+class ties the head and both embeddings, whatever the configuration says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import block, mixer, part
+from costmodel.networks.blocks import (
+    ALWAYS,
+    FORWARD,
+    PASSES,
+    Block,
+    Description,
+    Stack,
+    Use,
+    in_turn,
+)
+from costmodel.networks.configuration import ACTIVATIONS, Configuration
+from costmodel.program.losses import FORMS_OF_SCORES
+from costmodel.symbolic.polynomial import Poly
+
+TABLE = frozenset({"b_rel"})
+"""The parameter that layers share with the first one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5:
+    """The choices of a type.
+
+    Args:
+        name: the beginning of the names of its classes.
+        every: whether each layer has learned numbers by the distance of its own.
+        scaled: whether rows are divided by sqrt(d) before the head; None: unless the configuration
+            says that the head is not tied.
+    """
+
+    name: str
+    every: bool = False
+    scaled: bool | None = None
+
+    def read(self, c: Configuration) -> Description:
+        """The network of a class with a head, of the class without, or of the encoder alone."""
+        c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
+        c.taken.update(
+            ("relative_attention_max_distance", "initializer_factor", "classifier_dropout")
+        )
+        ends = ("ForConditionalGeneration", "Model", "EncoderModel")
+        named = c.architecture(*(self.name + end for end in ends)).removeprefix(self.name)
+        scaled = self.scaled
+        given = c.get("tie_word_embeddings")
+        scaled = given is not False if scaled is None else scaled
+        deep = c.size("num_layers")
+        layers = c.size_or_none("num_decoder_layers") or deep
+        encoder = self._stack(c, deep, decodes=False)
+        if named == "EncoderModel":
+            stacks: tuple[Stack, ...] = (encoder,)
+            layers = deep
+        else:
+            encoder = replace(
+                encoder,
+                entry=(replace(encoder.entry[0], shared=frozenset({"E"})), *encoder.entry[1:]),
+                section="encoder",
+                tokens=Poly.atom("e"),
+                when=PASSES,
+                depth=None if deep == layers else deep,
+            )
+            stacks = (encoder, replace(self._stack(c, layers, decodes=True), section="decoder"))
+        head = Use("head", parts.head(tied=True), shared=frozenset({"E"}), last=True)
+        loss = parts.loss_of_scores()
+        ending = (
+            *((Use("scale", parts.scale(), last=True),) if scaled else ()),
+            head,
+            Use("loss", loss, when=FORWARD, forms_under=FORMS_OF_SCORES),
+        )
+        return Description(
+            c.name,
+            stacks,
+            ending if named == ends[0] else (),
+            "encoder" if named == ends[2] else "encoder-decoder",
+            source=c.source,
+            sizes={
+                "d": c.size("d_model"),
+                "L": layers,
+                "u": c.size("vocab_size"),
+                "f": c.size("d_ff"),
+            },
+            dtype=c.dtype,
+            model_type=c.fields["model_type"],
+        )
+
+    def _stack(self, c: Configuration, layers: int, *, decodes: bool) -> Stack:
+        """The encoder, or the decoder, of a number of layers."""
+        norm, drop = parts.rms_norm(), None
+        entry = [Use("embedding", parts.look_up(), table=True)]
+        if c.some("dropout_rate"):
+            drop = Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
+            entry.append(drop)
+        ways = () if decodes else ("bidirectional",)
+        buckets, shape = c.size("relative_attention_num_buckets"), self._heads(c)
+        own = mixer("self-attention", ("unscaled", "relative-bias", *ways), B=buckets, **shape)
+        kinds: Mapping[bool, Use] = {
+            True: own,
+            False: own
+            if self.every
+            else replace(own, label=f"{own.label}, numbers of the first layer", shared=TABLE),
+        }
+        inner = [self._ffn(c)]
+        if decodes:
+            inner.insert(0, mixer("self-attention", ("cross", "unscaled"), **shape))
+        made: dict[bool, Block] = {
+            first: block(kind.mixer.base, kind, *inner, norm=norm, dropout=drop)
+            for first, kind in kinds.items()
+        }
+        blocks = in_turn([made[k == 0] for k in range(layers)])
+        return Stack(tuple(entry), blocks, (Use("norm at the end", norm),), when=ALWAYS)
+
+    def _heads(self, c: Configuration) -> dict[str, int]:
+        return {"n": c.size("num_heads"), "h": c.size("d_kv")}
+
+    def _ffn(self, c: Configuration) -> Use:
+        """The FFN that `feed_forward_proj` names: an activation, with "gated-" before for a gate;
+        the gate of "gated-gelu" is that of gelu by a tanh."""
+        named = str(c.get("feed_forward_proj"))
+        name = "gelu_new" if named == "gated-gelu" else named.removeprefix("gated-")
+        if name not in ACTIVATIONS:
+            raise c.refused(
+                f"feed_forward_proj '{named}' is unknown: it is one of {', '.join(ACTIVATIONS)}, "
+                f"or one of them after 'gated-'"
+            )
+        if named.startswith("gated-"):
+            return part("gated FFN", parts.gated_ffn(ACTIVATIONS[name]))
+        return part("FFN", parts.ffn(ACTIVATIONS[name], bias=False))
+
+
+T5S: Mapping[str, T5] = {
+    "mt5": T5(name="MT5", scaled=False),
+    "t5": T5(name="T5"),
+    "umt5": T5(name="UMT5", every=True, scaled=True),
+}
+"""model_type -> the choices of the type."""

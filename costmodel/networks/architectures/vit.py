@@ -1,0 +1,92 @@
+"""Which network does a configuration of ViT describe?
+
+An image is cut into patches; a linear map makes each a row, behind the row of a class token. The
+number of rows follows from the sizes of image and patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import block, mixer, part
+from costmodel.networks.blocks import FORWARD, ONE, PASSES, Description, Stack, Use
+from costmodel.networks.configuration import ACTIVATIONS, Configuration
+from costmodel.program.losses import FORMS_OF_SCORES
+from costmodel.symbolic.polynomial import Poly
+
+
+def read(c: Configuration) -> Description:
+    """The network of ViTForImageClassification, or of ViTModel with its pooler."""
+    c.with_class()
+    c.taken.update(("encoder_stride", "attention_probs_dropout_prob"))
+    scored = c.architecture("ViTForImageClassification", "ViTModel") != "ViTModel"
+    norm, d = parts.layer_norm(), c.size("hidden_size")
+    (wide, high), (p, q) = (_pair(c, name) for name in ("image_size", "patch_size"))
+    rows = (wide // p) * (high // q) + 1
+    pixels = c.size("num_channels") * p * q
+    entry = [
+        Use("patches", parts.patches(), sizes={"r": Poly.of(pixels)}),
+        Use(
+            "learned positions", parts.positions("learned"), sizes={"u": Poly.of(rows)},
+            table=True, rows=rows,
+        ),
+    ]  # fmt: skip
+    drop = None
+    if c.some("hidden_dropout_prob"):
+        drop = Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
+        entry.append(drop)
+    bias = "bias" if c.switch("qkv_bias") else "output-bias"
+    n = c.size("num_attention_heads")
+    layer = block(
+        "self-attention",
+        mixer("self-attention", (bias, "bidirectional"), n=n, h=c.size_or_none("head_dim")),
+        part("FFN", parts.ffn(c.activation("hidden_act"))),
+        norm=norm,
+        dropout=drop,
+    )
+    return Description(
+        c.name,
+        (Stack(tuple(entry), (layer,), (Use("norm at the end", norm),)),),
+        _classified(c) if scored else _pooled(c),
+        "encoder",
+        source=c.source,
+        sizes={
+            "d": d, "L": c.size("num_hidden_layers"), "f": c.size("intermediate_size"), "l": rows,
+        },
+        dtype=c.dtype,
+        model_type=c.fields["model_type"],
+    )  # fmt: skip
+
+
+def _pair(c: Configuration, name: str) -> Sequence[int]:
+    """The two sides of an image or a patch: one number for both, or two."""
+    value = c.get(name)
+    sides = value if isinstance(value, list) else [value, value]
+    if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
+        raise c.refused(f"'{name}' must be a positive integer or two, got {value!r}")
+    return sides
+
+
+def _classified(c: Configuration) -> tuple[Use, ...]:
+    """A score of the first row for each class, which `id2label` or `num_labels` count; else 2."""
+    named = c.get("id2label")
+    c.agree(num_labels=len(named)) if named else None
+    number = len(named) if named else c.size_or_none("num_labels") or 2
+    classes = {"l": ONE, "u": Poly.of(number)}
+    return (
+        Use("head", parts.head(bias=True), sizes=classes, when=PASSES),
+        Use(
+            "loss", parts.loss_of_scores(), sizes=classes, when=FORWARD,
+            forms_under=FORMS_OF_SCORES,
+        ),
+    )  # fmt: skip
+
+
+def _pooled(c: Configuration) -> tuple[Use, ...]:
+    width = c.size_or_none("pooler_output_size")
+    name = c.get("pooler_act")
+    if name not in ACTIVATIONS:
+        raise c.refused(f"pooler_act '{name}' is unknown: it is one of {', '.join(ACTIVATIONS)}")
+    sizes = {"l": ONE, "f": Poly.atom("d") if width is None else Poly.of(width)}
+    return (Use("pooler", parts.dense(ACTIVATIONS[name]), sizes=sizes, when=PASSES),)
