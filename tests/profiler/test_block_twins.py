@@ -92,12 +92,14 @@ def new_parts(used: set[str], net: Network) -> set[str]:
 
 
 def different() -> Iterator[tuple[str, Network]]:
-    """Types with a small configuration, but for those that bring no part that another type has
-    not."""
+    """Types with a small configuration and a twin, but for those that bring no part that another
+    type has not."""
     used: set[str] = set()
     for kind, one in FIRST.items():
         net = first(kind)
-        if net is not None and one["parameters"] < 10**6 and new_parts(used, net):
+        if net is None or one["parameters"] >= 10**6 or shapes(net) is None:
+            continue
+        if new_parts(used, net):
             yield kind, net
 
 
