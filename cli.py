@@ -484,7 +484,10 @@ def model(
     ] = None,
     recompute: Annotated[
         str | None,
-        typer.Option("--recompute", help="Training step: recompute none, layers, or blocks A,B."),
+        typer.Option(
+            "--recompute",
+            help="Training step: recompute none, layers, layers.3-7 by number, or blocks A,B.",
+        ),
     ] = None,
     replace_: Annotated[
         str | None,
@@ -499,7 +502,9 @@ def model(
     train: Annotated[
         str | None,
         typer.Option(
-            "--train", metavar="A,B", help="Training step: parts that are trained, layers.*.attn."
+            "--train",
+            metavar="A,B",
+            help="Training step: parts that are trained, layers.*.attn or layers.3-7.attn.",
         ),
     ] = None,
     precision: Annotated[
@@ -601,12 +606,13 @@ def model(
         return
     number = None if "L" in kept else network_table.one_number("L", described, given)
     after = networks.exchanged(described, replace_, layers, number)
+    described = networks.apart(described, number, train, recompute)
     described = networks.trained(described, wanted, train)
     shown, in_bytes = network_table.columns(columns, wanted)
     step = None if in_bytes and "training-step" not in wanted else dtype
     memory = networks.memory_options(
         wanted,
-        described.blocks,
+        described.recomputable,
         optimiser=optimiser,
         dtype=step,
         recompute=recompute,
@@ -627,6 +633,7 @@ def model(
     made, before = network_table.sheets(request), []
     if after is not None:
         before = made
+        after = networks.apart(after, number, train, recompute)
         after = networks.trained(after, wanted, train)
         made = network_table.sheets(replace(request, described=after))
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])

@@ -115,7 +115,7 @@ def memory_options(
     """The options of a training step's memory, as a command line types them; None: not typed.
 
     Args:
-        blocks: the names of the network's blocks, of which some may be recomputed.
+        blocks: the what may name blocks of the network, of which some may be recomputed.
         precision: element types by role, such as `parameters=bf16,optimiser=fp32`.
 
     Raises:
@@ -178,10 +178,46 @@ def exchanged(
     if layers is None and not having:
         there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
         raise ModelError(f"--replace {old}: no layer has such a part, but {', '.join(there)}")
-    texts = having if layers is None else listed(layers)
-    if bad := [text for text in texts if not str(text).isdecimal()]:
-        raise ModelError(f"--layers '{bad[0]}': expected numbers of layers, such as 2,4,6")
-    return described.exchanged(old, use, [int(text) for text in texts], number)
+    asked = having if layers is None else layer_numbers("--layers", layers)
+    return described.exchanged(old, use, asked, number)
+
+
+def layer_numbers(option: str, typed: str) -> list[int]:
+    """The numbers of layers that a text such as 2,4,6 or 3-7 names; ModelError for another text."""
+    found: list[int] = []
+    for text in listed(typed):
+        first, dash, last = text.partition("-")
+        last = last if dash else first
+        if not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
+            raise ModelError(f"{option} '{text}': expected numbers of layers, such as 2,4,6 or 3-7")
+        found += range(int(first), int(last) + 1)
+    return found
+
+
+def apart(
+    described: Description, number: int | None, train: str | None, recompute: str | None
+) -> Description:
+    """The description with the layers apart that `--train layers.3-7.attn` or `--recompute
+    layers.3-7` name by their numbers, counted from 1; unchanged without any.
+
+    Args:
+        number: the number of layers, None if it is not known.
+
+    Raises:
+        ModelError: a text that is no range of layers, one that is not there, or no number.
+    """
+    ranges: dict[str, list[int]] = {}
+    for option, typed in (("--train", train), ("--recompute", recompute)):
+        for pattern in listed(typed or ""):
+            first, _, rest = pattern.partition(".")
+            text = rest.partition(".")[0]
+            if first == "layers" and text[:1].isdecimal():
+                ranges[text] = layer_numbers(option, text)
+    if not ranges:
+        return described
+    if number is None:
+        raise ModelError(f"layers.{next(iter(ranges))} needs a number of layers: give --L")
+    return described.apart(ranges, number)
 
 
 def trained(described: Description, phases: tuple[str, ...], typed: str | None) -> Description:
@@ -265,6 +301,7 @@ __all__ = [
     "ModelError",
     "Network",
     "Use",
+    "apart",
     "changed",
     "counting",
     "described",

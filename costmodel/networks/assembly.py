@@ -20,8 +20,11 @@ Templates = Sequence[tuple[Use, Poly]]
 
 
 def matches(use: Use, pattern: str) -> bool:
-    """Whether a pattern, as a shell reads it, names a part: its label, or `module_name`."""
-    return any(fnmatchcase(name, pattern) for name in (use.label, module_name(use)))
+    """Whether a pattern, as a shell reads it, names a part: its label, or `module_name`, also with
+    the layers for which the part stands, `layers.3-7.attn`."""
+    name = module_name(use)
+    own = (name.replace("*", text) for text in use.ranges)
+    return any(fnmatchcase(one, pattern) for one in (use.label, name, *own))
 
 
 def module_name(use: Use) -> str:

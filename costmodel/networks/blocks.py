@@ -64,11 +64,15 @@ class Use:
     """The rows of a table of positions of which the l tokens read the first; None: one a token."""
     regularises: bool = False
     """Whether the part is dropout, which costs nothing unless a convention says so."""
+    ranges: tuple[str, ...] = ()
+    """Which layers the part stands for, such as 3-7, where layers are told apart."""
 
     @property
     def name(self) -> str:
-        """The label with its section."""
-        return f"{self.section}: {self.label}" if self.section else self.label
+        """The label with its section, and the layers where they are told apart."""
+        own, many = self.label, "s" if "-" in "and-".join(self.ranges) else ""
+        own += f", layer{many} {' and '.join(self.ranges)}" if self.ranges else ""
+        return f"{self.section}: {own}" if self.section else own
 
     @property
     def parameter_sizes(self) -> Mapping[str, Poly]:
@@ -85,7 +89,7 @@ class Use:
         """A key that is equal for parts that differ in nothing but their place."""
         at = {x: str(poly) for x, poly in self.sizes.items()}
         forms = self.form, self.token_form
-        return (self.label, self.mixer, tuple(sorted(at.items())), forms, self.shared)
+        return (self.label, self.mixer, tuple(sorted(at.items())), forms, self.shared, self.ranges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +124,23 @@ class Block:
 
     name: str
     sublayers: tuple[Sublayer, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may name the block: its name, and the layers for which it stands, `layers.3-7`."""
+        return (self.name, *(f"layers.{r}" for r in self.sublayers[0].residual.ranges))
+
+    def of_layers(self, ranges: tuple[str, ...]) -> Block:
+        """The block where it stands for some layers, told apart from others."""
+        found = []
+        for one in self.sublayers:
+            around = {
+                name: replace(use, ranges=ranges)
+                for name, use in vars(one).items()
+                if isinstance(use, Use)
+            }
+            found.append(replace(one, **around))
+        return Block(self.name, tuple(found))
 
     @cached_property
     def equal(self) -> object:
@@ -243,6 +264,12 @@ class Description:
         return tuple(dict.fromkeys(name for stack in self.stacks for name in stack.names))
 
     @property
+    def recomputable(self) -> tuple[str, ...]:
+        """What may name blocks that are recomputed: their names, and layers that are apart."""
+        blocks = (block for stack in self.stacks for block in stack.blocks)
+        return tuple(dict.fromkeys(name for block in blocks for name in block.names))
+
+    @property
     def period(self) -> int:
         """After how many layers the blocks of every stack come again."""
         return lcm(*(stack.period for stack in self.stacks))
@@ -282,6 +309,38 @@ class Description:
         stack = replace(last, blocks=in_turn(blocks))
         sizes = {**self.sizes, "L": number}
         return replace(self, stacks=(*others, stack), sizes=sizes, choices=None)
+
+    def apart(self, ranges: Mapping[str, Collection[int]], number: int) -> Description:
+        """The description with each range of layers of the last stack apart from other layers, and
+        the layers before all ranges too, to which no gradient runs back if ranges alone are
+        trained.
+
+        Args:
+            ranges: text of a range -> its layers, counted from 1.
+            number: the number of layers in all.
+
+        Raises:
+            ModelError: a layer that is not there.
+        """
+        *others, last = self.stacks
+        first = min(layer for layers in ranges.values() for layer in layers)
+        before = "1" if first == 2 else f"1-{first - 1}"
+        known = {before: range(1, first), **ranges} if first > 1 else ranges
+        made: dict[tuple[object, tuple[str, ...]], Block] = {}
+        blocks = []
+        for text, layers in ranges.items():
+            if beyond := [layer for layer in layers if not 1 <= layer <= number]:
+                raise ModelError(
+                    f"layers.{text}: there is no layer {beyond[0]}, but layers 1 to {number}"
+                )
+        for k in range(number):
+            block = last.blocks[k % len(last.blocks)]
+            own = tuple(text for text, layers in known.items() if k + 1 in layers)
+            key = (block.equal, own)
+            made[key] = made.get(key) or (block.of_layers(own) if own else block)
+            blocks.append(made[key])
+        stack = replace(last, blocks=in_turn(blocks))
+        return replace(self, stacks=(*others, stack), sizes={**self.sizes, "L": number})
 
     def parts(self) -> Iterator[Use]:
         """Every part of every block, and the parts before and after the layers."""

@@ -37,20 +37,20 @@ class Wire:
 @dataclass(frozen=True, eq=False)
 class PartRun:
     """One run of a part: the wires read as each of the part's arrays, and the wire written; in a
-    layer the layer and the name of its block."""
+    layer the layer and the names of its block."""
 
     use: Use
     reads: Mapping[str, tuple[Wire, ...]]
     writes: Wire
     layer: Layer | None = None
-    block: str = ""
+    blocks: tuple[str, ...] = ()
 
     def again(self, recompute: str) -> bool:
         """Whether the backward pass runs the part a second time: "none", in all "layers", or in the
-        layers of blocks with these names, separated by commas."""
+        layers of blocks that these names name, separated by commas."""
         if self.layer is None or recompute == "none":
             return False
-        return recompute == "layers" or self.block in listed(recompute)
+        return recompute == "layers" or not {*self.blocks}.isdisjoint(listed(recompute))
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Writer:
     network: Assembly
     runs: list[PartRun] = field(default_factory=list)
     layer: Layer | None = None
-    block: str = ""
+    blocks: tuple[str, ...] = ()
     section: str = ""
 
     def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
@@ -75,7 +75,7 @@ class _Writer:
             if array.role == "context" and context is not None:
                 reads[array.name] = (context,)
         out = Wire(use.name, entries_of(use, use.mixer.role("output")))
-        self.runs.append(PartRun(use, reads, out, self.layer, self.block))
+        self.runs.append(PartRun(use, reads, out, self.layer, self.blocks))
         return out
 
     def stack(self, stack: Stack, tower: int, layers: int, memory: Wire | None) -> Wire:
@@ -90,7 +90,7 @@ class _Writer:
         self._name_stream(stream)
         for k in range(stack.depth or layers):
             block = stack.blocks[k % len(stack.blocks)]
-            self.layer, self.block = (stack.section, tower, k), block.name
+            self.layer, self.blocks = (stack.section, tower, k), block.names
             start = entry = stream
             for sublayer in block.sublayers:
                 if not sublayer.beside:

@@ -134,6 +134,81 @@ def test_blocks_are_recomputed_by_their_names(tmp_path: Path) -> None:
     assert (more - plain) * 4 == (total[kinds[0]] - total["none"]) * 21, "21 layers of 41, 4 of 7"
 
 
+def by_number(train: str, recompute: str = "none", name: str = "decoder") -> Network:
+    plain = networks.model(name, head="vocabulary", ffn=True, sizes=SIZES).described
+    told = networks.apart(plain, L, train, recompute)
+    return network(networks.trained(told, ("training-step",), train))
+
+
+def total(net: Network, phase: str = "backward") -> int:
+    return net.count(phase).exact_total.at({**net.sizes, **SIZES})
+
+
+def test_parts_of_some_layers_are_trained() -> None:
+    """Layer by layer, no gradient runs back before the first that is named, and what the layers
+    behind it hand on is that of a frozen part; all layers by number are all layers."""
+    every = by_number("layers.1-3.attn")
+    assert total(every) == total(trained("layers.*.attn"))
+    assert elements(every) == elements(trained("layers.*.attn"))
+    each = [by_number(f"layers.{k}.attn") for k in (1, 2, 3)]
+    gradients = [elements(net)["their gradients"] for net in each]
+    assert {3 * one for one in gradients} == {elements(every)["their gradients"]}
+    costs = [total(net) for net in each]
+    assert costs[0] - costs[1] == costs[1] - costs[2] > 0
+    assert elements(each[2])["activations"] < elements(each[0])["activations"]
+    rows = multiplied_by_name(each[1])
+    assert rows["self-attention, layer 1"] == 0
+    assert rows["self-attention, layer 2"] > rows["self-attention"] > 0
+    assert total(by_number("layers.2.attn,layers.3.attn")) < total(by_number("layers.2-3.attn")) + 1
+
+
+def multiplied_by_name(net: Network) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in net.costs("backward"):
+        counts: Any = part.counts
+        found[part.use.name] = counts.at(**{**net.sizes, **SIZES}).mul
+    return found
+
+
+def test_layers_are_recomputed_by_number() -> None:
+    """Each layer that is run again costs the same and lets go of as much; all of them are all."""
+    held, cost = [], []
+    for recompute in ("none", "layers.1", "layers.2-3", "layers.1-3", "layers"):
+        net = by_number("*", recompute)
+        sizes = {**net.sizes, **SIZES}
+        budget = MemoryBudget(net, counting(), MemoryOptions(recompute=recompute), sizes)
+        lines = {one.name: one.at(sizes, settled=True).elements for one in budget.lines()}
+        assert isinstance(lines["activations"], int)
+        held.append(lines["activations"])
+        counts = net.answers("training-step", recompute=recompute).of(counted)
+        cost.append(counts.exact_total.at(sizes))
+    for found in (held, cost):
+        none, one, two, three, every = found
+        assert three == every != none
+        assert one - none == (two - none) // 2 == (three - none) // 3
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--train layers.4.attn", "layers.4: there is no layer 4, but layers 1 to 3"),
+        ("--train layers.3-2.attn", "--train '3-2': expected numbers of layers, such as 2,4,6 or"),
+        ("--recompute layers.0", "layers.0: there is no layer 0, but layers 1 to 3"),
+        ("--recompute layers.2.attn", "--recompute 'layers.2.attn': expected one of none, layers,"),
+    ],
+)
+def test_layers_that_are_refused(words: str, sentence: str) -> None:
+    command = f"model decoder --L 3 --phase training-step {words}"
+    result = CliRunner().invoke(app, command.split())
+    assert isinstance(result.exception, ModelError) and sentence in str(result.exception)
+
+
+def test_layers_by_number_need_their_number() -> None:
+    plain = networks.model("decoder").described
+    with pytest.raises(ModelError, match=r"layers\.2 needs a number of layers: give --L"):
+        networks.apart(plain, None, "layers.2.attn", None)
+
+
 def test_recomputation_that_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, TURNS)
     words = ["model", "--hf", path, "--phase", "training-step", "--recompute"]

@@ -166,7 +166,8 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
     if patterns := sheet.network.described.trained:
         yield (
             f"trained: {', '.join(patterns)}; other parts are frozen; gradients run back to the "
-            f"first part whose kind is trained, and in layers to the first layer"
+            f"first part whose kind is trained, and in layers to the first one that a number "
+            f"names, else to the first of all"
         )
     if (recompute := sheet.request.memory_options.recompute) != "none":
         yield f"recompute {recompute}: {RECOMPUTE.get(recompute, OF_BLOCKS)}"
