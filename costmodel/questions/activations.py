@@ -63,9 +63,9 @@ class Activations(Amount):
 
 @cache
 def kept_entries(system: System) -> Activations:
-    """How many entries of the forward pass the backward pass of a training step reads, by array:
-    those kept for each sequence, and those kept once, which follow from weights alone. Inputs,
-    contexts and computed arrays count, parameters and the given gradient of the output do not."""
+    """The numbers of entries of the forward pass that the backward pass of a training step reads,
+    by array: `each` for each sequence, `alone` once for all sequences, from weights alone. Inputs,
+    contexts and computed arrays count; parameters and the given gradient of the output do not."""
     forward = tokens(system.forward)
     # (regions that depend on an input or a context, regions that depend on weights alone)
     regions: tuple[Regions, Regions] = ({}, {})
@@ -92,10 +92,13 @@ def activations(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Activations:
-    """The entries of the forward pass that the equations of the backward pass read.
+    """The number of entries of the forward pass that the backward pass reads, by array, as
+    polynomials in the sizes.
 
     Args:
-        training: options of the backward pass, such as arrays to recompute instead of keeping.
+        form: the form's name; the default form if None.
+        convention: `strict` or `mac` (no effect here) and rewrites of the equations.
+        training: options of the backward pass: `recompute`, `only`, `loss`.
 
     Raises:
         Unanswered: the output depends on none of the arrays whose gradients are asked for.
@@ -103,15 +106,15 @@ def activations(
 
     >>> import costmodel as cm
     >>> cm.activations(cm.mixer("me")).at(l=128, d=128)
-    16384
-    """
+    16384"""
     rewrites = asked(convention, "backward", training).rewrites
     return kept_entries(system_of(mixer, form, rewrites, "backward"))
 
 
 def _of_parts(shares: Sequence[Share[Activations]]) -> Activations:
-    """What a network keeps, by part: what runs keep for each sequence, and of weights alone for
-    each set of weights. An array between two parts is in the share of one of the two."""
+    """The entries that a network keeps for its backward pass, by part: those of one sequence times
+    the runs of the part, and those that follow from weights alone times its sets of weights. The
+    shares are the parts' answers. An array between two parts is in the share of one of them."""
     each: dict[str, Exact] = {}
     once: dict[str, Exact] = {}
     for share in shares:
@@ -137,7 +140,8 @@ def _of_a_batch(case: Case) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """One sentence with the elements of each array, or that nothing is kept."""
+    """A sentence with the number of kept elements of each array and in all, or that nothing is
+    kept."""
     found = case.about.of(kept)
     if not (found.arrays or found.once):
         yield Sentence(("Nothing is kept from the forward pass.",))

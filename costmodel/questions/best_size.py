@@ -45,11 +45,11 @@ COSTS = {
 
 @cache
 def free_size(mixer: Mixer, form: str) -> str:
-    """The letter of the one size that a form has and another form of the mixer lacks.
+    """The letter of the form's free size (such as the chunk length C): the one size of the form
+    that some other form of the mixer lacks.
 
     Raises:
-        Unanswered: the form has no such size, or has several.
-    """
+        Unanswered: the form has no such size, or has several."""
     having = [{*letters_of(mixer, "training", name)} for name in mixer.forms]
     shared = set.intersection(*having)
     free = [x for x in letters_of(mixer, "training", form) if x not in shared]
@@ -68,14 +68,15 @@ class Best:
 
 
 def best(case: Case, figure: Figure) -> Best:
-    """The free size of a case's form at which a figure is least, at the case's other sizes.
+    """The value of the form's free size (such as the chunk length) with the least `figure`, and
+    this least value, at the other sizes of the case; every value from 1 to l (t in inference) is
+    tried.
 
     Raises:
         Unanswered: the case is symbolic; the form has not exactly one free size; the figure does
             not exist or does not depend on the size; there are more than `MOST` rows; or no value
             of the size fits the other sizes.
-        Unsupported: the figure is not derived.
-    """
+        Unsupported: the figure is not derived."""
     letter = free_size(case.mixer, case.form)
     if case.symbolic:
         raise Unanswered(f"the best {letter} needs a number for every size: leave out --symbolic")
@@ -98,7 +99,7 @@ def best(case: Case, figure: Figure) -> Best:
 
 
 def _fits(case: Case, sizes: dict[str, int]) -> bool:
-    """Whether all extents of the case's form are whole at these sizes."""
+    """Whether every axis of the case's form has a whole number of entries at these sizes."""
     try:
         fit(case.mixer, sizes, case.form)
     except SizeError:
@@ -107,9 +108,10 @@ def _fits(case: Case, sizes: dict[str, int]) -> bool:
 
 
 def _explained(case: Case) -> Explained:
-    """A table with the best size and the least value of each of `COSTS`, beside the value at the
-    case's size. Costs without an answer are left out; nothing is yielded for a form without one
-    free size, or if no cost has an answer."""
+    """A table with a row for each figure of `COSTS`: the best value of the form's free size (such
+    as the chunk length), the least value of the figure, and the value at the case's size. Figures
+    without an answer are left out; nothing is yielded for a form without one free size, or if no
+    figure has an answer."""
     try:
         letter = free_size(case.mixer, case.form)
     except Unanswered:

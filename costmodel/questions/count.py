@@ -81,8 +81,8 @@ def count(
 
 
 def _of_parts(shares: Sequence[Share[Counts]]) -> Counts:
-    """The operations of all runs of a network's parts; work on weights alone is done once for each
-    set of weights."""
+    """The operations of a network from the answers of its parts (`shares`): each part's operations
+    times its runs; work on weights alone times its sets of weights."""
     peer = shares[0].answer.peer if shares else None
     found = Counts({}, Counts({}, peer=peer), peer)
     for share in shares:
@@ -97,13 +97,13 @@ def counted(about: Answers) -> Counts:
 
 
 def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
-    """The operations of b sequences: of one class, of all classes ("total"), or of all classes but
-    mul, add, div and exp ("other"). `adding` says how much an operation of each class counts in
-    the total, and whether work on weights alone, done once for all sequences, is included.
+    """The number of operations of b sequences, exact in the sizes: of one class, of all classes
+    ("total"), or of all classes but mul, add, div and exp ("other"). `adding`: the weight of each
+    class in the total, and whether work on weights alone, done once for all sequences, is included
+    (None: in the total alone).
 
     Raises:
-        Unanswered: a peer that does not count the class.
-    """
+        Unanswered: a peer (the counter of another tool) that does not count the class."""
     value = _weighed(counts, name, adding) * BATCH
     if name in ("add", "total"):  # gradients of weights are added up over the b sequences
         weight = 1 if name == "add" else WEIGHTINGS[adding.weighting].of("add")
@@ -113,8 +113,9 @@ def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
 
 
 def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
-    """The operations of one class of one sequence, of "other", or of "total" with the weight of
-    each class; `counts.once` is not included."""
+    """The number of operations of one sequence: of the class `name`, of "other" (all classes but
+    mul, add, div and exp), or of "total", where each class counts with its weight. Work on weights
+    alone (`counts.once`) is not included."""
     if name == "other":
         return sum(_others(counts).values(), Exact())
     if name != "total":
@@ -148,8 +149,8 @@ def _sum_of(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Case], Exact
 
 
 def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[Case]], bool]:
-    """The function that decides whether the default table shows a column: it does if `parts` of
-    some case is not empty."""
+    """The function that decides whether the default table shows a column: True if `parts` (name ->
+    terms of the column's figure) of some case is not empty."""
 
     def usual(cases: Sequence[Case]) -> bool:
         """Whether `parts` of some case has an entry; False for cases without an answer."""
@@ -165,7 +166,11 @@ def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[
 
 
 def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
-    """The figure of one class of operations; `within`: the figure that it is a part of."""
+    """The figure (a table's column) of one class of operations.
+
+    Args:
+        heading: the column's title.
+        within: the figure that the class is a part of; such a column is never shown by default."""
     return Figure(
         name,
         meaning,
@@ -182,8 +187,8 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
 
 
 def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Operations by class, zeros left out. Work on weights alone has the key `once CLASS`; in
-    phases with gradients it is added to CLASS."""
+    """Class -> operations at these sizes, for comparison with an execution; zeros left out. Work on
+    weights alone has the key `once CLASS`; in phases with gradients it is added to CLASS."""
     found = about.of(counted).at(**sizes)
     if about.phase in TRAINING_STEP:
         return with_once(found)

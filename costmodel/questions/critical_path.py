@@ -80,7 +80,8 @@ def _call(node: Call, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
-    """A reduction is one step, `sum` or `max`; in the span, R terms have ceil(log2 R) levels."""
+    """The work of a sum or maximum on a chain: one step, `sum` or `max`, which in the span has
+    ceil(log2 R) levels for R terms. `around`: the constraints on the indices around the node."""
 
     def levels() -> Poly:
         numbers = numbers_of_terms(node, part, around)
@@ -94,7 +95,8 @@ def _fft(node: Fft, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
-    """A selection is one step, `select`; in the span it has the levels of its algorithm."""
+    """The work of a selection (top-k, sort) on a chain: one step, `select`, which in the span has
+    the levels of its algorithm. `around`: the constraints on the indices around the node."""
 
     def levels() -> Poly:
         numbers, kept = numbers_of_terms(node.maximum, part, around), number_kept(part)
@@ -106,8 +108,9 @@ def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
 def _most(
     levels: Sequence[tuple[Poly, Constraints]], part: IterationDomain, around: Constraints
 ) -> Poly:
-    """The largest number of levels of a node at any point; `levels` are (levels, conditions) per
-    case. The result depends on sizes alone."""
+    """The largest number of levels of a node at any point of `part`, a polynomial in sizes alone.
+    `levels` are (levels, conditions), one pair per case; `around` constrains the indices around the
+    node."""
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
     most = [guarded(maximised(Level(depth, where), names, around)) for depth, where in levels]
     return call("Max", 0, *most)
@@ -160,7 +163,9 @@ class ChainDepths(Depths):
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """The level with the steps of a node appended to its chain, `levels` deeper."""
+        """The level (a depth, where it exists, and the chain that attains it) that is `levels`
+        deeper, with the steps of the node appended to its chain. `around` constrains the indices
+        around the node."""
         work = WORK[type(node)](node, part, around)
         chain = level.witness if isinstance(level.witness, Chain) else Chain(ties=self.ties)
         longer = chain.then(part.equation.part_of, work.names, work.levels)
@@ -179,8 +184,9 @@ def _known(system: System, phase: str) -> list[ChainDepths]:
 
 
 def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
-    """The longest chains of a phase: those derived before, if all decisions between chains of equal
-    length (ties) fall the same way at `sizes`; else new ones, which join the known ones."""
+    """The longest chains of a phase. Chains derived before are used if all decisions between chains
+    of equal length (ties) fall the same way at `sizes`; otherwise chains are derived and
+    remembered."""
     known = _known(system, phase)
     found = next((depths for depths in known if depths.ties.hold_at(sizes)), None)
     if found is None:
@@ -191,9 +197,10 @@ def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
 
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
-    """The longest chain at `sizes`, with large values for other sizes. It ends at the output in a
-    phase of `FORWARD`, at any array in other phases. Without a chain the path is empty. Raises
-    Unsupported: the chain that was kept is shorter than the proven number of steps."""
+    """The longest chain at `sizes`; sizes that are not given have large values. In a phase of
+    `FORWARD` the chain ends at the output, in other phases at any array. Without a chain the path
+    is empty. Raises Unsupported: the chain that was kept is shorter than the proven number of
+    steps."""
     found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
     levels = [level for array in ends for level in found.ends(array)]
@@ -221,7 +228,9 @@ def critical_path(
     """The longest chain of dependent steps to the output; in a phase with gradients, to any array.
 
     Args:
-        sizes: the sizes at which ties are broken by span; if None, proven larger spans break them.
+        sizes: the sizes at which, of several longest chains, the chain with the larger span is
+            chosen; if None, a chain whose span is proven larger for all sizes.
+        training: options of a backward pass: `recompute`, `only`, `loss`.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -231,15 +240,15 @@ def critical_path(
 
     >>> import costmodel as cm
     >>> cm.critical_path(cm.mixer("she")).steps
-    ('mul', 'sum', 'mul', 'mul', 'sum')
-    """
+    ('mul', 'sum', 'mul', 'mul', 'sum')"""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return _path(system, phase, tuple(sorted(sizes.items())) if sizes else None)
 
 
 def _path_of(case: Case) -> CriticalPath:
-    """The critical path of a case; ties are broken at its sizes, unless the case is symbolic."""
+    """The critical path of a case, from the cache if derived before; the case's sizes choose
+    between chains of equal length, unless the case is symbolic."""
     sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
     at = None if case.symbolic else sizes
     about = case.about
@@ -256,8 +265,9 @@ def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
 
 
 def _explained(case: Case) -> Explained:
-    """A sentence with the critical path in words, and a table of its steps: number, operation, the
-    equation that the step belongs to, and how often it repeats, if any step repeats."""
+    """A sentence with the critical path in words, and a table of its steps: number, operation, how
+    often the step repeats (a column that is left out if no step repeats), the array computed and
+    its equation."""
     path = _path_of(case)
     yield Sentence(
         (

@@ -53,20 +53,21 @@ def evaluate(
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
 ) -> Values:
-    """Evaluate a mixer's output.
+    """The values of a mixer's output, computed with numpy.
 
     Args:
         arrays: name -> array, for the input, each parameter and each buffer without values of its
             own, shaped as declared, such as x (l, d).
         sizes: an integer for every letter of the mixer.
+        form: the form's name; the default form if None.
+        convention: its rewrites of the equations are applied; `dense` changes no value.
 
     Returns:
         The output, e.g. y (l, d).
 
     Raises:
         EquationError: an unknown form; an array that is missing or has another shape than declared
-            (the message has both shapes); or an entry defined outside its array.
-    """
+            (the message has both shapes); or an entry defined outside its array."""
     return evaluate_all(mixer, arrays, sizes, form, convention)[mixer.role("output").name]
 
 
@@ -78,11 +79,10 @@ def evaluate_all(
     convention: str | tuple[str, ...] | Convention = "strict",
     phase: str = "training",
 ) -> dict[str, Values]:
-    """Evaluate every array of a form in a phase, as name -> values, from the given `arrays` (also
-    name -> values). EquationError for a given array that is missing or misshapen.
+    """Name of an array -> its values, for every array of a form in a phase, from the given `arrays`
+    (name -> values). EquationError for a given array that is missing or misshapen.
 
-    The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
-    """
+    The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value."""
     rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
     return evaluate_system(system_of(mixer, form, rewrites, phase), arrays, sizes)
 
@@ -90,8 +90,8 @@ def evaluate_all(
 def evaluate_system(
     system: System, arrays: Mapping[str, Values], sizes: Mapping[str, int]
 ) -> dict[str, Values]:
-    """Evaluate every array of a system, as name -> values of the declared shape, from the given
-    `arrays` (name -> values). Values have the common dtype of the given arrays, index arrays
+    """Name of an array -> its values in the declared shape, for every array of a system, from the
+    given `arrays` (name -> values). Values have the common dtype of the given arrays, index arrays
     int64. EquationError for a given array that is missing or misshapen."""
     import numpy as np
 
@@ -124,20 +124,20 @@ def gradients(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> dict[str, Values]:
-    """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, as name of
-    the array -> its gradient, of the same shape. Arrays without a gradient are left out.
+    """The gradients of a loss with respect to inputs, contexts and parameters: name of the array ->
+    its gradient, of the same shape. Arrays without a gradient are left out.
 
     Args:
         arrays: name -> array, for inputs, parameters and buffers; with the option `loss` also its
             target, named `y.target` for an output y.
         gradient: the gradient of the loss with respect to the output, shaped like the output; with
             the option `loss` the gradient with respect to the loss itself, shaped (1,).
+        training: options of the backward pass: `recompute`, `only`, `loss`.
 
     Raises:
         EquationError: an unknown form, or an array that is missing or misshapen.
         Unanswered: the output depends on none of the arrays whose gradients are asked for.
-        Unsupported: an equation whose gradient is not derived.
-    """
+        Unsupported: an equation whose gradient is not derived."""
     names = asked(convention, "backward", training)
     step = system_of(mixer, form, names.rewrites, "training-step")
     given = step.given.name
@@ -148,8 +148,8 @@ def gradients(
 
 
 def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int]) -> Values:
-    """The given values of an array; EquationError if they are missing, have another shape than
-    declared, or are positions outside of the bound of an index array."""
+    """The given values of an array. EquationError if they are missing, have another shape than
+    declared, or, of an index array, lie outside of the positions that it may hold."""
     import numpy as np
 
     if array.name not in arrays:
@@ -217,7 +217,8 @@ def _call(grid: Grid, node: Call) -> Any:
 
 
 def _reduce(grid: Grid, node: Reduce) -> Any:
-    """The sum or maximum over all ranges of the indices, joined range by range."""
+    """The sum or maximum over indices that run over one or several ranges, at every point of the
+    grid: that of each range, then of all."""
     import functools
 
     import numpy as np
@@ -242,8 +243,9 @@ def _reduced(grid: Grid, node: Reduce) -> Any:
 
 
 def _bracket(grid: Grid, node: Bracket) -> Any:
-    """The body where the relation holds, elsewhere the alternative, or 0 without one. With an index
-    `first`, the relation holds at the first of its points alone, along the index's own axis."""
+    """The body where the relation holds; elsewhere the alternative, or 0 without an alternative. If
+    the bracket names an index in `first`, only the first point along this index's axis at which the
+    relation holds has the body."""
     import numpy as np
 
     left, right, body = (_value(grid, part) for part in (node.left, node.right, node.body))
@@ -305,7 +307,8 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
 def _select(
     equation: Equation, node: Select, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Write the kept positions of each row, ordered by rank along the last axis."""
+    """Write the positions that a selection keeps of each row to its array in `known`, ordered by
+    rank along the last axis."""
     numbers = rank(equation)
     indices = rows(equation) + (() if numbers is None else (numbers,))
     grid = Grid(points(indices, tuple(sizes.items())), known)
@@ -313,12 +316,11 @@ def _select(
 
 
 def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
-    """The kept positions of each row, ordered by rank along the last axis (no such axis for
-    argmax); 0 for ranks beyond the number of entries.
+    """The positions (counted from 1) that a selection keeps of each row, ordered by rank along the
+    last axis (no such axis for argmax); 0 for ranks beyond the number of entries.
 
     Args:
-        grid: the rows and, unless the selection is an argmax, the ranks.
-    """
+        grid: the points of the rows and, unless the selection is an argmax, of the ranks."""
     import numpy as np
 
     inner = Grid(points(rows(equation) + node.over, grid.points.known), grid.known)
@@ -339,8 +341,9 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
 def _transform(
     equation: Equation, node: Fft, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Write a Fourier transform: `TRANSFORMS` takes the transformed axes last, behind the indices
-    that both sides share, and gives the axes of the result last as well."""
+    """Write the values of a Fourier transform to its array in `known`. The functions of
+    `TRANSFORMS` take and return the transformed axes last, behind the axes of the indices that both
+    sides share; the axes are transposed before and after."""
     import numpy as np
 
     from costmodel.questions.numeric import TRANSFORMS

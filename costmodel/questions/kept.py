@@ -55,6 +55,8 @@ class Store:
     """The answers that one file holds for the sources of this process."""
 
     def __init__(self, file: Path) -> None:
+        """A store of answers in a sqlite `file`; answers of the present source code are read at
+        once."""
         self.file = file
         self.sources = fingerprint()
         self.new: dict[str, bytes] = {}
@@ -201,8 +203,9 @@ class _Reader(pickle.Unpickler):
         self.mixer = mixer
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class of this package, one of `ALSO_READ`, or for `the_mixer` a function that returns
-        the mixer. Any other name raises UnpicklingError, so that a file cannot call other code."""
+        """The object that a name in a pickled answer stands for: a class of this package, one of
+        `ALSO_READ`, or for `the_mixer` a function that returns the mixer. Any other name raises
+        UnpicklingError, so that a file cannot call other code."""
         if (module, name) == (__name__, the_mixer.__name__):
             return lambda: self.mixer
         if (module, name) in ALSO_READ:

@@ -35,10 +35,10 @@ def _rfft_adjoint(source: Values, points: int) -> Values:
 
 
 def _irfft_adjoint(source: Values, points: int) -> Values:
-    """The transpose of `_irfft`, (..., points) -> (..., bins, 2), for an even number of points. A
-    bin between first and last stands for two conjugate bins: its weight is 2/points, theirs
-    1/points. The result of `_irfft` does not depend on the imaginary parts of the first and last
-    bin."""
+    """The transpose of the linear map `_irfft` (the inverse real Fourier transform): (..., points)
+    -> (..., bins, 2), for an even number of points; the last axis is (real, imaginary). A bin
+    between first and last stands for two conjugate bins, so its weight is 2/points; the first and
+    last have 1/points, and `_irfft` does not depend on their imaginary parts."""
     weight = np.full(points // 2 + 1, 2.0 / points)
     weight[[0, -1]] /= 2
     spectrum = np.fft.rfft(source, n=points, axis=-1) * weight

@@ -61,9 +61,8 @@ GROWING = Assumptions(
 
 
 def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, str] = NONE) -> Order:
-    """The dominant monomials of an answer under g <= n <= d, w <= l and C <= l.
-
-    Of a piecewise answer, the case for long sequences.
+    """The dominant monomials of an answer, and the case (conditions) that they hold in, if sizes
+    grow with n <= d, g <= n, w <= l and C <= l. Of an answer by cases, the case for long sequences.
 
     Args:
         growing: further sizes that grow with the length.
@@ -71,8 +70,7 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
 
     >>> import costmodel as cm
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
-    d**2*l + d*l**2
-    """
+    d**2*l + d*l**2"""
     guards, poly = long_case(answer, growing)
     sizes = GROWING.with_divisors(divided).where(guards)
     found = monomials(poly)
@@ -102,9 +100,9 @@ def long_case(answer: Exact, growing: Collection[str] = ()) -> tuple[Constraints
 
 
 def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, ...]:
-    """Sort key of a case's conditions, larger is better: (minus the conditions that fail as l or t
-    grows, minus those that bound sizes from above, those that hold for large l or t, minus those
-    that fail as a size of `growing` grows)."""
+    """Sort key of a case's conditions, larger is better: (minus the number of conditions that fail
+    as l or t grows, minus the number that bound sizes from above, the number that hold for large l
+    or t, minus the number that fail as a size of `growing` grows)."""
     signs = [_sign(guard, long) for guard in guards for long in LONG]
     others = [_sign(guard, letter) for guard in guards for letter in growing]
     bounds = sum(all(c < 0 for m, c in guard.terms.items() if m) for guard in guards)
@@ -112,8 +110,8 @@ def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, .
 
 
 def _sign(guard: Poly, letter: str) -> int:
-    """1 if a condition's value rises as the size `letter` grows beyond bound, -1 if it falls; 0 if
-    it lacks the size, or if other sizes decide."""
+    """The sign of a condition's value as the size `letter` grows beyond bound: 1 if the value
+    rises, -1 if it falls; 0 if it lacks the size, or if other sizes decide."""
     powers = [(dict(m).get(letter, 0), c) for m, c in guard.terms.items()]
     most = max((power for power, _ in powers), default=0)
     slopes = [c for power, c in powers if power == most] if most > 0 else []
@@ -123,8 +121,8 @@ def _sign(guard: Poly, letter: str) -> int:
 
 
 def _grown(monomial: Poly, sizes: Assumptions) -> tuple[Growth, ...] | None:
-    """The leading growths (products of powers and logarithms) of a monomial; None if the monomial
-    grows faster than any power."""
+    """The leading growths (products of powers and logarithms of sizes) of a monomial; None if the
+    monomial grows faster than any power."""
     try:
         return growths(monomial, sizes)
     except NoGrowth:
@@ -142,7 +140,8 @@ def _reaches(
 
 
 def _of_the_total(case: Case) -> Exact:
-    """The order of a case's total; in a symbolic case the given sizes are constants."""
+    """The dominant monomials of a case's total of operations, added up; in a symbolic case the
+    given sizes are constants."""
     total = case.about.of(counted).exact_total
     if case.symbolic:
         total = total.substitute(case.known)

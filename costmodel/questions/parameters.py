@@ -53,12 +53,11 @@ class Parameters(Amount):
 
 @about_mixer
 def parameters(mixer: Mixer) -> Parameters:
-    """Count a mixer's parameters.
+    """The number of a mixer's parameters, by array, as polynomials in the sizes.
 
     >>> import costmodel as cm
     >>> cm.parameters(cm.mixer("me")).at(l=128)
-    128
-    """
+    128"""
     found: dict[str, Poly] = {}
     for array in mixer.parameters:
         entries = Poly.of(1)
@@ -69,7 +68,8 @@ def parameters(mixer: Mixer) -> Parameters:
 
 
 def _of_parts(shares: Sequence[Share[Parameters]]) -> Parameters:
-    """The parameters of a network by part, without those that are counted at another part."""
+    """The parameters of a network, part -> number of entries, from the answers of its parts
+    (`shares`). A parameter that two parts have in common is counted at one of them."""
     found: dict[str, Poly] = {}
     for share in shares:
         own = sum_of(n for name, n in share.answer.arrays.items() if name not in share.elsewhere)

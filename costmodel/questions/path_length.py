@@ -53,8 +53,8 @@ class PathLength(Amount):
 
 
 def _longer(one: Exact, two: Exact) -> Exact:
-    """The larger of two numbers of hops, case by case; their `Max` where neither is proven
-    larger."""
+    """The larger of two numbers of hops, for each pair of their cases that can hold together; the
+    function `Max` of both where neither is proven larger."""
     result = Exact()
     for (here, hops), (there, others) in product(one.chambers(), two.chambers()):
         guards = here | there
@@ -70,12 +70,11 @@ def _longer(one: Exact, two: Exact) -> Exact:
 @cache
 def _answer(system: System) -> PathLength:
     """The path length by the first method that applies: every row of some array reads all rows (1
-    hop); each row has the same reach; the hops are followed from chunk to chunk; every pair of rows
-    is joined through row 1.
+    hop); each row reads rows at the same distances; the hops are followed from chunk to chunk; or
+    every pair of rows is joined through row 1.
 
     Raises:
-        Unsupported: no method applies; the reason is why the rows have no common reach.
-    """
+        Unsupported: no method applies; the reason is why the rows have no common distances."""
     # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import at_once, length, rows_of, rows_on_axes
@@ -106,7 +105,8 @@ def _answer(system: System) -> PathLength:
 
 @about_mixer
 def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
-    """The largest distance of two positions in hops, for equal layers and any data and tables.
+    """The maximum over all pairs of positions of the least number of hops (layers) between them,
+    for equal layers, whatever data and tables of positions contain.
 
     Exact. For tokens in chunks of any length, the last possibly incomplete, the hops from row to
     row are followed until they repeat from chunk to chunk.
@@ -124,8 +124,7 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
     >>> cm.path_length(cm.mixer("convolution")).at(l=9, k=3)
     4
     >>> cm.path_length(cm.mixer("linear-attention"), "chunked").at(l=9, C=4)
-    3
-    """
+    3"""
     return _answer(system_of(mixer, form, (), "training"))
 
 
@@ -134,8 +133,8 @@ def _hops(about: Answers) -> PathLength:
 
 
 def _searched(case: Case) -> int:
-    """The hops at the case's sizes where no formula is derived, by visiting all entries;
-    Unsupported if there are too many."""
+    """The hops at the case's sizes, found by visiting all entries, for mixers without a formula.
+    Raises Unsupported if there are too many entries."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.followed import furthest_apart
 
@@ -154,7 +153,8 @@ def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _tallied(about: Answers, sizes: Mapping[str, int]) -> int:
-    """The hops at some sizes, by search where no formula is derived, as in tables."""
+    """The hops at some sizes, for comparison with an execution; by search where there is no
+    formula."""
     try:
         return about.of(_hops).at(**sizes)
     except Unsupported:

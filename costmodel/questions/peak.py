@@ -89,11 +89,11 @@ class Peak(Symbolic):
         return max(self.moments, key=lambda m: m.at({**sizes, "b": b})).equation
 
     def optimiser(self, name: str) -> Poly:
-        """The state of an optimiser in numbers, for the parameters that get a gradient.
+        """The number of entries in an optimiser's state (such as 2 per weight), for the parameters
+        that get a gradient.
 
         Raises:
-            ValueError: an unknown optimiser; the message lists the known ones.
-        """
+            ValueError: an unknown optimiser; the message lists the known ones."""
         if name not in OPTIMISERS:
             raise ValueError(f"unknown optimiser '{name}': expected one of {', '.join(OPTIMISERS)}")
         return self.gradients * OPTIMISERS[name]
@@ -121,8 +121,8 @@ class Held:
 
 @cache
 def _moments(system: System, phase: str) -> tuple[Live, ...]:
-    """The live elements at each step of a phase, without steps that are proven to hold at most as
-    many as another step."""
+    """The live elements at each step of a phase (a step executes one equation, or a loop). Steps
+    that are proven to hold at most as many elements as another step are left out."""
     steps = steps_of(system, phase)
     held = list(held_arrays(system, phase, steps))
     found: list[Live] = []
@@ -145,9 +145,9 @@ def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
 def held_arrays(
     system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
 ) -> Iterator[Held]:
-    """The live ranges of all arrays but weights and their gradients. A range is from the step that
-    writes an array (0 for given arrays) to the last step that reads it; inputs, contexts and
-    results are held to the end."""
+    """The live ranges, in numbers of `steps`, of all arrays but weights and their gradients, with
+    the entries held. A range is from the step that writes an array (0 for given arrays) to the last
+    step that reads it; inputs, contexts and results are held to the end."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.weights}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
@@ -190,7 +190,8 @@ def held_once(system: System, array: Array) -> bool:
 
 
 def entries_held(system: System, array: Array) -> Exact:
-    """The number of entries of an array that equations define; all entries of an input."""
+    """The number of entries of an array that equations define; of an array without equations (an
+    input) all entries."""
     if array not in system.defining:
         return union_size(axes_of(array), [whole(array)], ONE)
     found = [where for e in system.defining[array] if (where := defined(e)) is not None]
@@ -198,8 +199,9 @@ def entries_held(system: System, array: Array) -> Exact:
 
 
 def _row(system: System, array: Array) -> Exact:
-    """The number of entries in one row of an array that a loop writes; 0 if the loop has no row.
-    Raises Unsupported: it is not proven that all rows have as many entries."""
+    """The number of entries in one row of an array that a loop writes (0 if no equation defines
+    one), exact in sizes. Raises Unsupported: it is not proven that all rows have as many entries.
+    """
     axis = next(block.axes[array] for block in blocks(system) if array in block.axes)
     every, here = whole(array), axis_atom(axis)
     across = tuple(x for x in axes_of(array) if x != here)
@@ -214,8 +216,9 @@ def _row(system: System, array: Array) -> Exact:
 
 
 def _largest(found: Sequence[Live], tried: Sequence[Mapping[str, int]]) -> Iterator[Live]:
-    """The live sets, without those proven to be at most as large as another live set; of equal live
-    sets, the first. Sizes are tried before a proof: at each, the other live set is as large."""
+    """The live sets without those that are proven to be at most as large as another; of equal live
+    sets, the first. Before a proof, the sizes `tried` are substituted: a live set that is larger at
+    one of them needs no proof."""
     small = [Values(sizes) for sizes in tried]  # the live sets share functions of sizes
     at = [
         tuple(part.rational(sizes) for sizes in small for part in (moment.each, moment.once))
@@ -264,7 +267,11 @@ def peak(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Peak:
-    """The largest live set of a forward pass, a backward pass or a training step, in elements.
+    """The largest number of elements live at once in a forward pass, a backward pass or a training
+    step, with the numbers of parameters and of their gradients beside it; exact in the sizes.
+
+    Args:
+        training: options of a backward pass: `recompute`, `only`, `loss`.
 
     Raises:
         Unanswered: the phase `inference`; the memory of one new token is its state.
@@ -273,8 +280,7 @@ def peak(
 
     >>> import costmodel as cm
     >>> cm.peak(cm.mixer("me"), "training-step").at(l=128, d=128)
-    65536
-    """
+    65536"""
     phase = phase_name(phase)
     if phase == "inference":
         raise Unanswered("the memory of one new token is its state and one row: ask for the state")
@@ -289,7 +295,9 @@ def peak(
 
 
 def _of_parts(shares: Sequence[Share[Peak]]) -> Peak:
-    """The largest live set inside of any run of a network's parts, each run by itself."""
+    """The peak of a network: the live sets of each part's runs by themselves (a part's arrays are
+    live during its own run only), and the parameters and gradients of all parts. `shares`: the
+    parts' answers."""
     moments, weights, gradients = [], Poly(), Poly()
     for share in shares:
         at = share.sizes
@@ -313,8 +321,8 @@ def _of_a_batch(case: Case) -> Largest:
 
 
 def _optimiser(case: Case) -> Exact:
-    """The state of the case's optimiser, in bytes of weights, or in elements if the case has no
-    element types; Unanswered without an optimiser."""
+    """The size of the state of the case's optimiser, in bytes of the weights' type, or in elements
+    if the case has no element types. Raises Unanswered without an optimiser."""
     if case.optimiser is None:
         raise Unanswered("no optimiser is given: add --optimiser sgd, momentum or adamw")
     return in_bytes(
@@ -328,7 +336,8 @@ def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """A sentence with the largest live set, the parameters, gradients and optimiser's state."""
+    """A sentence with the largest live set, the parameters, their gradients in a phase that has
+    them, and the optimiser's state in a training step."""
     found = case.about.of(peak_of)
     words: list[Said] = [
         f"Largest live set: {found.at(**case.sizes):,} elements at these sizes, held while ",

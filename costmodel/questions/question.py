@@ -78,8 +78,8 @@ class Largest:
     terms: tuple[Exact, ...]
 
     def values(self, most: int | None = None) -> tuple[Poly, ...]:
-        """Polynomials with the same maximum: one for each case of a term, equal to the term in the
-        case and 0 elsewhere. Stops after `most` + 1 of them, if `most` is given."""
+        """Polynomials whose maximum is the answer: one for each case of a term, equal to the term
+        in the case and 0 elsewhere. Stops after `most` + 1 polynomials, if `most` is given."""
         found: dict[Poly, None] = {}
         for term in self.terms:
             for where, value in term.chambers():
@@ -153,11 +153,11 @@ class Answers:
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def of(self, question: Callable[[Answers], T]) -> T:
-        """The answer of a question; `question` is a named function, whose name is the cache key.
+        """The answer of a question (a function of these `Answers`), from the cache or derived. The
+        cache key is the function's name, so `question` is a named function.
 
         Raises:
-            Unanswered, Unsupported: there is no answer; the message is the reason.
-        """
+            Unanswered, Unsupported: there is no answer; the message is the reason."""
         name = f"{question.__module__}.{question.__qualname__}"
         return self.derived(name, lambda: question(self))
 
@@ -221,8 +221,9 @@ class Answers:
 
     @property
     def overruns(self) -> tuple[Overrun, ...]:
-        """The reads of one new token that lie outside of the weights at some positions t; () if the
-        form has no inference, and in other phases."""
+        """The reads of one new token that lie outside of the weights at some positions t, such as a
+        table of positions that is too short; () in other phases and if the form has no inference.
+        """
         if self.phase != "inference" or self.unanswered:
             return ()
         return self.of(_overruns)
@@ -233,7 +234,8 @@ def _unanswered(about: Answers) -> str | None:
 
 
 def _overruns(about: Answers) -> tuple[Overrun, ...]:
-    """The reads of one new token beyond the weights; () if its points are not derived."""
+    """The reads of one new token that lie outside of the weights at some positions t; () if the
+    points that the token executes are not derived, which other questions report."""
     try:
         return overruns(about.system)
     except Unsupported:  # questions that need the iteration domains report this reason
@@ -298,7 +300,12 @@ def over_parts(
     rule: Callable[[Sequence[Share[T]]], T],
     larger: Callable[[Sequence[T]], T] | None = None,
 ) -> Callable[[Callable[[Answers], T]], Callable[[Answers], T]]:
-    """Decorate a question with the `Join` of a network's parts, made of these arguments."""
+    """A decorator that registers how answers of a network's parts are joined to the network's
+    answer.
+
+    Args:
+        rule: the network's answer from the parts' answers (`Share`).
+        larger: the maximum of the answers for several paths; None if the answer is no chain."""
 
     def decorate(question: Callable[[Answers], T]) -> Callable[[Answers], T]:
         JOINS[question] = Join(rule, larger)
@@ -370,11 +377,11 @@ class Case:
         return self.about.unanswered or (None if self.symbolic else self.about.beyond(self.sizes))
 
     def answer(self, figure: Figure) -> Answer:
-        """A figure for all sizes, divided by the tokens if the case is per token.
+        """A figure for all sizes; operations and bytes are divided by the tokens if the case is per
+        token.
 
         Raises:
-            Unanswered, Unsupported: the figure does not exist; the message is the reason.
-        """
+            Unanswered, Unsupported: the figure does not exist; the message is the reason."""
         if self.phase not in figure.phases:
             raise Unanswered(figure.elsewhere)
         if not figure.always and self.blocked:
@@ -384,8 +391,8 @@ class Case:
 
     def figure(self, figure: Figure) -> Value:
         """A figure at the case's sizes: a number, or a formula if the case is symbolic; an order of
-        growth is a formula in both. Without a formula, a number found by search (`Searched`) if the
-        figure has a search; else `Missing` with the reason."""
+        growth is a formula in both. Where no formula is derived, a number found by the figure's
+        search (`Searched`) if it has one; else `Missing` with the reason."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):
@@ -399,8 +406,8 @@ class Case:
             return self._searched(figure, str(reason))
 
     def _searched(self, figure: Figure, reason: str) -> Searched | Missing:
-        """A figure found by its search at the case's sizes. `Missing` if the figure has no search,
-        the case is symbolic, or the search takes too long; `reason` says why there is no
+        """The number that a figure's search finds at the case's sizes. `Missing` if the figure has
+        no search, the case is symbolic, or the search takes too long; `reason` says why there is no
         formula."""
         if self.symbolic:
             return Missing(reason)
@@ -434,9 +441,9 @@ class Case:
         return answer * (Poly.of(1) / tokens)
 
     def settled(self, answer: Answer) -> Value:
-        """An answer at the case's sizes: a formula if the case is symbolic, else a number. Numbers,
-        texts, paths and quotients are returned unchanged. Unanswered for a formula of too many
-        cases."""
+        """The value of an answer at the case's sizes: a formula if the case is symbolic, else a
+        number. Numbers, texts, paths and quotients are returned unchanged. Unanswered for a formula
+        of too many cases."""
         if isinstance(answer, Exact):
             return self._formula(answer) if self.symbolic else answer.rational(self.sizes)
         if isinstance(answer, Largest):
@@ -444,8 +451,8 @@ class Case:
         return answer
 
     def _formula(self, answer: Exact) -> Exact:
-        """A formula in the sizes that are not known. Unanswered if it has more than `SPLITS`
-        cases."""
+        """An answer with the case's sizes substituted: a formula in the other sizes. Unanswered if
+        it has more than `SPLITS` cases."""
         found = answer.substitute(self.known)
         if found.has_more_cases(SPLITS):
             raise Unanswered(
@@ -455,8 +462,8 @@ class Case:
         return found
 
     def _largest(self, answer: Largest) -> Value:
-        """A maximum at the case's sizes: a number, or the polynomials of a formula. Unanswered for
-        a formula of more than `CASES` polynomials."""
+        """A maximum at the case's sizes: a number, or if the case is symbolic the polynomials whose
+        maximum it is. Unanswered for more than `CASES` polynomials."""
         if not self.symbolic:
             return max(int(term.rational(self.sizes)) for term in answer.terms)
         terms = tuple(term.substitute(self.known) for term in answer.terms)
@@ -481,12 +488,11 @@ def in_bytes(case: Case, role: str, elements: Exact) -> Exact:
 
 
 def quotient(above: Value, below: Value) -> Answer:
-    """The exact quotient `above / below` of two values of one case: a number of two numbers, 1 of
-    two equal formulas, a `Quotient` of two other formulas.
+    """The exact quotient `above / below` of two values of one case: of two numbers a number, of two
+    equal formulas 1, of two other formulas a `Quotient`.
 
     Raises:
-        Unanswered: a value is missing, or `below` is 0.
-    """
+        Unanswered: a value is missing, or `below` is 0."""
     for value in (above, below):
         if isinstance(value, Missing):
             raise Unanswered(value.reason)
@@ -711,6 +717,8 @@ class Question:
     place: Literal["introduction", "phase", "end"] = "phase"
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a question that names no quantity of the execution to compare with
+        and gives no reason."""
         if not self.tallies and not self.untallied:
             raise ValueError(
                 f"question '{self.name}': name the quantities of the oracle that it equals "

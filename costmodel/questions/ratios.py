@@ -16,9 +16,9 @@ def _ratio(case: Case) -> Answer:
 
 
 def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The note below a table of ratios: at which sizes the baseline mixer is taken, for its sizes
-    that some rows lack. A size that has one value in all rows of the baseline mixer, if it has
-    rows, is left out: these rows show the value. `shown` (the columns) is not used."""
+    """The note below a table of ratios that names the sizes of the baseline mixer which some rows
+    lack; no note if there are none. A size is left out if all rows of the baseline mixer have one
+    value of it, which they show. `shown` (the columns) is not used: all notes take it."""
     used: dict[str, int] = {}
     for case in cases:
         try:

@@ -86,15 +86,14 @@ MEASURED: Mapping[str, str] = {
 
 
 def meant(word: str, known: Mapping[str, Figure] = FIGURES) -> str | None:
-    """The name of the figure of `known` that a word means, in upper or lower case, with spaces,
-    hyphens or underscores; None for an unknown word.
+    """The name of the figure that a user's word means, in upper or lower case, with spaces, hyphens
+    or underscores; None for an unknown word. `known`: name -> figure.
 
     >>> meant("total"), meant("FLOPs"), meant("kv cache"), meant("attention")
     ('total', 'total', 'state', None)
 
     Raises:
-        TableError: the word may mean several figures, or is answered by a measurement.
-    """
+        TableError: the word may mean several figures, or is answered by a measurement."""
     plain = "-".join(re.split(r"[\s_-]+", word.strip().lower()))
     means = [name for name in WORDS.get(plain, ()) if name in known]
     for name in (word, plain.replace("-", "_"), *(means if len(means) == 1 else [])):

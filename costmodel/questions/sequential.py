@@ -53,7 +53,11 @@ def sequential(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Longest:
-    """The number of steps on the critical path, as an expression in the sizes; exact.
+    """The number of steps on the longest chain of dependent operations, where a sum of any number
+    of terms is one step; an exact expression in the sizes.
+
+    Args:
+        training: options of a backward pass: `recompute`, `only`, `loss`.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -63,8 +67,7 @@ def sequential(
 
     >>> import costmodel as cm
     >>> cm.sequential(cm.mixer("she")).at(l=128)
-    5
-    """
+    5"""
     return longest(steps_of, mixer, phase, form, convention, training)
 
 
@@ -74,8 +77,8 @@ def _steps(about: Answers) -> Longest:
 
 
 def _searched(case: Case) -> int:
-    """The steps at the case's sizes where no formula is derived, by visiting all entries;
-    Unsupported if there are too many."""
+    """The number of steps at the case's sizes, found by visiting all entries, for mixers without a
+    formula. Raises Unsupported if there are too many entries."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.unrolled import deepest
 

@@ -71,14 +71,16 @@ class Shares:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The classes that occur, "once" if there is work on weights alone, and "total"."""
+        """The columns of the tables: the classes of operations that occur, "once" if there is work
+        on weights alone, and "total"."""
         found = {c for counts in self.counts.values() for c in counts.classes}
         ordered = [c for c in CLASSES if c in found] + sorted(found - set(CLASSES))
         once = any(counts.once and counts.once.classes for counts in self.counts.values())
         return (*ordered, *(("once",) if once else ()), "total")
 
     def value(self, name: str, column: str) -> Exact:
-        """The operations of one equation in a column, for one sequence."""
+        """The number of operations of the equation of array `name` for one sequence: of the class
+        `column`, on weights alone ("once"), or of all ("total")."""
         counts = self.counts[name]
         once = counts.once.exact_total if counts.once else Exact()
         if column in ("once", "total"):
@@ -86,9 +88,10 @@ class Shares:
         return counts.exact(column)
 
     def of_batch(self, name: str, column: str) -> Exact:
-        """The operations of one equation in a column, for b sequences: work on weights alone is
-        counted once, and the gradients of weights take further additions, which add up the
-        gradients of the sequences."""
+        """The number of operations of the equation of array `name` in a column (a class, "once" or
+        "total") for b sequences: work on weights alone is counted once, and the gradients of
+        weights take b - 1 further additions per entry, which add up the gradients of the sequences.
+        """
         own = self.value(name, column)
         if column == "once":
             return own
@@ -104,7 +107,9 @@ class Shares:
         return self.of_batch(name, column).at(self.case.sizes)
 
     def parts(self) -> Explained:
-        """The section: the sums, then tables of operations by equation, as formulas and numbers."""
+        """The section of `explain` on operations: the sums and their closed forms, two tables of
+        operations by equation (formulas, and numbers with shares), and sentences on a peer's
+        gradients or on the classes that do not occur."""
         yield from self._derivation()
         yield replace(self._grid("Operations by equation", self._formulas()), detail=True)
         numbers = self._grid("Operations by equation, in numbers", self._numbers())
@@ -127,8 +132,8 @@ class Shares:
         return Listing(title, columns, rows, self._apart())
 
     def _apart(self) -> tuple[str, ...]:
-        """(the note that single classes leave out work on weights alone, which the total includes);
-        () without such work."""
+        """(The note of a table that the columns of single classes leave out work on weights alone,
+        which the total includes,); () without such work."""
         if "once" not in self.columns:
             return ()
         classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
@@ -159,8 +164,9 @@ class Shares:
         return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
 
     def _derivation(self) -> Explained:
-        """The equations `class(array) = sum = closed form`. Nothing for a peer's counts; a sentence
-        with the reason if the points of an equation are no product of ranges."""
+        """The equations `class(array) = sum = closed form`, one per class and equation. Nothing for
+        a peer's counts; a sentence with the reason if the points of an equation are no product of
+        ranges."""
         if self.case.about.convention.peer:
             return
         shown, accounting = [], self.case.about.convention.accounting
@@ -184,7 +190,8 @@ class Shares:
         yield tuple(shown)
 
     def _written(self) -> Iterator[list[IterationDomain]]:
-        """The iteration domains, in one list per equation of the author (all ranges of a union)."""
+        """The points that the phase executes, in one list for each equation of the author. An index
+        over a union of ranges makes several equations, which stand in one list."""
         parts = iteration_domains(self.system, self.case.phase)
         for written in self.system.written:
             own = [part for part in parts if part.equation in written]
@@ -192,8 +199,8 @@ class Shares:
 
 
 def explained(case: Case) -> Explained:
-    """The section of `explain` on a case's operations; a sentence with the reason where counts are
-    not derived."""
+    """The section of `explain` on a case's operations; if counts are not derived, a sentence with
+    the reason."""
     try:
         yield from list(Shares(case).parts())
     except (Unsupported, Unanswered) as error:
@@ -201,8 +208,8 @@ def explained(case: Case) -> Explained:
 
 
 def _written(equation: Equation, name: str, sums: list[derivation.Sum], value: Exact) -> Written:
-    """The equation `class(array) = sum = closed form`; `class(array) = closed form` where no sum
-    has a range."""
+    """The printable equation `class(array) = sum = closed form`, or `class(array) = closed form`
+    where no sum has a range. `name` is the class, `value` the closed form."""
 
     def left(notation: Notation) -> str:
         """`class(array)`; in LaTeX with the symbol of the author's array and the step of a

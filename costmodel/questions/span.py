@@ -83,9 +83,10 @@ def _ready(depths: Depths, node: Node, part: IterationDomain, around: Constraint
 
 
 def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of the deepest entry that a reference in the equation of `part` may read, and of
-    the positions that it gathers by; `around` are the constraints on the indices around it. While a
-    loop is solved, `depths.before` has the depths of references to the loop's previous row."""
+    """The depth (the maximum of levels, each under conditions) of the deepest entry that a
+    reference in the equation of `part` may read, and of the positions by which it gathers.
+    `around`: the constraints on the indices around it. While a loop is solved, `depths.before` has
+    the depths of the previous row."""
     before = depths.before.get(part.equation, {}).get(node)
     if before is not None:
         return before
@@ -101,9 +102,9 @@ def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) 
 
 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
-    """The depth of the entry that a reference without gathers reads: a level of its array, at the
-    positions of the reference, where this phase computes the entry; `READY` (depth 0) where the
-    entry exists before the phase, or belongs to an older token."""
+    """The depth of the entry that a reference without gathers reads, as levels under conditions: a
+    level of its array at the positions of the reference where this phase computes the entry; depth
+    0 (`READY`) where the entry exists before the phase, or belongs to an older token."""
     fresh = depths.fresh(node, around)
     if not fresh:
         return READY
@@ -173,8 +174,8 @@ def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constra
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
-    """Each level of a depth under the conditions of each place as well; pairs that no point within
-    the constraints `around` fulfils are left out."""
+    """The levels of a depth, each under the conditions of each of `places` as well; combinations
+    that no point within the constraints `around` fulfils are left out."""
     return [
         level.under(level.where | place)
         for level in depth
@@ -262,8 +263,9 @@ def _fft(depths: Depths, node: Fft, part: IterationDomain, around: Constraints) 
 
 
 def _select(depths: Depths, node: Select, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of a selection (top-k, sort), for each case of its number of entries: the levels of
-    its algorithm after the deepest entry, for all positions that it keeps."""
+    """The depth of a selection (top-k, sort), equal for all positions that it keeps: for each case
+    of its number of entries, the levels of its algorithm after the deepest entry. `around`: the
+    constraints on the indices around it."""
     return tuple(
         level.under(level.where | where)
         for number, where in numbers_of_terms(node.maximum, part, around)
@@ -310,7 +312,11 @@ def span(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Longest:
-    """The span of a phase: levels of scalar operations with unlimited processors; exact.
+    """The largest number of dependent scalar operations in a phase, with unlimited processors (a
+    sum of R terms has ceil(log2 R) levels); an exact expression in the sizes.
+
+    Args:
+        training: options of a backward pass: `recompute`, `only`, `loss`.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -318,8 +324,7 @@ def span(
 
     >>> import costmodel as cm
     >>> cm.span(cm.mixer("she")).at(d=128, l=128)
-    24
-    """
+    24"""
     return longest(depths_of, mixer, phase, form, convention, training)
 
 
@@ -331,9 +336,12 @@ def longest(
     convention: str | tuple[str, ...] | Convention,
     training: Training,
 ) -> Longest:
-    """The length of the longest chain of a phase. `depths` gives the depths of a system's arrays in
-    a phase, in levels of operations or in steps: this is the unit. `training` are the options of a
-    backward pass."""
+    """The length of the longest chain of a phase, in the unit of `depths`.
+
+    Args:
+        depths: a function that gives the depths of a system's arrays in a phase, in levels of
+            operations or in steps.
+        training: options of a backward pass."""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Longest(depths(system, phase).latest)
@@ -357,8 +365,8 @@ def levels_of_span(about: Answers) -> Longest:
 
 
 def _searched(case: Case) -> int:
-    """The levels at the case's sizes where no formula is derived, by visiting all entries;
-    Unsupported if there are too many."""
+    """The levels at the case's sizes, found by visiting all entries, for mixers without a formula.
+    Raises Unsupported if there are too many entries."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.unrolled import deepest
 

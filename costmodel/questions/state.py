@@ -73,17 +73,15 @@ def entries(
     ref: Ref, constraints: Constraints, variables: frozenset[str], *, ends: bool
 ) -> Constraints | None:
     """The entries of an array that a reference reads while its indices satisfy the constraints, as
-    constraints on the axes of the array; None if there are none.
-
-    Positions outside of the array are left out (`dense` multiplies zeros there).
+    constraints on the axes of the array; None if there are none. Positions outside of the array are
+    left out (the rewrite `dense` multiplies zeros there).
 
     Args:
         variables: the indices to eliminate.
         ends: whether the axes have upper ends; False for a sequence without end.
 
     Raises:
-        Unsupported: the entries lie at a stride, so that no constraints describe them.
-    """
+        Unsupported: the entries lie at a stride, so that no constraints describe them."""
     inside = {*whole(ref.array)} if ends else {Poly.atom(a) - 1 for a in axes_of(ref.array)}
     # rows split into chunks: the last chunk ends with the rows
     if ends and ref.array.rows:
@@ -94,8 +92,8 @@ def entries(
 
 
 def numbers(regions: Mapping[Array, Sequence[Constraints]]) -> dict[str, Exact]:
-    """Name of an array -> the number of entries in the union of its regions; several arrays of one
-    name (steps of a composite) are added up."""
+    """Name of an array -> the number of entries in the union of its regions, exact in sizes;
+    several arrays of one name (steps of a composite such as softmax) are added up."""
     found: dict[str, Exact] = {}
     for array, parts in regions.items():
         more = union_size(axes_of(array), parts, Poly.of(1))
@@ -115,8 +113,8 @@ def variables_in(equation: Equation, over: tuple[Index, ...]) -> frozenset[str]:
 
 @cache
 def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]]]:
-    """Array -> the regions of its entries held after t tokens, as (equation that reads the region,
-    region); a gather reads all entries that it may choose."""
+    """Array -> the regions of the entries that must be held after t tokens for later tokens, as
+    (equation that reads the region, region); a gather reads all entries that it may choose."""
     found: dict[Array, list[tuple[Equation, Constraints]]] = {}
     for equation in system.equations:
         for read in reads(equation):
@@ -126,8 +124,8 @@ def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]
 
 
 def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
-    """The regions of the entries that instances owned by tokens after t read by one reference, and
-    that tokens up to t own or that follow from a context alone."""
+    """The regions of the entries that a reference reads at points executed by tokens after t, and
+    that tokens up to t computed or that follow from a context alone."""
     known, dependence, ref = owners(system), tokens(system), read.ref
     if ref.array not in dependence.given:
         return
@@ -147,8 +145,9 @@ def state(
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
 ) -> State:
-    """The state of a mixer after t tokens, in elements; exact. A rewrite of the convention may read
-    more entries: under `zero-state`, the first rows of a recurrence multiply zeros.
+    """The number of elements that must be held after t tokens so that later tokens can be computed,
+    by array; exact in the sizes. A rewrite of the convention may read more entries: under
+    `zero-state`, the first rows of a recurrence multiply zeros.
 
     Raises:
         Unanswered: the form has no one-token inference.
@@ -156,8 +155,7 @@ def state(
 
     >>> import costmodel as cm
     >>> cm.state(cm.mixer("self-attention")).expr
-    2*d*t
-    """
+    2*d*t"""
     system = system_of(mixer, form, asked(convention, "inference", {}).rewrites, "inference")
     if refused := without_inference(system):
         raise refused
@@ -173,7 +171,8 @@ def state(
 
 
 def _of_parts(shares: Sequence[Share[State]]) -> State:
-    """The state of a network: the arrays of each part in all its runs."""
+    """The state of a network, `PART: ARRAY` -> elements: those of the part's answer times its runs
+    for one sequence. `shares`: the parts' answers."""
     arrays: dict[str, Exact] = {}
     readers: dict[str, tuple[str, ...]] = {}
     roles: dict[str, str] = {}

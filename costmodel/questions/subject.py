@@ -38,8 +38,8 @@ Q = TypeVar("Q", bound=Callable[..., Any])
 
 
 def addressed(question: Q) -> Q:
-    """Wrap a question about a mixer: an argument that is no mixer raises WrongKind, and the message
-    of a refusal includes its advice if the mixer comes from a user's own file."""
+    """Wrap a question about a mixer: a first argument that is no mixer raises WrongKind, and a
+    refusal about a mixer of a user's own file has its advice for authors added to its message."""
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
@@ -59,15 +59,14 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     """The equations of a form in a phase, after the rewrites; with gradients if the phase has them.
 
     Inference ignores `dense` and the paddings: one new token at position t has no axis beyond t.
-    Phases without gradients ignore rewrites that change only the backward pass. A form of a mixer
-    that is not `checked` is validated first.
+    Phases without gradients ignore rewrites that change only the backward pass. The equations of a
+    user's own mixer (not marked `checked`) are validated first.
 
     Raises:
         EquationError: an unknown form, a form that reads or defines entries that it must not, or
             an array to recompute that the form does not compute.
         Unanswered: the output depends on none of the arrays whose gradients are asked for, or the
-            mixer has no output that the loss could take.
-    """
+            mixer has no output that the loss could take."""
     name = form or mixer.default_form
     if name not in mixer.forms:
         raise EquationError(
@@ -128,12 +127,12 @@ class Training(TypedDict, total=False):
 
 
 def asked(given: str | Sequence[str] | Convention, phase: str, training: Training) -> Convention:
-    """The convention of a question about a phase; options of training are added as rewrites.
+    """The convention of a question about a phase, with the options of training (`recompute`,
+    `only`, `loss`) added as rewrites.
 
     Raises:
         ConventionError: an unknown name or option, names that exclude each other, or an option of
-            training in a phase without gradients.
-    """
+            training in a phase without gradients."""
     found = convention(given)
     if unknown := sorted(training.keys() - Training.__annotations__.keys()):
         known = ", ".join(Training.__annotations__)
@@ -147,11 +146,10 @@ def asked(given: str | Sequence[str] | Convention, phase: str, training: Trainin
 
 
 def recomputed(arrays: object) -> list[str]:
-    """The names of arrays in the option `recompute`; [] for None.
+    """The option `recompute` (text with commas, or a list) as a list of array names; [] for None.
 
     Raises:
-        ConventionError: an empty list, or a value that is neither text nor a list of texts.
-    """
+        ConventionError: an empty list, or a value that is neither text nor a list of texts."""
     if arrays is None:
         return []
     listed = arrays.split(",") if isinstance(arrays, str) else arrays
@@ -190,9 +188,9 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
 
 
 def about_mixer(question: Q) -> Q:
-    """Wrap a question about a mixer: an argument that is no mixer raises WrongKind, the message of
-    a refusal includes its advice if the mixer comes from a user's own file, and the answer raises
-    SizeError at sizes that do not fit the mixer."""
+    """Wrap a question about a mixer: a first argument that is no mixer raises WrongKind, a refusal
+    about a mixer of a user's own file has its advice for authors added, and the answer that is
+    returned raises SizeError at sizes that do not fit the mixer."""
 
     @wraps(question)
     @addressed

@@ -78,7 +78,7 @@ class Elements(Symbolic):
 
     @property
     def expr(self) -> sympy.Expr:
-        """The entries of all kinds for one sequence, as a sympy expression."""
+        """The number of entries of all kinds together for one sequence, as a sympy expression."""
         result = Exact()
         for number in self.kinds.values():
             result = result + number
@@ -86,7 +86,8 @@ class Elements(Symbolic):
 
     @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> dict[str, int]:  # type: ignore[override]  # by kind
-        """Kind -> entries: activations and state for `b` sequences, weights once."""
+        """Kind -> number of entries at these sizes: activations and state for `b` sequences,
+        weights once."""
         return {
             kind: number.at({**sizes, "b": b}) * (1 if kind in ONCE else b)
             for kind, number in self.kinds.items()
@@ -101,7 +102,8 @@ class Traffic:
     unfused: Elements
 
     def _repr_latex_(self) -> str:
-        """Two lines, for notebooks: the compulsory and the unfused elements."""
+        """LaTeX for notebooks, in two lines: the elements moved at least, and without fusion of
+        equations."""
         import sympy
 
         parts = (("compulsory", self.compulsory), ("unfused", self.unfused))
@@ -120,8 +122,13 @@ class Traffic:
         weight_dtype: str | None = None,
         **sizes: int,
     ) -> dict[str, int]:
-        """Bytes at integer sizes: {"compulsory": ..., "unfused": ...}. `cache_dtype` is the type of
-        rows of tokens, `state_dtype` that of recurrent arrays; both are `dtype` by default."""
+        """Bytes at integer sizes: {"compulsory": the least, "unfused": without fusion}.
+
+        Args:
+            dtype: the element type, of which the other types are by default.
+            state_dtype: the type of recurrent arrays of the state.
+            cache_dtype: the type of rows of tokens in the state.
+            weight_dtype: the type of weights."""
         types = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
         return {
             name: sum(
@@ -149,12 +156,12 @@ class Touched:
 def _split(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Sequence[tuple[str, Region]]:
-    """The regions that a reference reads, as (kind, (array, region)); a kind is "weights",
-    "activations", or a role of the state ("cache", "state").
+    """The regions of the entries that a reference reads, as (kind, (array, region)). The kind is
+    "weights", "activations", or in one-token inference "cache" (kept rows of tokens) or "state"
+    (kept recurrent entries). Entries that no equation defines are zeros and left out.
 
     Args:
-        around: the constraints on the indices around the reference, `variables`.
-    """
+        around: the constraints on the indices around the reference, `variables`."""
     found = _by_kind(system, phase, ref, around, variables)
     if not system.beyond or ref.array not in system.defining:
         return [*found]
@@ -175,7 +182,8 @@ def _within(region: Constraints, parts: Sequence[Constraints]) -> Iterator[Const
 
 @cache
 def _written_entries(system: System, phase: str, array: Array) -> Sequence[Constraints]:
-    """The entries that equations define; all others are zeros, which move nothing."""
+    """The regions of an array's entries that equations define; all other entries are zeros, which
+    move nothing."""
     known = owners(system) if phase == "inference" else None
     return [
         found
@@ -229,7 +237,8 @@ def _read(
     *,
     rows: bool = False,
 ) -> Iterator[Touched]:
-    """The entries that an equation reads at the points of `part`, without those of arrays in `but`.
+    """The entries that an equation reads at the points of `part`, as regions with their kind
+    ("weights", "activations", "cache", "state", "rows"), without those of arrays in `but`.
 
     Args:
         rows: weights that a gather chooses are of kind "rows", one entry for each position value.
@@ -237,8 +246,7 @@ def _read(
     Raises:
         Unsupported: the number of distinct entries depends on values: of a gather in one-token
             inference, unless `rows` and the token's own entries are chosen; or, unless `rows`, of
-            weights, which all sequences share.
-    """
+            weights, which all sequences share."""
     for read in reads(part.equation):
         if read.ref.array in but:
             continue
@@ -266,9 +274,10 @@ def _read(
 
 
 def _naming(ref: Ref) -> Ref:
-    """A reference to an array `named` that has one entry for each value by which a reference with
-    gathers reads: v[g[i, k], j] becomes named[i, k, inner, j], with the positions in the index
-    array and the place within the gathered block (1 for blocks of 1) in place of the gather."""
+    """A reference to an array `named` with one entry for each value of the positions that a
+    reference with gathers reads by: v[g[i, k], j] becomes named[i, k, inner, j]. The gather is
+    replaced by the positions in the index array and the place within the gathered block (1 for
+    blocks of 1)."""
     positions, extents = zip(*_places(ref), strict=True)
     by = tuple(p.at.array for p in ref.positions if isinstance(p, Gather))
     return Ref(_names(ref.array, by, extents), positions)
@@ -297,8 +306,8 @@ def _written(part: IterationDomain) -> Exact:
 
 
 def _distinct(touched: Iterable[Touched]) -> Elements:
-    """Kind -> the number of distinct entries in these regions. Beyond the entries that references
-    without a gather read, gathers read at most one entry per position value (`Touched.named`) and
+    """Kind -> the number of distinct entries in these regions, exact in sizes. Gathers add to the
+    entries that other references read: at most one entry per position value (`Touched.named`), and
     at most every entry that they may select."""
     found: dict[tuple[str, Array], list[Touched]] = {}
     for one in touched:
@@ -323,9 +332,13 @@ def _distinct(touched: Iterable[Touched]) -> Elements:
 
 @cache
 def _unfused(system: System, phase: str, *, rows: bool = False) -> Elements:
-    """The entries moved without fusion: per equation of the author (with the steps of its
-    composites), the distinct entries read, and each entry written; for one token also the input's
-    rows that later tokens read, which are written to the state."""
+    """Kind -> the number of entries moved without fusion: for each equation of the author (with the
+    steps of its composites), the distinct entries read and each entry written; in one-token
+    inference also the input's rows that later tokens read, which are written to the state.
+
+    Args:
+        rows: weights that a gather chooses are of kind "rows", one entry for each position value.
+    """
     result = Elements()
     domains = by_equation(iteration_domains(system, phase))
     for written in system.written:
@@ -341,9 +354,14 @@ def _unfused(system: System, phase: str, *, rows: bool = False) -> Elements:
 
 @cache
 def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
-    """The entries moved at least: the distinct entries read that the phase does not compute, the
-    phase's results, and new state. In one-token inference an array may be computed in part: its
-    entries of earlier tokens are read as state, its entries of weights alone as weights."""
+    """Kind -> the number of entries moved at least: the distinct entries read that the phase does
+    not compute, the phase's results, and new entries of the state. In one-token inference an array
+    may be computed in part: its entries of earlier tokens are read as state, its entries of weights
+    alone as weights.
+
+    Args:
+        rows: weights that a gather chooses are of kind "rows", one entry for each position value.
+    """
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     written = frozenset(computed if phase != "inference" else ())
@@ -426,8 +444,8 @@ def _weights(system: System, phase: str) -> Exact:
 
 
 def _new_state(system: System, arrays: set[Array]) -> Elements:
-    """The entries of `arrays` that token t owns and later tokens read, which are written once, by
-    the array's role in the state: "cache" for rows of tokens, "state" for a recurrence."""
+    """Kind -> the number of entries of `arrays` that token t computes and later tokens read, which
+    are written once: "cache" for rows of tokens, "state" for a recurrence."""
     result = Elements()
     for array, found in held(system).items() if arrays else ():
         if array not in arrays:
@@ -444,13 +462,18 @@ def weights_read(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Exact:
-    """The distinct entries that depend on no input and that a phase reads without computing them.
+    """The number of weights that a phase reads, in elements, as an exact expression in the sizes:
+    the distinct entries that depend on no input or context and that the phase does not compute.
+    They are the weights in the compulsory traffic, once for all sequences.
 
-    These weights, in elements, are part of the compulsory traffic, once for all sequences.
+    Args:
+        phase: `training` (the forward pass), `inference`, `backward` or `training-step`.
+        form: the form's name; the default form if None.
+        convention: `strict` or `mac` (how sums are counted, no effect here) and rewrites.
+        training: options of a backward pass: `recompute`, `only`, `loss`.
 
     Raises:
-        Unanswered: inference of a form that has none.
-    """
+        Unanswered: inference of a form that has none."""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return _weights(system, phase)
@@ -464,12 +487,15 @@ def traffic(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Traffic:
-    """The distinct entries that a phase moves at least, and without fusion, by kind.
+    """The numbers of entries that a phase moves, by kind (weights, activations, state), exact in
+    the sizes: `compulsory` at least, `unfused` if every equation reads and writes memory.
+
+    Args:
+        training: options of a backward pass: `recompute`, `only`, `loss`.
 
     Raises:
         Unanswered: inference of a form that has none.
-        Unsupported: the distinct entries that some equation reads or writes are not counted.
-    """
+        Unsupported: the distinct entries that some equation reads or writes are not counted."""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Traffic(_compulsory(system, phase), _unfused(system, phase))
@@ -481,7 +507,8 @@ def of_part(system: System, phase: str) -> Traffic:
 
 
 def weights_of_part(system: System, phase: str) -> Exact:
-    """The weights that a part of a network reads: those that data choose as `KINDS` says."""
+    """The number of weights that a part of a network reads. Weights that data choose (rows of a
+    table) count one entry for each position value, at most all."""
     parts = iteration_domains(system, phase)
     computed = frozenset(part.equation.array for part in parts)
     read = (one for part in parts for one in _read(system, phase, part, computed, rows=True))
@@ -490,8 +517,9 @@ def weights_of_part(system: System, phase: str) -> Exact:
 
 
 def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
-    """The traffic of a network: at least each set of weights once, and what runs move else; without
-    fusion every run moves its own weights."""
+    """The traffic of a network from the answers of its parts (`shares`). At least, weights move
+    once for each set and other entries once a run; without fusion, every run moves its weights as
+    well."""
     compulsory, unfused = Elements(), Elements()
     for share in shares:
         for kind, number in share.answer.compulsory.kinds.items():
@@ -520,7 +548,8 @@ def weights_of(about: Answers) -> Exact:
 
 
 def moved(case: Case, kind: str) -> Exact:
-    """Bytes of a kind of traffic of b sequences; elements where the case has no types."""
+    """The traffic of b sequences in bytes, or in elements where the case has no types. `kind` is
+    `compulsory` or `unfused`."""
     elements: Elements = getattr(case.about.of(traffic_of), kind)
     result = Exact()
     for kind, number in elements.kinds.items():
@@ -530,9 +559,9 @@ def moved(case: Case, kind: str) -> Exact:
 
 
 def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
-    """The function that gives `compulsory` or `unfused` traffic (`kind`) at sizes, to compare with
-    an instrumented execution: kind -> elements, zeros left out, with both roles of the state as
-    kind `state`; in phases with gradients the sum of all kinds."""
+    """A function of (answers, sizes) that gives the traffic `kind` (`compulsory` or `unfused`), to
+    compare with an instrumented execution: kind of entries -> elements, zeros left out, where
+    "cache" and "state" are added up as "state"; in phases with gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
         """The elements moved at given sizes, by kind or in all."""

@@ -33,8 +33,8 @@ def _points(part: IterationDomain, accounting: str) -> Points:
 
 
 def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
-    """Class -> the operations of one equation at the points of `part`; zeros left out.
-    `accounting`: R terms take R - 1 additions ("strict") or R ("mac")."""
+    """Class -> the number of operations of one equation at the points of `part`, exact in the
+    sizes; zeros left out. `accounting`: R terms take R - 1 additions ("strict") or R ("mac")."""
     found: dict[str, Exact] = {}
     for one in executed(part.equation.value, _points(part, accounting)):
         found[one.operation] = found.get(one.operation, Exact()) + one.number
@@ -93,7 +93,8 @@ share one here, such as Sub with Add."""
 
 @cache
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
-    """Array as the mixer's author wrote it -> its counts, steps of its composites included."""
+    """Array as the mixer's author wrote it -> the counts of its equation in a phase. A composite
+    such as softmax is written out in several equations, which all count for the author's array."""
     found: dict[str, Counts] = {}
     for part in iteration_domains(system, phase):
         tally = count_instances(part, accounting)

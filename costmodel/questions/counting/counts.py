@@ -138,7 +138,8 @@ class Counts(Symbolic):
 
     @property
     def exact_total(self) -> Exact:
-        """All operations, each counted 1, including work on parameters alone; exact."""
+        """The number of all operations, each with weight 1, work on parameters alone included;
+        exact in the sizes."""
         result = Exact()
         for value in self.classes.values():
             result = result + value
@@ -155,7 +156,8 @@ class Counts(Symbolic):
         return self.total
 
     def _repr_latex_(self) -> str:
-        """One line per class, then one per class of `once`, then the total."""
+        """LaTeX for notebooks: a line for each class, for each class of `once` (work on parameters
+        alone), and the total."""
         import sympy
 
         lines = [(name, exact.expr) for name, exact in self.classes.items()]
@@ -167,8 +169,9 @@ class Counts(Symbolic):
 
     @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # no single int
-        """The operations at given sizes, for `b` sequences; `once` is not multiplied by b. To add
-        up gradients of weights over the sequences takes b - 1 further additions per entry."""
+        """The operations at given sizes, for `b` sequences; work on parameters alone (`once`) is
+        not multiplied by b. Gradients of weights are summed over the sequences: b - 1 additions per
+        entry."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}
         if joins := (b - 1) * self.joined.at(sizes):
             values["add"] = values.get("add", 0) + joins
@@ -176,8 +179,8 @@ class Counts(Symbolic):
         return CountsAt(values, once, self.peer)
 
     def scaled(self, sizes: Mapping[str, Poly], times: Poly, once: Poly) -> Counts:
-        """The counts with `sizes` in place of letters, times a number; work on parameters alone
-        times the number `once`. Classes without operations are left out."""
+        """The counts with `sizes` in place of letters, multiplied by `times`; work on parameters
+        alone is multiplied by `once` instead. Classes without operations are left out."""
         found = {c: v.substitute(sizes) * times for c, v in self.classes.items()}
         apart = None if self.once is None else self.once.scaled(sizes, once, once)
         kept = {c: v for c, v in found.items() if not v.is_zero}
@@ -190,7 +193,7 @@ class Counts(Symbolic):
 
 
 def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> dict[str, Exact]:
-    """The sums by class of two counts; zeros left out."""
+    """Class -> the sum of two counts; zeros left out."""
     merged = dict(first)
     for name, value in second.items():
         merged[name] = merged[name] + value if name in merged else value

@@ -41,7 +41,8 @@ class Sum:
         return self._at(dict(sizes), self.ranges)
 
     def _at(self, values: dict[str, int], ranges: tuple[Index, ...]) -> int:
-        """The sum over the remaining `ranges`, with `values` for sizes and outer indices."""
+        """The value of the sum over the remaining `ranges`, with `values` for sizes and outer
+        indices; 0 where a guard (a condition of the sum) does not hold."""
         if not ranges:
             there = all(guard.rational(values) >= 0 for guard in self.guards)
             return self.body.at(values) if there else 0
@@ -51,8 +52,9 @@ class Sum:
         return sum(self._at({**values, first.atom: k}, tuple(rest)) for k in range(low, up + 1))
 
     def printed(self, notation: Notation) -> str:
-        """The sum as text in a notation. Guards are printed as Iverson brackets: those that contain
-        an index behind the sum sign, those in sizes alone before it."""
+        """The sum as text in a notation (plain or LaTeX). Guards, the conditions under which a term
+        counts, are printed as Iverson brackets: those that contain an index behind the sum sign,
+        those in sizes alone before it."""
         body = notation.poly(self.body)
         inside = frozenset(guard for guard in self.guards if variables_of([guard]))
         before, within = (
@@ -67,12 +69,11 @@ class Sum:
 
 
 def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Sum]]:
-    """Class of operations -> the sums that count the operations of one equation. `accounting`: R
-    terms take R - 1 additions ("strict") or R ("mac").
+    """Class of operations -> the sums over index ranges whose closed forms are the counts of one
+    equation. `accounting`: R terms take R - 1 additions ("strict") or R ("mac").
 
     Raises:
-        Unsupported: the points that the phase executes are not a product of index ranges.
-    """
+        Unsupported: the points that the phase executes are not a product of index ranges."""
     pinned, ranges = _ranges(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
     known = frozenset[Poly]().union(*(index.constraints for index in ranges))
@@ -99,8 +100,8 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
 
 def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints]]:
     """The summands of some operations, as (indices of the enclosing reductions, operations per
-    point, conditions). If every term of a reduction executes the operations, the number of its
-    terms stands for the sum over them where this number is one formula."""
+    point, conditions). Where every term of a reduction executes the operations and the number of
+    its terms is one formula, this number is a factor and the reduction's indices are left out."""
     over = () if one.along is not None else one.points.over
     if one.terms is None:
         yield over, one.times, one.place
@@ -113,8 +114,9 @@ def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints
 
 
 def _number(one: Executed) -> Poly | None:
-    """The number of terms of `one.terms`, in the indices around it; None if there is no such
-    reduction, if the number has cases, or if only some terms execute the operations."""
+    """The number of terms of the reduction `one.terms`, as a polynomial in the indices around it;
+    None if there is no such reduction, if the number differs by case, or if only some terms execute
+    the operations."""
     if one.place or one.terms is None:
         return None
     try:
@@ -124,8 +126,8 @@ def _number(one: Executed) -> Poly | None:
 
 
 def _pinned(part: IterationDomain) -> dict[str, Poly]:
-    """Index -> its value, for the indices that two opposite constraints (i - t >= 0 and t - i >= 0)
-    fix to a value in sizes, such as t or t + 1."""
+    """Index -> the value in sizes, such as t or t + 1, that two opposite constraints (i - t >= 0
+    and t - i >= 0) fix the index to; other indices are left out."""
     found: dict[str, Poly] = {}
     equal = by_text(c for c in part.constraints if -c in part.constraints)
     for index in part.equation.indices:
@@ -136,11 +138,11 @@ def _pinned(part: IterationDomain) -> dict[str, Poly]:
 
 
 def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
-    """The indices with one value (index -> value), and the other indices with their ranges, outer
-    first.
+    """(Index -> value for indices that have one value, the other indices with their ranges, outer
+    first).
 
-    The range is as in the equation if the constraints of the part contain it; else the constraints
-    alone bound the index: for one new token, row i <= l of the equation becomes i <= t.
+    An index keeps the range of the equation if the constraints of the part contain it; else the
+    constraints alone bound the index: for one new token, row i <= l of the equation becomes i <= t.
     """
     pinned = _pinned(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
@@ -160,7 +162,7 @@ def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
 
 
 def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> Index:
-    """An index with the bounds that the constraints imply, the inner indices eliminated.
+    """The index with the bounds that the constraints imply once the `inner` indices are eliminated.
     Unsupported if a bound is missing, or is a bound of a multiple of the index."""
     there = projected(constraints, [other.atom for other in inner])
     lower, upper, _ = bounds(there, index.atom)
@@ -170,8 +172,8 @@ def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> In
 
 
 def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly, ...]:
-    """The lower (`sign` 1) or upper (`sign` -1) bounds of a range, without bounds that another
-    bound implies at the sizes of `where`."""
+    """The lower (`sign` 1) or upper (`sign` -1) bounds of a range that are needed: a bound that
+    another bound implies at the sizes of `where` is left out."""
     known = frozenset(c for c in where if not variables_of([c]))
     kept = by_text({bound for _, bound in ends})
     for end in tuple(kept):

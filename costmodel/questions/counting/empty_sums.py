@@ -16,12 +16,11 @@ from costmodel.program.trip_count import Points
 
 
 def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
-    """The gradients that at these sizes have entries that are empty sums, and that equations of
-    the backward pass read.
+    """The gradients, as arrays, that at these sizes have entries without any term and are read by
+    equations of the backward pass.
 
     Raises:
-        Unsupported: the number of such entries is not summed exactly.
-    """
+        Unsupported: the number of such entries is not summed exactly."""
     found: dict[Array, None] = {}
     for equation in system.backward:
         if may_be_empty(equation):

@@ -61,7 +61,7 @@ class Executed:
 
     @property
     def number(self) -> Exact:
-        """The number of operations at all points, exact in sizes."""
+        """The number of operations at all points together, exact in sizes."""
         points = self.points
         if self.along is not None:
             kept, there = along(points, self.along)
@@ -72,12 +72,12 @@ class Executed:
 
 
 def executed(node: Node, points: Points) -> Iterator[Executed]:
-    """The operations of an expression at its points, and of its subexpressions at theirs.
+    """The operations that an expression and its subexpressions execute, each with the points at
+    which it is executed.
 
     Raises:
         Unsupported: the operations are not summed exactly, such as those of sorts whose length
-            depends on the row.
-    """
+            depends on the row."""
     yield from RULES[type(node)](node, points)
     for child, inner in points.under(node):
         yield from executed(child, inner)
@@ -109,9 +109,9 @@ def _call(node: Call, points: Points) -> Iterator[Executed]:
 
 
 def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
-    """R additions or comparisons for R terms that are no empty sums; under `strict`, and for every
-    maximum, 1 less where there is a term. A scatter takes 1 addition per term: the index of the
-    entry that the term is added to is not run over."""
+    """The operations of a sum or maximum of R terms that are no empty sums: R additions or
+    comparisons, less 1 where there is a term (under `strict`, and for every maximum). A scatter,
+    which adds each term to the entry that data choose, takes 1 addition per term."""
     if isinstance(node.body, Bracket) and node.scatters:
         yield Executed("add", points.inside(node.over).without(node.body.named))
         return
@@ -125,7 +125,7 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
 
 
 def _fft(node: Fft, points: Points) -> Iterator[Executed]:
-    """The operations of the transform's algorithm, for one transform per point of the indices that
+    """The operations of the transform's algorithm, executed once at each point of the indices that
     the operand shares with the left side."""
     shared = {*names_in(node.body.positions)}
     kept = tuple(v for v in points.variables if v in shared)
@@ -134,7 +134,7 @@ def _fft(node: Fft, points: Points) -> Iterator[Executed]:
 
 
 def _select(node: Select, points: Points) -> Iterator[Executed]:
-    """R - 1 comparisons per kept position for a selection among R entries, those already chosen
+    """The comparisons of a selection: R - 1 per kept position among R entries, those already chosen
     included; for a sort, the comparisons of its algorithm per row."""
     if node.sorts:
         kept = tuple(index.atom for index in rows(points.equation))
@@ -146,8 +146,9 @@ def _select(node: Select, points: Points) -> Iterator[Executed]:
 
 
 def _sorted_entries(node: Select, points: Points) -> Poly:
-    """The number of entries of a sorted row, in sizes: an index that constraints fix (i = t for one
-    token) is replaced by its value. Unsupported if the number depends on another index."""
+    """The number of entries of a sorted row, as a polynomial in sizes; an index that constraints
+    fix (i = t for one token) is replaced by its value. Unsupported if the number depends on another
+    index."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
         fixed = by_text(c for c in points.constraints if -c in points.constraints)

@@ -80,9 +80,11 @@ def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
 
 
 def contractions(system: System, phase: str, products_of: Products) -> Mapping[str, Contraction]:
-    """Array as the mixer's author wrote it -> its contraction (the sums over products of arrays),
-    in which each product is counted `products_of(equation, product)` times; arrays without a
-    counted product left out."""
+    """Array as the mixer's author wrote it -> the multiplications and additions of the sums over
+    products in its equation; arrays without a counted product are left out.
+
+    Args:
+        products_of: called with an equation and a product: how often the product is counted."""
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
@@ -102,12 +104,11 @@ def contractions(system: System, phase: str, products_of: Products) -> Mapping[s
 
 
 def gradient_contractions(system: System) -> Mapping[str, Contraction]:
-    """Array -> the contraction (sums over products) that its equation of a forward pass adds to the
-    backward pass.
+    """Array -> the multiplications and additions that the sums over products of its equation add to
+    the backward pass.
 
     Each product of an equation that the output depends on is counted once per factor that gets a
-    gradient: the gradients of a matrix product A*B are two matrix products of the same size.
-    """
+    gradient: the gradients of a matrix product A*B are two matrix products of the same size."""
     # the arrays that the output depends on
     reached: set[Array] = {system.mixer.role("output")}
     while (
@@ -125,8 +126,8 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """The operations of the sums over products in an expression, as (class, number) pairs: R - 1
-    additions for R terms, and the operations within the terms (`_terms`). Other nodes are searched
-    for such sums."""
+    additions for R terms, and the operations within the terms. Other nodes are searched for such
+    sums. `products_of(equation, product)`: how often a product is counted."""
     sums = TERMS[type(node)] is _inside and node.names == ("sum",)
     products = sums and any(_joins_arrays(inside) for inside, _ in walk(node))
     if products:
@@ -181,8 +182,9 @@ of executed operations share one here."""
 
 
 def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
-    """Array as the mixer's author wrote it -> the operations that a peer counts for its equation in
-    a phase, gradients included, as if every contraction were one dense kernel on a CPU.
+    """Array as the mixer's author wrote it -> the operations that a peer (the counter of another
+    tool) counts for its equation in a phase, gradients included, if every contraction is one dense
+    kernel on a CPU.
 
     The peer counts multiplications, and as many additions if it counts a multiply-add as two
     operations. Its counts of other classes are unknown, not 0: tables show a dash.
@@ -191,8 +193,7 @@ def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
         forward: the equations of a forward pass, or of one new token.
 
     Raises:
-        Unanswered: gradients, for a peer that counts forward passes only.
-    """
+        Unanswered: gradients, for a peer that counts forward passes only."""
     passes = []
     if phase != "backward":
         passes.append(
@@ -228,8 +229,9 @@ def _seen(number: Exact, peer: str) -> dict[str, Exact]:
 
 
 def together(equations: Mapping[str, Counts], peer: str) -> Counts:
-    """The sum of the operations that a peer counts for each equation, in the classes that the peer
-    counts; its additions, if it counts them, are as many as its multiplications."""
+    """The sum over all equations of the operations that a peer (the counter of another tool)
+    counts, in the classes that the peer counts: its multiplications and, if it counts additions, as
+    many additions."""
     macs, once = Exact(), Exact()
     for part in equations.values():
         macs = macs + part.exact("mul")
