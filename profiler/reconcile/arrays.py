@@ -36,8 +36,8 @@ class Arrays:
 
     @cached_property
     def shapes(self) -> Mapping[Array, Extents]:
-        """Array -> its extents at the sizes, with the batch b in front unless all sequences share
-        the array."""
+        """A dict: array of the equations -> its shape at the sizes, as a tuple of ints. The batch
+        size b comes first, except for arrays that all sequences share (weights, buffers)."""
         found: dict[Array, Extents] = {}
         for array in (*self.system.defining, *self.system.mixer.arrays.values()):
             own = tuple(extent.at(self.sizes) for extent in array.shape)
@@ -51,16 +51,15 @@ class Arrays:
         return self.system.mixer.role("output").name
 
     def candidates(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Array | None]]:
-        """(name, array) of each array that the tensor of a row may be.
+        """Yield (name, array) for each array of the equations that a listed tensor may hold.
 
         - A tensor with a name is the array of this name; None if the equations have no such array.
         - Another tensor is any array with the tensor's extents; if no array has them, any array
           that has them when one axis is left out, as ("part of A", None).
         - A tensor of unknown shape has no candidates.
 
-        `row` is a listed tensor of a record: its name, shape, other shapes under which it was seen
-        (`views`), operation and autograd node.
-        """
+        `row` is one tensor in a record's list of live tensors: a dict with its name, shape, other
+        shapes under which it was seen (`views`), operation and autograd node."""
         if row["name"]:
             name = self.output if row["name"] == "result" else row["name"]
             yield name, next((array for array in self.shapes if array.name == name), None)
@@ -80,12 +79,12 @@ class Arrays:
                     yield PART_OF + array.name, None
 
     def is_made(self, array: Array, row: Mapping[str, Any]) -> bool:
-        """Whether the operation of a row may have made an array.
+        """Whether the torch operation that made the listed tensor `row` may have computed `array`.
 
-        Autograd nodes (`row["node"]`) make gradients, the forward pass makes all other arrays that
-        equations define. A copy may also make an array that no equation defines, such as an input;
-        a copy in the backward pass may be of any array.
-        """
+        Operations of the backward pass (`row["node"]` names their autograd node) make gradients,
+        the forward pass makes all other arrays that equations define. A copy (`row["cause"]`) may
+        also make an array that no equation defines, such as an input; a copy in the backward pass
+        may be of any array."""
         defining, forward = self.system.defining, self.system.forward.defining
         gradient = array not in forward and (array in defining or array.gradient_of is not None)
         if row["cause"] == COPY:
@@ -93,12 +92,12 @@ class Arrays:
         return array in defining and gradient == bool(row["node"])
 
     def is_dense(self, shape: Any, found: list[tuple[str, Array | None]]) -> bool:
-        """Whether a tensor of this shape has more entries than the equations define for each array
-        in `found`, the tensor's candidates: the tensor stores masked entries too.
+        """Whether a tensor of this shape stores masked entries too: it has more entries than the
+        equations define for each of its candidates `found` (name, array), whose extents are the
+        tensor's.
 
         False if there are no candidates, if no equation defines a candidate, or if the number of a
-        candidate's entries has no formula.
-        """
+        candidate's entries has no formula."""
         arrays = [
             array for _, array in found if array is not None and array in self.system.defining
         ]
@@ -116,13 +115,13 @@ class Arrays:
 
 
 def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:
-    """The tensor of a row (a listed tensor of a record), with the names of the arrays that the
-    tensor may be.
+    """A `ListedTensor` from a row, which is one tensor in a record's list of live tensors: its
+    operation, shape, dtype, bytes and number, and the names of the equations' arrays that it may
+    hold.
 
-    No array is named for workspaces and masks, nor without `arrays`. The cause (why the tensor is
-    no array of the equations) is the row's; a tensor without one that stores masked entries has the
-    cause `DENSE`.
-    """
+    No array is named for workspaces (memory inside one operation) and masks, nor without `arrays`.
+    The cause (why the tensor is no array of the equations) is the row's; a tensor without one that
+    stores masked entries has the cause `DENSE`."""
     operation, cause = row["operation"], row["cause"]
     by = f" ({row['node']})" if row["node"] else ""
     found: list[tuple[str, Array | None]] = []

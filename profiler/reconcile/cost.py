@@ -39,13 +39,14 @@ def cost_of(
     energy as measured, and rates.
 
     Returns:
-        Quantity -> value, with `verdict` among the quantities: `COMPARABLE`, or the sentence that
-        forbids rates. And quantity -> reason, for every value that is None; the reason under "5" is
-        the verdict that forbids rates.
+        Two dicts. Quantity -> value (seconds, bytes, joules, and rates per second or operation),
+        with `verdict` among the quantities: "comparable", or a sentence that says why rates would
+        mislead. And quantity -> reason, for every value that is None; if the verdict forbids rates,
+        it is also the reason under "5".
 
     Time, memory and energy may each be missing. Rates are given only if the call kept the device
-    busy, no other process used the device, and every reading reaches its lower bound.
-    """
+    busy, no other process used the device, and every reading reaches its lower bound
+    (`theory.below`: the readings that do not)."""
     readings = measurement.readings
     cost, why = latency_of(measurement)
     for each in (each for each in QUANTITIES.values() if each.cost):
@@ -80,11 +81,11 @@ OF_LATENCY = ("latency_s", "latency_p20_s", "latency_p80_s", "latency_samples",
 
 
 def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]]:
-    """The figures about a call's latency, by key, and a reason for every None among them.
+    """Two dicts: the figures about a call's latency in seconds (median, percentiles, confidence
+    interval, number of samples, stopping rule), by key; and a reason for every None among them.
 
     `latency_processor_s`, the processor time of one call, is present only if the call ran in one
-    thread and its processor time was recorded.
-    """
+    thread and its processor time was recorded."""
     latency = measurement.readings.get("latency")
     if latency is None:
         missing = measurement.reason("latency")
@@ -114,12 +115,12 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
 def with_ceilings(
     cost: dict[str, Any], why: dict[str, str], measurement: Measurement
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The costs of a call (quantity -> value) and the reasons `why`, with further figures: the best
-    rates of the device (ceilings) measured in the same process, the call's rates as shares of the
-    ceilings, and the data sheet's bandwidth.
+    """Add further figures to the costs of a call (quantity -> value) and return both dicts, costs
+    and reasons (quantity -> why its value is None): the best rates of the device (ceilings)
+    measured in the same process, the call's rates as shares of the ceilings, and the data sheet's
+    bandwidth.
 
-    A share is None if the ceiling or the call's rate is; `why` receives a reason for each None.
-    """
+    A share is None if the ceiling or the call's rate is; `why` receives a reason for each None."""
     environment = measurement.environment
     tops = {"operations_per_s": product_name(measurement.dtype), "bytes_per_s": COPY}
     for key, name in tops.items():

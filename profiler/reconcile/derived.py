@@ -93,12 +93,12 @@ class Derived:
 
 
 def derived(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Derived:
-    """The answers of the equations about the call of a record.
+    """What the equations say of the call that a record measured, at its sizes: operations, what
+    other counters should print, bytes moved and held, and readings below their lower bounds.
 
     Raises:
         Unanswered, Unsupported: the equations do not say how many operations the call executes, or
-            how many bytes it moves.
-    """
+            how many bytes it moves."""
     phase = phase_name(measurement.phase)
     wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
     sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
@@ -120,9 +120,9 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
 
 
 def telling(measurement: Measurement) -> Collection[str]:
-    """The names of dispatched operations that show which rewrites of the equations a module
-    executes: without a backward pass all operations; with one, the forward pass's operations and
-    the backward kernels, such as `aten::_softmax_backward_data`."""
+    """The names of torch operations that show which rewrites of the equations a module executes:
+    without a backward pass all operations; with one, the forward pass's operations and the backward
+    kernels, such as `aten::_softmax_backward_data`."""
     dispatched: Collection[str] = measurement.counts.get("dispatch", {}).get("by_op", ())
     if "forward" not in measurement.counts:
         return dispatched
@@ -133,18 +133,17 @@ def telling(measurement: Measurement) -> Collection[str]:
 def recounts(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> tuple[Classes, Classes, tuple[Cause, ...]]:
-    """The operations by the default form (rung 1), by the equations that the module executes, its
-    description `does` (rung 2), and the causes of the gap between the two.
+    """(rung 1, rung 2, causes): the operations by class of the default form as published, those of
+    the equations that the module executes (its description `does`), and what makes the difference.
 
-    The switches lead from the default form to the description, for instance `form=stream`, then
-    `safe-softmax`. The equations are counted again after each switch: a cause is the difference
-    from the count before. A switch after which the equations cannot be counted forms one cause with
-    the next switch. The last count is rung 2, so the causes add up to the whole gap; causes without
-    a difference are left out.
+    A switch is one change of form or one rewrite. The switches lead from the default form to
+    `does`, for instance `form=stream`, then `safe-softmax`. The equations are counted again after
+    each switch: a cause is the difference from the count before. A switch after which the equations
+    cannot be counted forms one cause with the next switch. The last count is rung 2, so the causes
+    add up to the whole gap; causes without a difference are left out.
 
     Raises:
-        Unsupported: the equations cannot be counted before the first or after the last switch.
-    """
+        Unsupported: the equations cannot be counted before the first or after the last switch."""
     first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
     # `current` is the count after the first `turned` switches
@@ -170,8 +169,9 @@ def predictions(
     phase: str,
     sizes: Mapping[str, int],
 ) -> dict[str, Prediction]:
-    """Peer (another project's counter) -> the prediction of its figure: a reason alone in a phase
-    with gradients, or if the description `does` states no kernel class for some contraction."""
+    """Name of a peer (another project's operation counter) -> the `Prediction` of the total that
+    the peer prints for the call. In a phase with gradients, or if the description `does` states no
+    kernel class for some contraction, each prediction is only a reason."""
     if phase in TRAINING_STEP:
         of_gradients = "the count of {} for a backward pass is only measured, not derived"
         return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}
@@ -188,7 +188,8 @@ def predictions(
 
 
 def _unpredicted(unnamed: Sequence[str], phase: str) -> str:
-    """Why no figure is predicted if the arrays `unnamed` have no kernel class."""
+    """The message that says why no figure is predicted: the contractions that define the arrays
+    `unnamed` have no kernel class, which the module's @implementation would state."""
     where = "step_kernels=" if phase == "inference" else "kernels="
     them = "it" if len(unnamed) == 1 else "them"
     return (
@@ -214,18 +215,19 @@ def predict(
     sizes: Mapping[str, int],
     known: Collection[str],
 ) -> Prediction:
-    """The predicted figure of a peer (another project's counter), by the rule of each contraction's
-    kernel class.
+    """Predict the total that a peer (another project's operation counter) prints for the call, by
+    the peer's rule for the kernel class of each contraction, with the causes (name, added
+    operations).
 
-    The causes lead from the operations of the executed equations to the figure. Operations outside
-    contractions, and contractions of classes that the peer does not count, are subtracted. For each
-    other contraction masked pairs are added if the peer counts them, the peer's operations per
-    product replace the strict count, and the figure is rounded.
+    Summed, the causes lead from the operations of the executed equations to the figure. Operations
+    outside contractions, and contractions of classes that the peer does not count, are subtracted.
+    For each other contraction masked pairs are added if the peer counts them, the peer's operations
+    per product replace the strict count, and the figure is rounded.
 
     Args:
-        does: the description, with a kernel class for each contraction.
-        known: the classes for which this version of the peer has a formula.
-    """
+        backend: the device's type, `cpu` or `cuda`. does: what the module executes: form, rewrites,
+            and a kernel class for each contraction.
+        known: the classes for which this version of the peer has a formula."""
     system = system_of(mixer, does.form, does.rewrites, phase)
     total = sum(executed_classes(mixer, does, phase, sizes).values())
     causes: dict[str, int] = {}
@@ -258,12 +260,15 @@ def predict(
 def bytes_held(
     mixer: Mixer, does: Described, phase: str, dtype: str, sizes: Mapping[str, int]
 ) -> dict[str, Held]:
-    """`activations` and `peak` -> the bytes and the arrays that hold them, by the equations under
-    the rewrites of the description `does`."""
+    """A dict with the keys `activations` (kept for the backward pass) and `peak` (the most at one
+    time) -> the bytes that the equations hold, and their arrays with shapes, by which tensors are
+    named. The equations are rewritten as the description `does` says. If bytes or arrays are
+    unknown, they are None with a reason."""
     rewrites = held_rewrites(does)
 
     def held(elements: Callable[[], int], apart: str) -> Held:
-        """Bytes and arrays of a number of elements, or `apart`, why it is not compared."""
+        """The bytes of `elements()`, and the arrays of the equations; `apart` is "" or the reason
+        why the bytes are not compared, which is then all that is returned."""
         if apart:
             return Held(reason=apart, compared=False)
         number: int | None = None
@@ -285,17 +290,18 @@ def bytes_held(
 
 
 def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
-    """The largest live set at these sizes, in elements, under the rewrites of the description
-    `does`: with the gradients of parameters, without arrays that exist before the call.
+    """The largest number of elements that one call holds at one time, at these sizes, by the
+    equations as the description `does` rewrites them: gradients of parameters included, arrays that
+    exist before the call excluded.
 
     Raises:
         Unanswered: a phase whose peak is not compared.
-        Unsupported: an equation whose gradient is not derived.
-    """
+        Unsupported: an equation whose gradient is not derived."""
     if reason := APART.get(phase):
         raise Unanswered(reason)
     found = peak(mixer, phase, does.form, ("strict", *held_rewrites(does)))
     moment = max(found.moments, key=lambda m: m.at(sizes))
     before = there_before(mixer, phase) * sizes["b"]
+    # a moment holds `each` elements per sequence, and `once` that all sequences share
     held = moment.each * sizes["b"] + moment.once
     return held + Exact.of(found.gradients) - Exact.of(before)

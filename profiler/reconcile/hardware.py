@@ -39,8 +39,9 @@ DISPATCHED = "every dispatched operation reads its operands and writes its resul
 
 
 def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
-    """The causes of the gap between dispatched and executed operations, without causes that change
-    no count; () if the record has no hardware counters."""
+    """The causes (re-counts by class) that lead from the dispatched operations to those that the
+    hardware executed: functions that execute several instructions, sums that begin at zero, padded
+    tiles. Causes that change no count are left out; () if the record has no hardware counters."""
     record, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
     if record is None:
         return ()
@@ -53,12 +54,12 @@ def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
 
 
 def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Iterator[Cause]:
-    """A cause for each calibrated function: the operations that its calibration kernel executed,
-    scaled to the number of dispatched calls, replace the dispatched calls.
+    """Yield a cause for each function with a calibration kernel (a kernel that does nothing else):
+    the operations that this kernel executed per call replace the dispatched calls of the function.
 
-    For instance, if one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80
-    multiplications.
-    """
+    `record`: the hardware counters; `operations`: the dispatched operations by class. For instance,
+    if one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80
+    multiplications."""
     calibration = record["calibration"]
     entries = calibration["entries"]
     dispatched = {**{name: operations[name] for name in CLASSES}, **operations["other"]}
@@ -73,8 +74,9 @@ def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Itera
 
 
 def from_zero(by_op: Mapping[str, Any]) -> Cause:
-    """The cause that sums begin at zero: a kernel executes R additions for a sum of R products,
-    where the dispatched contraction counts R - 1."""
+    """The cause "sums begin at zero", with the number of additions that it adds: a kernel executes
+    R additions for a sum of R products, where the count of the dispatched contraction has R - 1.
+    `by_op`: name of a torch operation -> its counts."""
     added = 0
     for name, found in by_op.items():
         rule = rule_for(name)
@@ -84,9 +86,9 @@ def from_zero(by_op: Mapping[str, Any]) -> Cause:
 
 
 def tiles(record: Mapping[str, Any]) -> Cause:
-    """The cause that matrix products are padded to whole tiles: the multiply-adds beyond the edges
-    of the matrices. The k-th product has the tile of the k-th kernel; if the numbers of kernels and
-    products differ, the cause counts 0."""
+    """The cause "whole tiles", since kernels pad matrix products to whole tiles: the multiply-adds
+    beyond the edges of the matrices. The k-th product has the tile of the k-th kernel; if the
+    numbers of kernels and products differ, the cause counts 0."""
     products = [Product(*shape) for shape in record.get("products", ())]
     sides = [(down, across, deep) for down, across, deep in record["tiles"]]
     beyond = padding(products, sides) if len(products) == len(sides) else 0
@@ -95,11 +97,12 @@ def tiles(record: Mapping[str, Any]) -> Cause:
 
 
 def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, MovedMemory]:
-    """`dram_cold` and `dram_in_sequence` -> the bytes that the memory moved, by the hardware
-    counters and by the equations; {} if no counters were read.
+    """The bytes that one call moves in device memory, by the equations and by the hardware
+    counters, with the causes of the difference: under `dram_cold` with empty caches, under
+    `dram_in_sequence` after a call before. {} if no counters were read.
 
-    `least`: the derived bytes, `compulsory` and `unfused`.
-    """
+    `least`: the derived bytes: `compulsory` (inputs and weights read once, outputs written once)
+    and `unfused` (each equation reads its operands from memory and writes its result)."""
     if "hardware" not in measurement.counts:
         return {}
     found: dict[str, MovedMemory] = {}
@@ -116,9 +119,10 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
 
 
 def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[MemoryCause]:
-    """The causes between the compulsory and the measured bytes: first every equation reads its
-    operands and writes its result, then every dispatched operation does. A cause of 0 B is left
-    out."""
+    """Yield the causes that lead from the compulsory bytes (inputs and weights read once, outputs
+    written once) towards the measured bytes: `unfused`, every equation reads its operands from
+    memory and writes its result; then `as dispatched`, every torch operation does. A cause of 0 B
+    is left out."""
     by_op = measurement.counts["dispatch"]["by_op"].values()
     dispatched = sum(found["bytes_read"] + found["bytes_written"] for found in by_op)
     for name, number, meaning in (
@@ -130,9 +134,9 @@ def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[M
 
 
 def beyond(third: Classes, found: HardwareLevel, causes: tuple[Cause, ...]) -> Classes:
-    """The operations that no cause explains, by class: those that the hardware executed (`found`)
-    less the dispatched ones (`third`) less the causes. Classes without a rest, and classes of
-    unknown number in the hardware, are left out."""
+    """The number of operations that no cause explains, by class: those that the hardware executed
+    (`found`) less the dispatched ones (`third`) less the causes. Classes fully explained, and
+    classes of unknown number in the hardware, are left out."""
     explained: Classes = {}
     for cause in causes:
         for name, number in cause.counts.items():

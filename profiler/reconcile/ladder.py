@@ -41,9 +41,13 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
 
 
 def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Ladder:
-    """Reconcile one measurement with the mixer's equations: the operations by the equations (rung
-    1), by the executed equations (2), as dispatched (3), in the hardware (4), and the cost (5).
-    Raises ValueError: the record holds no counts of dispatched operations."""
+    """Reconcile one measurement with the mixer's equations: five views of one call (rungs), and why
+    neighbouring views differ. Rungs 1 to 4 are numbers of operations by class: of the equations as
+    published (1), as the implementation evaluates them (2), of the operations that torch dispatched
+    (3), and as the hardware executed (4, None without hardware counters). Rung 5 is the measured
+    time (s), memory (bytes) and energy (J). `unexplained` is what no named cause explains; `peers`
+    are other projects' counters. Raises ValueError: the record holds no counts of dispatched
+    operations."""
     if "dispatch" not in measurement.counts:
         raise ValueError("the record holds no dispatched operations")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]
@@ -88,12 +92,13 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
 
 
 def unobserved(measurement: Measurement) -> dict[str, str]:
-    """What the counts of dispatched operations (key "3") and of operations that the hardware
-    executed ("4") leave out or do not observe; a count that observed all operations has no key.
+    """A dict of sentences: what the counts of dispatched operations (key "3") and of operations
+    that the hardware executed ("4") leave out or do not observe; a count that observed all
+    operations has no key.
 
-    3: dispatched operations without a counting rule, and operations counted by an algorithm that
-    their kernel may not run. 4: the hardware's counts, or some class of operations, are missing.
-    """
+    "3": dispatched operations without a counting rule, and operations counted by an algorithm that
+    their kernel may not run. "4": the hardware's counts, or some class of operations, are
+    missing."""
     dispatch, said = measurement.counts["dispatch"], []
     if dispatch["unknown"]:
         listed = ", ".join(f"{k} ({v['calls']} calls)" for k, v in dispatch["unknown"].items())
@@ -105,7 +110,8 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
 
 
 def untold(measurement: Measurement) -> dict[str, str]:
-    """{"4": why some class of operations that the hardware executed is unknown}; {} if none is."""
+    """{"4": a sentence on why the number of executed operations of some class is unknown}, or why
+    no hardware counters were read; {} if every class is known."""
     fourth = hardware_level(measurement)
     if fourth is None:
         nothing = "the record holds no hardware counters"
@@ -118,12 +124,12 @@ def untold(measurement: Measurement) -> dict[str, str]:
 
 
 def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> PeerFigure:
-    """The predicted and printed figures of a peer (another project's counter), the causes of the
-    prediction, and a reason for each figure that is None.
+    """What another project's operation counter (a peer: torch's FlopCounterMode, or fvcore) printed
+    for the call beside what was predicted, with the causes of the prediction, and a reason for each
+    figure that is None. Unit: `flop` if the peer counts additions, else `mac`.
 
     The share of the time in operations that the peer does not count is None if the peer printed
-    nothing, if single operations were not timed, or if the device was not quiet.
-    """
+    nothing, if single operations were not timed, or if the device was not quiet."""
     printed = measurement.counts.get("peers", {}).get(peer.name)
     reasons = dict.fromkeys(("predicted", "unexplained"), predicted.reason)
     reasons = {name: why for name, why in reasons.items() if why}
@@ -148,12 +154,12 @@ def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> 
 
 
 def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
-    """The ladder of every record that can be reconciled, and a sentence for each problem.
+    """The ladders (a record's operations by equations, torch and hardware, and its cost) of the
+    records that can be reconciled, and a sentence for each problem.
 
-    A problem is a record that keeps a failure, names a mixer or an implementation that does not
-    exist, has sizes that its mixer refuses, or lacks a count. Records of one mixer with one problem
-    share a sentence.
-    """
+    No error is raised: a problem is a record that keeps a failure, names a mixer or an
+    implementation that does not exist, has sizes that its mixer refuses, or lacks a count. Records
+    of one mixer with one problem share a sentence."""
     found: list[Ladder] = []
     problems: dict[tuple[str, str], list[str]] = {}
 

@@ -23,7 +23,8 @@ EXHAUSTED = (
 
 
 def row_classes(counts: Mapping[str, int], untold: Collection[str] = ()) -> dict[str, Any]:
-    """Counts with the keys mul, add, div, exp and other; `other` holds all further classes.
+    """The numbers of operations by class as JSON prints them: a dict with the keys mul, add, div,
+    exp and other; `other` is a dict of all further classes.
 
     The number of a class in `untold` is unknown, and so None; `other` is None if "other" is in
     `untold`.
@@ -176,16 +177,18 @@ class HeldMemory(Record, frozen=True):
 
     @property
     def unexplained(self) -> int | None:
-        """The bytes that were alive in the watched run and belong to no listed tensor, nor to the
-        allocator's rounding; None without a list."""
+        """The bytes alive in the run that listed its tensors (`watched`, and `released` bytes that
+        the call freed) that belong to no listed tensor, nor to the allocator's rounding; None
+        without a list."""
         if self.watched is None:
             return None
         named = self.total(workspace=False) + self.total(workspace=True)
         return self.watched + self.released - self.rounding - named
 
     def written(self) -> dict[str, Any]:
-        """The fields, the sums of the list (None without a list) and the unexplained rest, in
-        bytes; `watching` is the measured bytes less those of the run whose tensors are listed."""
+        """A dict for JSON, in bytes: derived and measured, the listed tensors and their sums (None
+        without a list), and the unexplained rest; `watching` is the measured bytes less those of
+        the run whose tensors are listed."""
         sums = {
             "listed": self.total(workspace=False),
             "rounding": self.rounding,
@@ -244,7 +247,9 @@ class Ladder(Record, frozen=True):
 
     @property
     def findings(self) -> list[str]:
-        """The differences without a cause, in words: operations, other counters' figures, bytes."""
+        """Sentences on all that no cause explains: operations, the figures of other projects'
+        counters, bytes; and on operations without a counting rule. [] if everything is
+        explained."""
         found = [f"unexplained: {signed_words(g)}" for g in self.unexplained.values() if g]
         if self.uncounted:
             found.append(f"no counting rule for {', '.join(self.uncounted)}")
@@ -268,9 +273,9 @@ class Ladder(Record, frozen=True):
         return not gaps and not any(peer.unexplained for peer in self.peers)
 
     def written(self) -> dict[str, Any]:
-        """The ladder as schema 1 prints it: counts with the keys mul, add, div, exp and other, None
-        for the classes that hardware counters do not know; the key `hardware` only if hardware
-        counters were read."""
+        """The ladder as a dict for JSON (schema 1). Numbers of operations have the keys mul, add,
+        div, exp and other, with None for classes that the hardware counters do not know; the key
+        `hardware` is present only if hardware counters were read."""
         counted = {rung: row_classes(self.rungs[rung]) for rung in "123"}
         untold = {} if self.hardware is None else {"3-4": self.hardware.untold}
         fourth = None

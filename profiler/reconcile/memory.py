@@ -15,8 +15,9 @@ READ = {"activations": ("activations", "activations"), "peak": ("tensors_at_peak
 
 
 def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
-    """`activations` and `peak` -> the bytes that the equations hold, and the tensors that the
-    module held; a reason alone if the phase does not compare the quantity."""
+    """A dict with the keys `activations` (bytes kept for the backward pass) and `peak` (the most
+    bytes at one time): the bytes by the equations beside the measured ones, and the tensors that
+    the module held; only a reason if the quantity is not compared in this phase."""
     return {
         name: held_memory(measurement, held, *READ[name])
         if held.compared
@@ -26,12 +27,12 @@ def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
 
 
 def held_memory(measurement: Measurement, held: Held, listed: str, told: str) -> HeldMemory:
-    """The bytes that the equations hold (`held`), the measured bytes, and the tensors that the
-    module held; `told` and `listed` name the readings of the record with the bytes and the tensors.
+    """Put the bytes that the equations hold (`held`) beside the measured bytes and the tensors that
+    the module held; `told` and `listed` are the names of the record's readings that contain the
+    bytes and the list of tensors. Missing parts are None.
 
     The reason is that of the first missing part: the reading `told`, the derived bytes or arrays,
-    the list of tensors.
-    """
+    the list of tensors."""
     lists, reading = measurement.readings.get(listed), measurement.readings.get(told)
     reason = held.reason
     if reading is None:

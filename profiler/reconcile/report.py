@@ -46,13 +46,13 @@ from profiler.run.report import LEAD, MEMORY
 
 
 def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
-    """A line for each implementation and phase; below, the tables of each ladder that have an
-    unexplained rest, or with `full` every table.
+    """The document of reconciliations: a line for each implementation and phase; below, for each
+    ladder (one record's operations by equations, torch and hardware, and its cost), the tables with
+    a rest that no cause explains, or with `full` every table.
 
-    JSON follows schema 1. CSV has a row for each class of each rung, cause and unexplained rest,
-    for each peer's figures, and for each cost in its own unit; a missing value is a row with its
-    reason.
-    """
+    JSON follows schema 1. CSV has a row for each class of each count, cause and unexplained rest,
+    for each figure of another counter, and for each cost in its own unit; a missing value is a row
+    with its reason."""
     header = (*LEAD, "rung", "entry", "quantity", "value", "reason")
     return Document(
         lambda: [*summary(found), *(t for x in found for t in tables(x, full=full))],
@@ -65,9 +65,10 @@ def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
 
 
 def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
-    """The tables of operations by rung, of peers, of memory and of cost. Without `full` only the
-    tables with an unexplained rest, or with operations that have no counting rule; never the
-    cost."""
+    """Yield the tables of one ladder: operations (by the equations, dispatched, in the hardware),
+    figures of other projects' counters (peers), memory, and cost. Without `full` only the tables
+    with an unexplained rest, or with operations that have no counting rule; the table of cost is
+    then left out."""
     of = (
         f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
         f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
@@ -111,7 +112,9 @@ OF_SUMMARY = (
 
 
 def summary(found: Sequence[Ladder]) -> Iterator[Table]:
-    """One table for each phase, element type and device, one line for each implementation."""
+    """Yield a table for each phase, element type and device, with a line for each implementation:
+    derived and dispatched operations, time, memory, energy, verdict. Sizes that all lines share
+    stand in the title."""
     groups: dict[tuple[str, str, str], list[Ladder]] = {}
     for ladder in found:
         groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
@@ -131,7 +134,8 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
 
 
 def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
-    """The sizes that all ladders share, in words; and for each ladder its other sizes, in words."""
+    """Two parts: the sizes that all ladders share, in words ("l = 128, d = 64"); and a list with
+    the remaining sizes of each ladder, in words."""
     values: dict[str, set[int]] = {}
     for ladder in group:
         for letter, size in ladder.sizes.items():
@@ -143,7 +147,8 @@ def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
 
 
 def _line(ladder: Ladder) -> Mapping[str, Text]:
-    """The line of an implementation: column -> cell."""
+    """The line of an implementation in the summary, as a dict: column -> cell. A value that is None
+    becomes a dash with its reason (`Missing`)."""
     found = summary_record(ladder)
 
     def cell(name: str, words: Callable[[Any], Cell]) -> Cell:
@@ -175,8 +180,9 @@ TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
 
 
 def summary_record(ladder: Ladder) -> dict[str, Any]:
-    """The line of an implementation as JSON values, not rounded; `reasons` explains each None, and
-    under "verdict" why the time is not comparable, if it is not."""
+    """The line of an implementation in the summary as a dict for JSON, values not rounded:
+    operations (numbers), seconds, bytes, joules and a verdict in words; `reasons` explains each
+    None, and under "verdict" why the time is not comparable, if it is not."""
     derived, executed, dispatched = (sum(ladder.rungs[k].values()) for k in "123")
     cost, peak = ladder.rungs["5"], ladder.memory["peak"]
     taken = {name: cost[name] for name in TAKEN}
@@ -198,8 +204,9 @@ def summary_record(ladder: Ladder) -> dict[str, Any]:
 
 
 def _verdict(ladder: Ladder) -> Line:
-    """The findings, with a footnote on operations that rung 3 does not count or observe; then the
-    remark on the time, with a footnote on why the time is not comparable."""
+    """The cell "verdict": what no cause explains, or "explained", with a footnote on operations
+    that the count of dispatched operations omits; then the remark on the time, with a footnote on
+    why the time is not comparable."""
     found: Cell = "; ".join(ladder.findings or ["explained"])
     if third := ladder.reasons.get("3"):
         found = Marked(found, third)
@@ -224,8 +231,9 @@ def _of_time(ladder: Ladder) -> tuple[str, str]:
 
 
 def _operations(ladder: Ladder, title: str) -> Table:
-    """The operations by the equations, as executed, dispatched, and in the hardware (rungs 1 to 4),
-    class by class, with the causes of each gap and the unexplained rest."""
+    """The table of operations, class by class: by the equations (rung 1), as the implementation
+    evaluates them (2), as torch dispatched them (3) and as the hardware executed them (4); between
+    two rungs, the causes of their difference and the unexplained rest."""
     fourth = ladder.hardware
     counted = [ladder.rungs[k] for k in "123"] + ([] if fourth is None else [fourth.counts])
     parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]
@@ -283,8 +291,8 @@ def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
 
 
 def _told(found: HardwareLevel | None) -> list[Note]:
-    """Notes on hardware counters: a note per label, and a note per reason with the parts that were
-    not read for this reason; [] without counters."""
+    """Notes on hardware counters (`found`) below a table: a note per label, and a note per reason
+    with the parts that were not read for this reason; [] without counters."""
     if found is None:
         return []
     lacking: dict[str, list[str]] = {}
@@ -302,8 +310,9 @@ def signed(number: int) -> str:
 
 
 def _peers(ladder: Ladder, title: str) -> Table:
-    """A section per peer (another project's counter): the operations of the executed equations
-    (rung 2), the causes, the predicted and the printed figure, and their difference."""
+    """The table with a section for each peer (another project's operation counter): the operations
+    of the executed equations (rung 2), the causes, the predicted and the printed figure, and their
+    difference."""
     rows: list[Row | Section] = []
     for peer in ladder.peers:
         rows.append(Section((peer.name,)))
@@ -353,8 +362,9 @@ MEANINGS = {
 
 
 def _memory(ladder: Ladder, title: str) -> Table:
-    """A section per quantity of memory with a derived or a measured figure: its tensors or causes;
-    and notes on the words that occur."""
+    """The table of memory in bytes, with a section per quantity (kept for the backward pass, peak,
+    moved) that has a derived or a measured figure: the tensors that hold the bytes, or the causes
+    of the difference; and notes on the words that occur."""
     rows: list[Row | Section] = []
     for name, found in ladder.memory.items():
         if (found.derived, found.measured) == (None, None):
@@ -370,8 +380,9 @@ def _memory(ladder: Ladder, title: str) -> Table:
 
 
 def _listed(found: HeldMemory) -> Iterator[Row]:
-    """Rows of held bytes: by the equations, of each listed tensor, the sums of the list, the
-    unexplained rest, and as measured."""
+    """Yield the rows of held bytes (operation, shape, dtype, array, cause, bytes): by the
+    equations, of each listed tensor, the sums of the list, the unexplained rest, and as
+    measured."""
 
     def step(words: str, number: int | None, *, sign: bool = False) -> Row:
         missing = Missing(found.reason)
@@ -398,8 +409,8 @@ def _listed(found: HeldMemory) -> Iterator[Row]:
 
 
 def _moved(found: MovedMemory) -> Iterator[Row]:
-    """Rows of moved bytes: by the equations, of each cause, the unexplained rest, and as
-    measured."""
+    """Yield the rows of moved bytes (only the first and the last cell are used): by the equations,
+    of each cause, the unexplained rest, and as measured."""
 
     def step(words: str, shown: Cell) -> Row:
         return (words, "", "", "", "", shown)
@@ -464,8 +475,8 @@ def _cost(ladder: Ladder, title: str) -> Table:
 
 
 def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
-    """The cost `key` of a ladder, in this unit, in words, a disturbed latency with its mark; or the
-    reason why the cost is missing."""
+    """The cell of the cost `key` (time, memory, energy or a rate) in words with its unit, a
+    disturbed latency with its mark; or a dash with the reason why the cost is missing."""
     value = ladder.rungs["5"][key]
     if value is None:
         return Missing(ladder.reasons[key])
@@ -475,8 +486,8 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _share(ladder: Ladder, key: str, unit: str) -> Cell:
-    """The rate `key` as a share of the device's best rate, `12.5% of 98.2 Gop/s`, and the data
-    sheet's rate if known; or why the share is missing."""
+    """The cell of the rate `key` as a share of the device's best rate, `12.5% of 98.2 Gop/s`, and
+    the data sheet's rate if known; or why the share is missing."""
     cost = ladder.rungs["5"]
     top, share, told = cost[f"ceiling_{key}"], cost[f"{key}_share"], cost.get(f"datasheet_{key}")
     if share is None:
@@ -502,11 +513,11 @@ def in_words(row: ListedTensor) -> str:
 
 
 def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """A row for each class that the hardware's counters count, a row with the reason for each class
-    of unknown number, and a row for each label; one row with the reason without counters.
+    """The rows of CSV for hardware counters: a row for each class that the counters count, a row
+    with the reason for each class of unknown number, and a row for each label; one row with the
+    reason without counters.
 
-    `lead`: the first cells of every row, which identify the ladder.
-    """
+    `lead`: the first cells of every row, which identify the ladder."""
     if x.hardware is None:
         return [(*lead, "4", "rung", None, None, x.reasons["4"])]
     counts, untold = x.hardware.counts, x.hardware.untold
@@ -520,8 +531,9 @@ def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
-    """The rows of CSV of one ladder: after the cells that identify it, the rung or gap (or `peer`,
-    `memory`), its entry, the class or quantity, the value, and the reason if a value is missing."""
+    """The rows of CSV of one ladder: after the cells that identify it come the rung ("1":
+    equations, ..., "5": cost), the gap ("1-2"), `peer` or `memory`; then its entry (a cause, for
+    instance), the class or quantity, the value, and the reason if a value is missing."""
     lead = (x.mixer, x.implementation, x.form, x.phase, sizes_words(x.sizes), x.dtype, x.device)
     entries: list[tuple[str, str, Mapping[str, int]]] = []
     entries += [(rung, "rung", x.rungs[rung]) for rung in "123"]

@@ -69,8 +69,9 @@ WORDS: Mapping[str, str] = {
 
 
 def column_named(word: str) -> str:
-    """The column that a word means. Raises TableError: an unknown word, or one that may mean
-    several columns."""
+    """The name of the column that a word of `--columns` means: a size letter or a column's name as
+    it is, or a synonym. Raises TableError: an unknown word, or one that may mean several
+    columns."""
     plain = word.strip().lower().replace("-", "_").replace(" ", "_")
     if word in COLUMNS or (is_letter(word) and word != "h"):
         return word
@@ -84,8 +85,8 @@ def column_named(word: str) -> str:
 
 
 def columns_named(text: str) -> tuple[str, ...]:
-    """The columns that the words of `--columns a,b,c` mean, each once; TableError if no column is
-    named, or for a word that means no column or several."""
+    """The names of the columns that `text`, "a,b,c" of `--columns`, lists, each once. Raises
+    TableError: no column is named, or a word means no column or several."""
     typed = [part.strip() for part in text.split(",") if part.strip()]
     if not typed:
         raise TableError(f"no column is named: choose from {', '.join(COLUMNS)} and size letters")
@@ -93,8 +94,8 @@ def columns_named(text: str) -> tuple[str, ...]:
 
 
 def named_in_records(mixers: Sequence[str]) -> set[str]:
-    """The names under which records keep the mixers of these typed names; a name that is no mixer,
-    such as a module without equations, as typed."""
+    """The names under which records keep these mixers, as typed on the command line (with options,
+    say); a name that is no mixer, such as a module without equations, is kept as typed."""
     found = set()
     for name in mixers:
         try:
@@ -120,7 +121,8 @@ class MeasuredRow:
     against: tuple[Measurement, ...]
 
     def value(self, name: str) -> Value | float:
-        """The value of a column; `Missing` with a reason where there is none."""
+        """The value of this row in a column: a size, a fact of the record, a measured reading, its
+        ratio to self-attention, or a derived cost; `Missing` with a reason where there is none."""
         record = self.record
         if is_letter(name):
             return record.sizes.get(name)
@@ -145,7 +147,9 @@ class MeasuredRow:
         return self.record.readings[name].value
 
     def _ratio(self, name: str) -> float | Missing:
-        """The reading `name` divided by the least of self-attention at equal sizes; or why not."""
+        """The record's reading `name` divided by the least such reading of self-attention at equal
+        sizes, from the same round; `Missing` with the reason if either is absent, or the divisor is
+        0."""
         own = self._reading(name)
         if isinstance(own, Missing):
             return own
@@ -156,7 +160,8 @@ class MeasuredRow:
         return own / below if below else Missing(f"the {name} of {BASELINE} is 0")
 
     def cell(self, name: str, shown: Sequence[str]) -> Cell | Line:
-        """The value of a column as a cell, beside columns `shown`; a footnote marks an estimate."""
+        """The value of a column as a cell of a table that shows the columns `shown`. A footnote
+        marks a ratio as an estimate unless both readings were taken on a quiet machine."""
         if name in READ:
             return measured(self.record, READ[name].reading)
         found = self.value(name)
@@ -188,8 +193,9 @@ def least(records: Sequence[Measurement], name: str) -> Measurement | None:
 
 
 def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
-    """A row for each record, in order, with the derived costs at the record's sizes and the records
-    of self-attention (`BASELINE`) in the same setting, to which ratios are formed."""
+    """Make a `MeasuredRow` for each record, in order, with the derived costs at the record's sizes
+    and the records of self-attention (`BASELINE`) in the same setting, to which ratios are
+    formed."""
     machines = _machines(records)
     baselines: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records:
@@ -239,7 +245,8 @@ def _at_same_sizes(one: Measurement, two: Measurement) -> bool:
 
 
 def _mixer(name: str, form: str) -> Mixer | Missing:
-    """The mixer that a record names; or why its costs are not derived."""
+    """The mixer that a record names; or `Missing` with the reason why no costs are derived: no
+    equations, an unknown mixer, or no such form."""
     if not form:
         return Missing(without_equations(name))
     try:
@@ -254,8 +261,9 @@ def _mixer(name: str, form: str) -> Mixer | Missing:
 def _derived(
     record: Measurement, mixer: Mixer | Missing, base: Measurement | None
 ) -> Row | Missing:
-    """The row of derived costs of the form that a record's implementation executes; ratios are to
-    self-attention at the sizes of the record `base`."""
+    """The row of derived costs, at the record's sizes, of the form that its implementation
+    executes; ratios are to self-attention at the sizes of the record `base`. `Missing` with a
+    reason if there is no mixer, or the record lacks a size or has one that the mixer refuses."""
     if isinstance(mixer, Missing):
         return mixer
     phase = phase_name(record.phase)
@@ -278,8 +286,8 @@ def _derived(
 
 
 def points(records: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """The readings of records as objects of JSON, for pictures: mixer, form, phase, machine, dtype,
-    sizes, and column -> value in the column's unit."""
+    """A dict for each record, for pictures: mixer, form, phase, machine, dtype, sizes, and column
+    -> value in the column's unit."""
     machines = _machines(records)
     return [
         {
@@ -341,8 +349,9 @@ class Records:
         return (*own, *self.usual) if self.asked is None else self.asked
 
     def sorted(self, column: str | None) -> Records:
-        """The rows sorted by a column, with "-" in front in descending order; rows without a value
-        come last. Raises TableError: an unknown column."""
+        """A copy with the rows sorted by a column, in descending order with "-" in front
+        ("-latency"); rows without a value come last. None: unchanged. Raises TableError: an unknown
+        column."""
         if column is None:
             return self
         name, down = column_named(column.removeprefix("-")), column.startswith("-")
@@ -353,7 +362,8 @@ class Records:
         return replace(self, rows=(*(row for row, _ in there), *away))
 
     def document(self) -> Document:
-        """A table per phase; CSV has all columns that identify a row, exact values, and reasons."""
+        """The document: a table per phase. JSON and CSV have exact values, all columns that
+        identify a row, and the reasons for missing values."""
         return Document(
             self.tables,
             lead=(self.lead,),
@@ -363,7 +373,8 @@ class Records:
 
     @property
     def lead(self) -> Line:
-        """The words of the columns that have one value in all rows: "all rows: dtype fp32, ..."."""
+        """The line above the tables that names columns with one value in all rows: "all rows: dtype
+        fp32, ..."; () if there is no such column."""
         same = [name for name in self.identity if name not in (*self.varying, "phase", "round")]
         cells: list[Cell] = []
         for name in same:
@@ -378,7 +389,8 @@ class Records:
         return [self._table(phase) for phase in phases]
 
     def _table(self, phase: str) -> Table:
-        """The rows of one phase, without sizes that no row has unless their columns are asked."""
+        """The table of the rows of one phase. Columns of sizes that no row has are left out, unless
+        `--columns` names them."""
         rows = [row for row in self.rows if row.record.phase == phase]
         shown = [
             name
@@ -397,7 +409,8 @@ class Records:
         )
 
     def _column(self, name: str) -> Column:
-        """The column of a reading, a ratio to self-attention, a fact of the record, or a cost."""
+        """The header of a column, which is a reading, a ratio to self-attention, a fact of the
+        record, or a derived cost."""
         if name in READ:
             return Column(name, READ[name].title or READ[name].heading or READ[name].reading)
         if name in RATIOS:
@@ -409,7 +422,8 @@ class Records:
         return replace(mixer_document.column(name, names=names), names=names)
 
     def in_csv(self) -> Rows:
-        """Header and rows of CSV."""
+        """(header, rows) of CSV: first the columns that identify a row, then the usual columns or
+        those of `--columns`, then the reasons for missing values in one cell."""
         columns = [name for name in self.identity if self.asked is None or name not in self.asked]
         columns += self.usual if self.asked is None else self.asked
         return [*columns, "reasons"], [
@@ -424,7 +438,8 @@ class Records:
 
 
 def row_values(row: MeasuredRow, columns: Sequence[str]) -> tuple[list[Value | float], str]:
-    """The values of a row, and the reasons for missing ones."""
+    """The values of a row, one for each column, and the reasons for missing ones in one string:
+    "columns: reason; ..."."""
     values = {name: row.value(name) for name in columns}
     reasons: dict[str, list[str]] = {}
     for name, value in values.items():

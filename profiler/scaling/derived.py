@@ -94,9 +94,10 @@ class Derived:
         return local_exponent(self.asked(sizes), self.series.moving, sizes)
 
     def between(self, first: int, last: int) -> tuple[float, float, str]:
-        """(exponent at the first size, exponent at the last size, how they were found): the local
-        exponents d log f / d log x; for a formula with step functions twice the exponent between
-        both ends, and a phrase that says so."""
+        """The powers with which the quantity f grows with the varied size x, at the sizes `first`
+        and `last`, and how they were found: ("local") by the local exponents d log f / d log x; or,
+        for a formula with step functions, the one exponent between `first` and `last`, twice, with
+        a phrase that says so."""
         try:
             return float(self.local(first)), float(self.local(last)), LOCAL
         except NotSmooth:
@@ -105,16 +106,16 @@ class Derived:
 
 
 def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Fraction:
-    """d log f / d log x if all `letters` grow like x: the degrees of the terms, weighted by the
-    terms' shares of the value.
+    """The local exponent d log f / d log x of the formula f = `answer` at `sizes`, where all
+    `letters` grow in proportion to x: the mean degree of the terms, weighted by the terms' shares
+    of the value.
 
     >>> l, d = Poly.atom("l"), Poly.atom("d")
     >>> local_exponent(Exact.of(l * l * d + l * d * d), frozenset({"l"}), {"l": 30, "d": 10})
     Fraction(7, 4)
 
     Raises:
-        NotSmooth: a step function of the letters, or a value of zero.
-    """
+        NotSmooth: a step function of the letters, or a value of zero."""
     value, moved = Fraction(0), Fraction(0)
     for guards, poly in answer.pieces:
         if not all(guard.rational(sizes) >= 0 for guard in guards):
@@ -133,8 +134,9 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
 
 
 def executed_operations(of: ExecutedMixer) -> Exact:
-    """Operations for b sequences. Work common to all sequences counts once; each entry that is
-    summed over sequences (a gradient of weights) takes b - 1 further additions."""
+    """The number of operations of one call on b sequences, as a formula. Work common to all
+    sequences counts once; each entry that is summed over sequences (a gradient of weights) takes b
+    - 1 further additions."""
     found = executed_counts(of.mixer, of.does, of.phase)
     total = Exact()
     for each in found.classes.values():
@@ -152,11 +154,13 @@ def executed_exponentiations(of: ExecutedMixer) -> Exact:
 
 
 def moved_bytes(which: str) -> Derive:
-    """The derivation of the bytes moved for b sequences, where weights move once; `which`:
-    `unfused` or `compulsory`."""
+    """Return a function that derives the bytes which one call on b sequences moves; weights move
+    once for all sequences. `which`: `unfused` (each equation reads its operands from memory and
+    writes its result) or `compulsory` (inputs and weights are read once, outputs written once)."""
 
     def bytes_(of: ExecutedMixer) -> Exact:
-        """The bytes that one call moves, as a formula."""
+        """The bytes that one call moves, as a formula. "strict": nothing outside a mask is
+        counted."""
         rules = convention(("strict", *of.does.rewrites))
         elements: Elements = getattr(traffic(of.mixer, of.phase, of.does.form, rules), which)
         total = Exact()
@@ -204,8 +208,9 @@ class Predictions:
             return frozenset()
 
     def of(self, name: str) -> Derived | str:
-        """One derived quantity, or the reason why there is none: the implementation is unknown, the
-        equations give no value at a size of the series, or give zero."""
+        """The derived quantity `name` (operations, bytes moved, live set) along the series, or the
+        reason why there is none, as a string: the implementation is unknown, the equations give no
+        value at a size of the series, or give zero."""
         try:
             mixer, does = self._mixer
         except ValueError as error:
@@ -214,7 +219,9 @@ class Predictions:
         formulas: dict[int, Exact] = {}
 
         def asked(sizes: Sizes) -> Exact:
-            """The quantity at one size of the series, from one formula for each batch."""
+            """The formula of the quantity for one size of the series. One formula serves all sizes
+            with the same batch, as all other sizes are symbols in it; the live set is derived at
+            each size."""
             of = ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
             if name == LIVE:
                 return RULES[name](of)

@@ -112,7 +112,9 @@ class Unsettled:
 
 
 def fit_line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) -> FittedLine:
-    """The line of weighted least squares (`deviations`: of `ys`); ValueError unless `xs` differ."""
+    """The straight line of weighted least squares through points (x, y), and the standard
+    deviations of its slope and height; `deviations` are the standard deviations of `ys`. Raises
+    ValueError: fewer than two different `xs`."""
     weights = [deviation**-2 for deviation in deviations]
     total = math.fsum(weights)
     x = math.fsum(w * x for w, x in zip(weights, xs, strict=True)) / total
@@ -132,12 +134,12 @@ def line_through(values: Sequence[MeasuredValue]) -> FittedLine:
 
 
 def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue], str]:
-    """The part of a curve, from its largest size down, with one slope; and the reason for its end.
+    """(values, reason): the part of a curve, from its largest size down, that grows with one power
+    (the settled range), by ascending size; and why it ends, or "" if it reaches the smallest size.
 
     A smaller size joins while its value lies on the line through the values above: within their
-    uncertainty, or so near that the local slope differs by at most `AGREE`. A value with a `cut`
-    (bound by launches, without an interval, busy) ends the range.
-    """
+    uncertainty, or so near that the local slope differs by at most `AGREE`. A value that may not be
+    fitted (its `cut` says why: bound by launches, without an interval, busy) ends the range."""
     found: list[MeasuredValue] = []
     for each in sorted(values, key=lambda v: -v.size):
         if each.cut:
@@ -158,8 +160,10 @@ def follows(value: MeasuredValue, above: Sequence[MeasuredValue]) -> bool:
 
 
 def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
-    """The power of growth over the settled range, or why there is none. Raises ValueError: two
-    values have one size, or a value is not positive or outside its interval."""
+    """The power with which the values grow, with its 95 % interval, over the settled range: the
+    part from the largest size down that has one slope in logarithms. `Unsettled`, with the reason,
+    if this part has too few sizes. Raises ValueError: two values have one size, or a value is not
+    positive or outside its interval."""
     if len({v.size for v in values}) != len(values):
         raise ValueError("expected one value a size")
     if bad := [v.size for v in values if not 0 < v.low <= v.value <= v.high]:
@@ -188,7 +192,8 @@ def scatter_half_width(values: Sequence[MeasuredValue], fitted: FittedLine) -> f
 
 @cache
 def student(free: int) -> float:
-    """The two-sided 95 % quantile of Student's t with this many degrees of freedom.
+    """The two-sided 95 % quantile (the 0.975 quantile) of Student's t with this many degrees of
+    freedom.
 
     >>> round(student(2), 3)
     4.303
@@ -201,16 +206,17 @@ def student(free: int) -> float:
 def power_of(
     function: Callable[[int], float], values: Sequence[MeasuredValue], first: int, last: int
 ) -> float:
-    """The power of a known function from the size `first` to `last`: the slope of the line through
-    its logarithms, at the sizes and with the weights of measured values."""
+    """The power with which a known function of the size grows from `first` to `last`: the slope of
+    the line through its logarithms, at the sizes and with the weights of measured values."""
     kept = [v for v in values if first <= v.size <= last]
     ys = [math.log(function(v.size)) for v in kept]
     return fit_line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
 
 
 def told_apart(values: Sequence[MeasuredValue]) -> list[MeasuredValue]:
-    """The values by ascending size; a busy value whose interval touches that of a neighbouring size
-    is cut, as it shows no growth."""
+    """A copy of the values, which are in ascending order of size. A value from a busy machine whose
+    interval overlaps that of a neighbouring size shows no growth, and is marked `cut`: it will not
+    be fitted."""
     found = []
     for k, value in enumerate(values):
         beside = [*values[max(k - 1, 0) : k], *values[k + 1 : k + 2]]
@@ -221,8 +227,8 @@ def told_apart(values: Sequence[MeasuredValue]) -> list[MeasuredValue]:
 
 
 def pooled(rounds: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """One value from several rounds, each (median, low, high): the geometric mean of the medians,
-    with an interval that contains the intervals of all rounds.
+    """(value, low, high): one value from several rounds, each (median, low, high): the geometric
+    mean of the medians, with an interval that contains the intervals of all rounds.
 
     >>> [round(x, 9) for x in pooled([(1.0, 0.9, 1.1), (4.0, 3.9, 4.1)])]
     [2.0, 0.9, 4.1]

@@ -109,8 +109,9 @@ class Departure:
 
     @property
     def words(self) -> str:
-        """The departure in words: which floors explain which sizes, and at which sizes the values
-        lie above the sum of all floors, and how far."""
+        """A sentence: which floors (lower bounds) explain the values at which sizes, at which sizes
+        the values exceed the sum of all floors, how many times, and by which rates floors were
+        found."""
         said = [regimes(self.highest)] if self.highest else []
         before = [size for size in sorted(self.above) if size < min(self.highest, default=0)]
         after = [size for size in sorted(self.above) if size not in before]
@@ -133,7 +134,8 @@ class Departure:
 
 
 def regimes(highest: Mapping[int, str]) -> str:
-    """The highest floor over each range of sizes, in words.
+    """Words from a dict, size -> name of the highest floor (lower bound) there: neighbouring sizes
+    with one name are joined.
 
     >>> regimes({128: "launch overhead", 256: "launch overhead", 512: "arithmetic"})
     'launch overhead 128 to 256, arithmetic at 512'
@@ -147,7 +149,8 @@ def regimes(highest: Mapping[int, str]) -> str:
 
 
 def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) -> Departure:
-    """The sizes at which lower bounds (floors) explain the values, and at which not: a value is
+    """A `Departure`: the sizes at which lower bounds (floors) explain the measured values, with the
+    highest floor of each, and the sizes at which not, with value / sum of floors: a value is
     explained if the low end of its interval is at most `NEAR` times the sum of all floors."""
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
@@ -163,16 +166,16 @@ def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) ->
 def scaled_by(
     rate: float, source: str, derived: Derived, numbers: Mapping[int, float]
 ) -> ScaledFloor:
-    """The floor of a derived quantity: its numbers (by size) divided by a rate, whose origin
-    `source` states in words."""
+    """The lower bound in seconds at each size that a derived quantity gives: its numbers (size ->
+    operations or bytes) divided by a rate per second, whose origin `source` states in words."""
     words = f"{scaled(rate, RATES[derived.name])}, {source}"
     at = {size: number / rate for size, number in numbers.items()}
     return ScaledFloor(DERIVED[derived.name], at, words, source)
 
 
 def measured_ceiling(series: Series, name: str) -> Reading | None:
-    """The highest ceiling for a derived quantity, measured beside any record of a series; None if
-    none was measured."""
+    """The highest rate of the device (ceiling) for the derived quantity `name`, operations or bytes
+    per second, measured beside any record of a series; None if none was measured."""
     found = [
         ceiling(record.environment, each)
         for record in series.records
@@ -194,11 +197,11 @@ def in_time(
     derived: Derived,
     apart: Derived | None = None,
 ) -> ScaledFloor | str:
-    """The floor of a derived quantity in seconds at each size of `values`, by the measured ceiling
-    of its rate, or else, for bytes, by the data sheet; or the reason why there is none.
+    """The lower bound (floor) in seconds that a derived quantity gives at each size of `values`, by
+    the measured ceiling of its rate, or else, for bytes, by the data sheet; or the reason why there
+    is none, as a string.
 
-    `apart`: operations with a floor of their own, which are subtracted from the operations.
-    """
+    `apart`: operations with a floor of their own, which are subtracted from the operations."""
     numbers: dict[int, float] = {value.size: derived.at(value.size) for value in values}
     if (top := measured_ceiling(series, derived.name)) is not None:
         if derived.name == OPERATIONS and apart is not None:
@@ -218,7 +221,8 @@ def in_bytes(values: Sequence[MeasuredValue], derived: Derived) -> ScaledFloor:
 
 
 def launch_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
-    """The estimated time to launch the operations; None if a size has no estimate."""
+    """The floor "launches": size -> the time in seconds to launch a call's kernels, the mean of the
+    records' estimates; None if any size has no estimate."""
     found: dict[int, float] = {}
     for value in values:
         read = [r.value for r in readings_of(series.at(value.size), "launch_estimate")]
@@ -235,12 +239,13 @@ def floors_of(
     derived: Sequence[Derived],
     exponentials: Derived | None = None,
 ) -> list[ScaledFloor] | str:
-    """Every floor of a measured quantity along a series, or why one of them is unknown.
+    """Every floor (lower bound at each size) of a measured quantity along a series; or, as a
+    string, why one of them is unknown or why bytes lie below their floor.
 
-    Bytes have the floor of the live set; joules have none. Times have the floors of the `derived`
-    quantities, of launches if launches affect the quantity and are known at every size, and of
-    `exponentials` if the device's ceilings of exponentials and of operations were measured.
-    """
+    Bytes have the floor of the live set (what the equations hold at one time); joules have none.
+    Times have the floors of the `derived` quantities, of launches if launches affect the quantity
+    and are known at every size, and of `exponentials` if the device's ceilings of exponentials and
+    of operations were measured."""
     if quantity.unit == "B":
         held = [in_bytes(values, each) for each in derived]
         less = [v.size for v in values if any(v.high < floor.at[v.size] for floor in held)]

@@ -57,10 +57,11 @@ class DerivedGrowth:
 
     @property
     def words(self) -> str:
-        """The exponent, as printed in a table, and the exponents at both ends if these differ.
+        """The exponent of a derived quantity as a table prints it, and behind it the local
+        exponents at the smallest and largest size (ends) if these differ: "1.60 (1.42 to 1.85)".
 
-        An exponent between the ends is one number, not a range.
-        """
+        A formula with steps has one exponent between the ends in place of two local ones: "1.60
+        (1.61 between the ends)"."""
         power, first, last = (f"{number:.2f}" for number in (self.power, self.first, self.last))
         if power == first == last:
             return power
@@ -82,15 +83,17 @@ class Scaling:
 
     @property
     def agrees_with(self) -> list[str]:
-        """The derived quantities whose exponent lies in the measured interval; [] without a
-        measured exponent."""
+        """The names of the derived quantities whose exponent lies in the 95 % interval of the
+        measured one; [] without a measured exponent."""
         if isinstance(self.measured, Unsettled):
             return []
         known = [g for g in self.derived.values() if isinstance(g, DerivedGrowth)]
         return [growth.name for growth in known if self.measured.contains(growth.power)]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values; a missing part is null, with its reason."""
+        """A dict for JSON: the series, its measured values and exponent, the derived exponents, and
+        where the values leave their lower bounds; a missing part is None, with its reason under
+        `reasons`."""
         reasons: dict[str, str] = {}
         measured: dict[str, Any] | None = None
         if isinstance(self.measured, Unsettled):
@@ -129,8 +132,9 @@ class Scaling:
 def scalings(
     records: Sequence[Measurement], letters: Sequence[str] = LETTERS
 ) -> tuple[list[Scaling], list[str]]:
-    """Every quantity along every series of the records, and sentences: on each letter without a
-    series, and on each reason why records, or some of their values, are left out."""
+    """The growth of every measured quantity along every series of the records (a series varies one
+    of the sizes `letters` alone), and sentences: on each letter without a series, and on each
+    reason why records, or some of their values, are left out."""
     found: list[Scaling] = []
     problems = []
     every: list[Series] = []
@@ -194,8 +198,9 @@ def scaling_along(
 def derived_growth(
     derived: Derived | str, values: Sequence[MeasuredValue], first: int, last: int
 ) -> DerivedGrowth | str:
-    """The growth of a derived quantity from the size `first` to `last`, fitted at the sizes and
-    with the weights of the measured values; or the reason why there is none."""
+    """The power with which a derived quantity grows from the size `first` to `last`, fitted at the
+    sizes and with the weights of the measured values; or the reason why there is none (`derived`
+    itself if it is a reason)."""
     if isinstance(derived, str):
         return derived
     if first == last:
@@ -212,16 +217,17 @@ def departure_of(
     kernels: frozenset[str],
     exponentials: Derived | str,
 ) -> Departure | str:
-    """The sizes at which the values leave their lower bounds (floors), or the reason why these are
-    unknown.
+    """The sizes at which the measured values exceed their lower bounds (floors), or, as a string,
+    the reason why the floors are unknown.
 
-    The traffic floor is the compulsory traffic of a fused kernel, else the unfused traffic. Values
-    that launches bound are kept, as launches have a floor; values with another `cut` are left out.
+    The floor of bytes moved is the compulsory traffic (inputs, weights, outputs) for a fused
+    kernel, else the unfused traffic (every equation reads and writes memory). Values that launches
+    bound are kept, as launches have a floor; others that may not be fitted (`cut` says why) are
+    left out.
 
     Args:
         kernels: the kernel classes of the implementation.
-        exponentials: their number, or the reason why it was not derived.
-    """
+        exponentials: their number, or the reason why it was not derived."""
     left_out = UNFUSED if FUSED in kernels else COMPULSORY
     wanted = {name: each for name, each in derived.items() if name != left_out}
     if missing := [each for each in wanted.values() if isinstance(each, str)]:

@@ -34,8 +34,8 @@ FLOORS = (
 
 
 def document(found: Sequence[Scaling]) -> Document:
-    """One table per quantity and letter with a row for each series; JSON has everything, CSV a row
-    for each derived quantity of a series."""
+    """The document: one table per measured quantity and varied size, with a row for each series;
+    JSON has everything, CSV a row for each derived quantity of a series."""
     return Document(
         lambda: tables(found),
         data=lambda: {"scalings": [each.to_json() for each in found]},
@@ -44,8 +44,8 @@ def document(found: Sequence[Scaling]) -> Document:
 
 
 def tables(found: Sequence[Scaling]) -> list[Part]:
-    """One table per quantity and letter. The notes of the last table list the quantities that were
-    measured nowhere, and the methods."""
+    """One table per measured quantity and varied size; sentences instead if nothing was measured.
+    The notes of the last table list the quantities that were measured nowhere, and the methods."""
     groups: dict[tuple[str, str], list[Scaling]] = {}
     for each in found:
         groups.setdefault((each.quantity.reading, each.series.letter), []).append(each)
@@ -70,7 +70,9 @@ def nothing(each: Scaling) -> str:
 
 
 def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
-    """Every series of one quantity along one letter; `last`: notes below the table."""
+    """The table of one quantity along one size, with a row for each series of `group`: the measured
+    exponent over its settled range, the derived ones, and the lower bounds (floors) that explain
+    the values. `last`: the last notes below the table."""
     names = BESIDE[group[0].quantity.unit]
     quantity, letter = group[0].quantity, group[0].series.letter
     columns = (
@@ -96,8 +98,9 @@ def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
 
 
 def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
-    """The row of one series, with the derived quantities `names`; a cell without a value has the
-    reason."""
+    """The row of one series, with the derived quantities `names`; a cell without a value is a dash
+    with the reason. `each.measured` is the exponent, `each.departure` where values leave their
+    lower bounds."""
     measured: tuple[Cell, Cell, Cell]
     if isinstance(each.measured, Unsettled):
         dash = Missing(each.measured.reason)
@@ -119,8 +122,8 @@ def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def csv_rows(each: Scaling) -> list[list[Any]]:
-    """The rows of CSV of one series: the measured exponent beside each derived quantity, or alone
-    in one row if nothing was measured."""
+    """The rows of CSV of one series: one for each derived quantity beside the measured exponent;
+    one row without a derived quantity if nothing was measured."""
     printed = each.to_json()
     s, m = each.series, printed["measured"] or {}
     lead = [

@@ -108,13 +108,13 @@ class Series:
 
 
 def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
-    """The series along a letter, of two sizes or more, in the order in which they first occur.
+    """The series along a size (`letter`): groups of records that differ in this size alone, with
+    two values of it or more, in the order in which they first occur.
 
     A record with a failure belongs to a series if it has readings.
 
     A record of the last token, t = l, belongs to two series along l: one in which t varies with l,
-    and one in which t is fixed.
-    """
+    and one in which t is fixed."""
     groups: dict[tuple[object, ...], tuple[Key, list[Measurement]]] = {}
     for record in records:
         if has_nothing(record) or letter not in record.sizes:
@@ -153,7 +153,8 @@ def in_no_series(records: Sequence[Measurement], along: Sequence[Series], letter
 
 
 def without_value(along: Iterable[Series], quantity: MeasuredQuantity) -> dict[str, set[str]]:
-    """Reason why records have no value of a quantity above zero -> their ids."""
+    """A dict over the records of these series: reason why a record has no value of `quantity` above
+    zero -> the ids of the records."""
     name = quantity.reading
     found: dict[str, set[str]] = {}
     for record in (record for series in along for record in series.records):
@@ -167,8 +168,9 @@ def without_value(along: Iterable[Series], quantity: MeasuredQuantity) -> dict[s
 
 
 def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
-    """The fixed sizes of each series along a letter to which a record belongs. A record of the last
-    token, t = l, belongs to two series along l: in one t moves with l, in the other t is fixed.
+    """The sizes that stay fixed, (letter, value) each, for each series along `letter` to which a
+    record belongs: one series, or two. A record of the last token, t = l, belongs to two series
+    along l: in one t moves with l, in the other t is fixed.
 
     >>> from functools import partial
     >>> token = partial(Measurement, mixer="she", implementation="conv", form="", dtype="fp32",
@@ -186,10 +188,11 @@ def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
 def pooled_value(
     records: Sequence[Measurement], size: int, quantity: MeasuredQuantity
 ) -> MeasuredValue | None:
-    """The rounds at one size as one value; None if no round has a value above zero.
+    """Pool the records at one size, one for each round of measurement, into one value with an
+    interval; None if no round has a value above zero.
 
-    The value is cut if a round has no interval, or if launches bound the time of a round.
-    """
+    The value is `cut` (will not be fitted) if a round has no interval, or if launches bound the
+    time of a round."""
     read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
     rounds = [reading for _, reading in read if reading.value > 0]
     if not rounds:
