@@ -92,6 +92,28 @@ class Configuration:
         self.spellings = found["spellings"]
         return self.with_defaults(found["defaults"])
 
+    def inside(
+        self, name: str, read: Collection[str], numbers: str = "", **only: Any
+    ) -> Configuration:
+        """The configuration that a field holds as an object, {} where none is given.
+
+        Args:
+            read: its fields that are read.
+            numbers: its fields that change no count, separated by spaces.
+            only: its fields with the one value that is read.
+
+        Raises:
+            ModelError: no object, another field, or another value.
+        """
+        given = self.get(name)
+        if not isinstance(given, dict | None):
+            raise self.refused(f"'{name}' must be an object, got {given!r}")
+        found = Configuration(self.path, given or {}, dict.fromkeys((*read, *only)))
+        found.require({field: (value,) for field, value in only.items()})
+        found.taken.update((*read, *numbers.split()))
+        found.refuse_unread()
+        return found
+
     @property
     def name(self) -> str:
         """The model's name: its own, or that of the file's folder, or its type."""

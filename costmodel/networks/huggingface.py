@@ -56,28 +56,23 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
 """model_type -> the reader of its configuration."""
 
 FOREIGN: Mapping[str, str] = {
-    "relative_attention_num_buckets": "relative positions",
     "index_topk": "an indexer that chooses keys",
     "compress_rates": "attention to compressed rows",
     "hc_mult": "several residual streams",
     "num_kv_shared_layers": "layers that read the keys and values of another layer",
     "num_mem_blocks": "a block that several layers share",
     "mamba_d_ssm": "two mixers side by side in one layer",
-    "alibi": "positions as biases of the scores",
 }
 """A field of architectures with a part that does not exist here -> that part."""
 
 
-KEY_NORMS = "layer norms of queries and keys"
-ALIBI = "positions as biases of the scores"
 INDEXER = "an indexer that chooses keys"
 CROSS = "a decoder that reads an encoder's output"
 PER_LAYER = "embeddings and widths of each layer"
 IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
 MISSING: Mapping[str, str] = {
-    **dict.fromkeys(("persimmon", "fuyu"), KEY_NORMS),
-    **dict.fromkeys(("bloom", "mpt"), ALIBI),
+    "fuyu": IMAGES,
     **dict.fromkeys(
         (
             "deepseek_v32",
@@ -141,7 +136,6 @@ MISSING: Mapping[str, str] = {
         ),
         IMAGES,
     ),
-    "apertus": "the activation xielu, with weights of its own",
     "axk1": "a norm of the output of experts alone",
     "bailing_hybrid": "gates of KDA and of latent attention by maps of full rank",
     "big_bird": "attention to blocks that are drawn",

@@ -19,7 +19,7 @@ from costmodel.language.indices import Index
 from costmodel.language.macros import gates, norms
 from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant, Node
-from costmodel.language.writing import function, sum_
+from costmodel.language.writing import exp, function, maximum, minimum, sum_
 from costmodel.program import losses
 from costmodel.symbolic.polynomial import Poly
 
@@ -104,8 +104,8 @@ def one_hot(scaled: bool = False) -> Mixer:
 
 @noting
 def patches() -> Mixer:
-    """Rows of an image's patches: of the l - 1 patches of r numbers, x (l-1, r), a linear map with
-    a bias, behind the row of a class token: y (l, d).
+    """Rows of an image's patches: of the patches of r numbers, x (l, r), whose first row stands for
+    the class token and is not read, a linear map with a bias, behind the token's row: y (l, d).
 
     Dosovitskiy et al. 2020, arXiv 2010.11929, eq. (1); the map of a patch is a convolution whose
     stride is its width.
@@ -113,12 +113,12 @@ def patches() -> Mixer:
     m = _new_part("patches", "Patches, with a class token", "Dosovitskiy et al. 2020, eq. (1)")
     l, d = m.sizes("l d")
     r = m.size("r", "numbers of a patch", 768)
-    x, y = m.input("x", l - 1, r), m.output("y", l, d)
+    x, y = m.input("x", l, r), m.output("y", l, d)
     E, offset, token = m.parameter("E", r, d), m.parameter("b_E", d), m.parameter("token", d)
     with m.form("direct") as f:
         i, b, a = f.index("i", 2, l), f.index("b", 1, d), f.index("a", 1, r)
         y[1, b] = token[b]
-        y[i, b] = sum_(x[i - 1, a] * E[a, b], over=a) + offset[b]
+        y[i, b] = sum_(x[i, a] * E[a, b], over=a) + offset[b]
     return m
 
 
@@ -282,6 +282,26 @@ ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
 """Name -> the activation of one entry."""
 
 
+def _xielu(f: Form, entry: Node, at: Width) -> Node:
+    """a_p max(x, 0)^2 + a_n (exp(min(x, 0)) - 1 - min(x, 0)) + x/2 of an entry x at two indices,
+    with two parameters: a_p = softplus(alpha_p) and a_n = 1/2 + softplus(alpha_n).
+
+    Huang and Schlag 2024, arXiv 2411.13010, eq. (19); as transformers' XIELUActivation.
+    """
+    m, (i, c), one = f.mixer, at, f.index("o", 1, 1)
+    a_p, a_n = (f.array(name, 1) for name in ("a_p", "a_n"))
+    half = Constant(Poly.of(Fraction(1, 2)))
+    a_p[one] = function("softplus", m.parameter("alpha_p", 1)[one])
+    a_n[one] = function("softplus", m.parameter("alpha_n", 1)[one]) + half
+    shape = (at[0].upper[0], at[1].upper[0])
+    first, above, below = (f.array(name, *shape) for name in ("first", "above", "below"))
+    first[i, c] = entry
+    above[i, c] = maximum(first[i, c], 0)
+    below[i, c] = minimum(first[i, c], 0)
+    grown = a_p[1] * above[i, c] * above[i, c]
+    return grown + a_n[1] * (exp(below[i, c]) - 1 - below[i, c]) + half * first[i, c]
+
+
 @noting
 def dense(activation: str = "none", bias: bool = True) -> Mixer:
     """A linear map of each row, x (l, d) to y (l, f), and an activation."""
@@ -299,8 +319,8 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
 
 @noting
 def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -> Mixer:
-    """The feed-forward sublayer: d to f, an activation, f to d; `squared`: the activation's square,
-    as in Nemotron-H.
+    """The feed-forward sublayer: d to f, an activation, or "xielu", which has two parameters of its
+    own, f to d; `squared`: the activation's square, as in Nemotron-H.
 
     Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
     """
@@ -315,8 +335,10 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
         a, c = f.index("a", 1, d), f.index("c", 1, width)
         hidden = f.array("hidden", l, width, cite="(15)")
         first = sum_(x[i, a] * W_1[a, c], over=a)
+        first = first if b_1 is None else first + b_1[c]
         active = f.array("active", l, width) if squared else hidden
-        active[i, c] = ACTIVATIONS[activation](first if b_1 is None else first + b_1[c])
+        known = ACTIVATIONS.get(activation)
+        active[i, c] = known(first) if known else _xielu(f, first, (i, c))
         if squared:
             hidden[i, c] = active[i, c] * active[i, c]
         second = sum_(hidden[i, c] * W_2[c, b], over=c)

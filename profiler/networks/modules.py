@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from costmodel.language.nodes import Constant
@@ -152,8 +153,16 @@ def residual(p: Any, x: Tensor, other: Tensor, scaled: bool) -> Tensor:
 
 def ffn(p: Any, x: Tensor, first: int, activation: str, bias: bool, squared: bool) -> Tensor:
     """Two maps with an activation between them, or with its square."""
-    hidden = ACTIVATIONS[activation](linear(p, x, "W_1", "b_1"))
+    mapped = linear(p, x, "W_1", "b_1")
+    hidden = xielu(p, mapped) if activation == "xielu" else ACTIVATIONS[activation](mapped)
     return linear(p, hidden * hidden if squared else hidden, "W_2", "b_2")
+
+
+def xielu(p: Any, x: Tensor) -> Tensor:
+    """The activation xielu of rows, with the parameters of the part."""
+    above, below = x.clamp(min=0), x.clamp(max=0)
+    grown = F.softplus(p.alpha_p) * above * above
+    return grown + (F.softplus(p.alpha_n) + 0.5) * (below.exp() - 1 - below) + 0.5 * x
 
 
 def gated_ffn(p: Any, x: Tensor, first: int, activation: str, bias: bool) -> Tensor:

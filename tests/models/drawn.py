@@ -94,6 +94,10 @@ SOME: Mapping[str, Sequence[Any]] = {
     "use_qkv_bias": (True, False),
     "qkv_bias": (True, False),
     "bias": (True, False),
+    "alibi": (True, False),
+    "clip_qkv": (None, 8.0),
+    "qk_layernorm": (True, False),
+    "n_layer": (1, 3),
     "lm_head_bias": (True, False),
     "use_qk_norm": (True, False),
     "use_parallel_residual": (True, False),
@@ -177,6 +181,14 @@ LATENT: Mapping[str, Sequence[Any]] = {
 """Where attention is latent: every head has keys of its own."""
 
 OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "apertus": {"hidden_act": ("xielu", "silu")},
+    "mpt": {
+        "d_model": (24, 48),
+        "n_heads": (3, 6),
+        "n_layers": (1, 3),
+        "attn_config": ({}, {"clip_qkv": 8.0}, {"alibi": True, "clip_qkv": None}),
+    },
+    "persimmon": {**TURNED, "head_dim": ()},
     "afmoe": {"attention_bias": (False,)},
     "aria_text": {"mlp_bias": (False,)},
     "deepseek_v3": LATENT,
@@ -483,6 +495,8 @@ def ran(made: Any) -> dict[str, Any]:
     mixed = made.model_type not in ("falcon_mamba", "mamba", "mamba2")
     if mixed and {*getattr(made, "layer_types", "?")} <= {"linear_attention", "conv"}:
         return {}  # the class does not run without a layer of attention
+    if getattr(made, "new_decoder_architecture", False) and not made.parallel_attn:
+        return {}  # Falcon's class has other norms than those that it reads
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
     made._attn_implementation = "eager"
     model = class_of(made)(made).eval().to(torch.bfloat16)

@@ -16,12 +16,12 @@ from costmodel.oracle.execute import execute, random_arrays
 from costmodel.proofs.against_oracle import OracleComparison
 
 SIZES = (
-    {"l": 5, "d": 3, "u": 7, "f": 2, "E": 7, "c": 3, "S": 2},
-    {"l": 3, "d": 2, "u": 5, "f": 7, "E": 3, "c": 2, "S": 5},
+    {"l": 5, "d": 3, "u": 7, "f": 2, "E": 7, "c": 3, "S": 2, "r": 3},
+    {"l": 3, "d": 2, "u": 5, "f": 7, "E": 3, "c": 2, "S": 5, "r": 2},
 )
 """Distinct small primes."""
 
-ONES = {"l": 1, "d": 1, "u": 1, "f": 1, "E": 1, "c": 1, "S": 1}
+ONES = {"l": 1, "d": 1, "u": 1, "f": 1, "E": 1, "c": 1, "S": 1, "r": 1}
 
 PARTS: dict[str, Mixer] = {
     "look-up": parts.look_up(),
@@ -49,6 +49,9 @@ PARTS: dict[str, Mixer] = {
     "ffn, squared": parts.ffn("relu", bias=False, squared=True),
     "ffn, gelu": parts.ffn("gelu", bias=False),
     "ffn, gelu-tanh": parts.ffn("gelu-tanh"),
+    "ffn, xielu": parts.ffn("xielu", bias=False),
+    "patches": parts.patches(),
+    "scale": parts.scale(),
     "gated ffn": parts.gated_ffn(),
     "gated ffn, gelu-tanh, biases": parts.gated_ffn("gelu-tanh", bias=True),
     "experts": experts("softmax"),
@@ -130,6 +133,9 @@ BY_HAND = [
     ("gated ffn", {"l": 1, "d": 3, "f": 5}, {"mul": 55, "add": 37, "div": 5, "exp": 5}),
     # Rows of 7 ones and zeros times (7, 3); nothing for a row that is read by number.
     ("one-hot", {"l": 2, "d": 3, "u": 7}, {"mul": 42, "add": 36}),
+    # 3 patches of 2 numbers to 5 channels, each 2 products, 1 addition and a bias.
+    ("patches", {"l": 4, "d": 5, "r": 2}, {"mul": 30, "add": 30}),
+    ("scale", {"l": 2, "d": 3}, {"div": 6}),
     ("look-up", {"l": 2, "d": 3, "u": 7}, {}),
     ("look-up, scaled", {"l": 2, "d": 3, "u": 7}, {"mul": 6}),
     ("residual", {"l": 2, "d": 3}, {"add": 6}),
@@ -193,7 +199,7 @@ def arrays(part: Mixer, sizes: dict[str, int]) -> dict[str, Any]:
     return found
 
 
-SMALL = {"l": 4, "d": 6, "u": 5, "f": 3}
+SMALL = {"l": 4, "d": 6, "u": 5, "f": 3, "r": 2}
 CLOSE = 1e-12
 """Sums of a few terms of order 1 in float64 round far below this."""
 
@@ -226,6 +232,27 @@ def test_a_gated_ffn_equals_its_definition() -> None:
     gate = given["x"] @ given["W_gate"]
     hidden = gate / (1 + np.exp(-gate)) * (given["x"] @ given["W_up"])
     assert abs(found - hidden @ given["W_down"]).max() < CLOSE
+
+
+def test_xielu_equals_its_definition() -> None:
+    """In 5 hidden entries: 2 compare, 4 mul, 4 add, 1 exp; its two factors are made once."""
+    given, found = values(PARTS["ffn, xielu"])
+    x = given["x"] @ given["W_1"]
+    plus, minus = (math.log1p(math.exp(given[name][0])) for name in ("alpha_p", "alpha_n"))
+    negative = (np.expm1(x) - x) * (0.5 + minus)
+    expected = (np.where(x > 0, plus * x * x, negative) + 0.5 * x) @ given["W_2"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=CLOSE)
+    counts = cm.count(PARTS["ffn, xielu"]).at(l=1, d=3, f=5)
+    assert counts.by_class() == {
+        "mul": 30 + 20, "add": 22 + 20, "div": 0, "exp": 5, "compare": 10,
+    }  # fmt: skip
+    assert counts.once is not None and counts.once.total == 2 * 3 + 1
+
+
+def test_patches_stand_behind_the_class_token() -> None:
+    given, found = values(PARTS["patches"])
+    np.testing.assert_array_equal(found[0], given["token"])
+    np.testing.assert_allclose(found[1:], given["x"][1:] @ given["E"] + given["b_E"], atol=CLOSE)
 
 
 def test_experts_equal_their_definition() -> None:

@@ -361,8 +361,11 @@ class Plain:
         bias = _switched(c, self.ffn_bias)
         if self.ffn == "gated":
             return part("gated FFN", parts.gated_ffn(self._activation(c), bias))
-        if c.get(self.activation) == "relu2":
+        named = c.get(self.activation)
+        if named == "relu2":
             return part("FFN", parts.ffn("relu", bias, squared=True))
+        if named == "xielu":
+            return part("FFN", parts.ffn(named, bias))
         return part("FFN", parts.ffn(self._activation(c), bias))
 
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:

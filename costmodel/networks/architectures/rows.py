@@ -35,6 +35,7 @@ NORMED = ("qk-norm",)
 WHOLE = ("whole-qk-norm",)
 QKV = {"attention_bias": "qkv-bias"}
 USE_BIAS = {"use_bias": "bias"}
+LAYER_NORMS = {"qk_layernorm": "qk-layer-norm"}
 GRANITE = "attention_multiplier embedding_multiplier logits_scaling residual_multiplier"
 DEEPSEEK = (
     "routed_scaling_factor ep_size seq_aux aux_loss_alpha num_nextn_predict_layers topk_method "
@@ -220,6 +221,8 @@ def _falcon(c: Configuration) -> Use:
     if not c.switch("new_decoder_architecture"):
         g = 1 if c.switch("multi_query") else n
     turned, sizes = rotary(c)
+    if c.switch("alibi"):
+        turned, sizes = ("alibi",), {}
     return attention(c, *options, *turned, groups=g or n, **sizes)
 
 
@@ -229,6 +232,36 @@ def _falcon_place(c: Configuration) -> str:
     if not c.switch("parallel_attn"):
         return "before"
     return "beside, apart" if norms == 2 else "beside"
+
+
+def _bound(c: Configuration) -> tuple[str, ...]:
+    """The option of attention with bounds of queries, keys and values, where `clip_qkv` has one."""
+    bound = c.get("clip_qkv")
+    if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float))):
+        raise c.refused(f"'clip_qkv' must be a number or null, got {bound!r}")
+    return () if bound is None else ("clipped",)
+
+
+def _mpt(c: Configuration) -> Use:
+    """The attention of MPT, by the fields inside of `attn_config`."""
+    inner = c.inside(
+        "attn_config", ("clip_qkv",), "attn_pdrop attn_impl softmax_scale alibi_bias_max alibi",
+        attn_type="multihead_attention", prefix_lm=False, qk_ln=False, attn_uses_sequence_id=False,
+    )  # fmt: skip
+    return attention(c, "alibi", *(_bound(inner) if inner.get("clip_qkv") else ()))
+
+
+def _dbrx(c: Configuration) -> Use:
+    """The attention of DBRX, by the fields inside of `attn_config`."""
+    inner = c.inside("attn_config", ("clip_qkv", "kv_n_heads"), "attn_pdrop rope_theta")
+    return attention(c, "rotary", *_bound(inner), groups=inner.size_or_none("kv_n_heads") or 1)
+
+
+def _clipped(c: Configuration) -> Use:
+    """Attention with rotary embedding, and bounds where `clip_qkv` has one."""
+    biased = ("bias",) if c.switch("attention_bias") else ()
+    turned, _ = rotary(c)
+    return attention(c, *biased, *turned, *_bound(c))
 
 
 def _big_code(c: Configuration) -> Use:
@@ -286,6 +319,7 @@ ROWS: Mapping[str, Plain] = {
             scores="sigmoid", normalised=True, shared="plain", correction="parameter"
         ),
     ),
+    "apertus": Plain(name="Apertus", options=NORMED, ffn="plain"),
     "arcee": Plain(name="Arcee", ffn="plain"),
     "aria_text": Plain(
         name="AriaText", fixed={"mlp_bias": (False,)},
@@ -302,6 +336,15 @@ ROWS: Mapping[str, Plain] = {
         name="BioGpt", norm="layer", options=("bias",), turned="", ffn="plain", ffn_bias=True,
         positions="learned", offset=2, scaled="scale_embedding", dropout="hidden_dropout_prob",
         numbers="layerdrop activation_dropout attention_probs_dropout_prob",
+    ),
+    "bloom": Plain(
+        name="Bloom", norm="layer", options=("bias", "alibi"), turned="", ffn="plain",
+        ffn_bias=True, width="", activation="gelu-tanh", embedding_norm=True,
+        dropout="hidden_dropout",
+        numbers="slow_but_exact n_inner offset_alibi seq_length unk_token_id "
+        "masked_softmax_fusion skip_bias_add skip_bias_add_qkv bias_dropout_fusion "
+        "attention_softmax_in_fp32",
+        fixed={"apply_residual_connection_post_layernorm": (False,)},
     ),
     "codegen": Plain(
         name="CodeGen", norm="layer", place="beside", ffn="plain", ffn_bias=True, width="n_inner",
@@ -367,7 +410,7 @@ ROWS: Mapping[str, Plain] = {
     "falcon": Plain(
         name="Falcon", norm="layer", place=_falcon_place, mixers={FULL: _falcon}, ffn="plain",
         ffn_bias="bias", width="ffn_hidden_size", activation="activation",
-        fixed={"alibi": (False,)}, dropout="hidden_dropout", numbers="num_ln_in_parallel_attn",
+        dropout="hidden_dropout", numbers="num_ln_in_parallel_attn",
         remark="with num_kv_heads, the class keeps keys and values for each head of queries",
     ),
     "flint": Plain(
@@ -547,12 +590,18 @@ ROWS: Mapping[str, Plain] = {
     "mixtral": Plain(
         name="Mixtral", experts=Experts(normalised=True, width="intermediate_size")
     ),
+    "mpt": Plain(
+        name="Mpt", norm="layer, no bias", mixers={FULL: _mpt}, ffn="plain", ffn_bias=False,
+        width="", activation="gelu",
+        numbers="max_seq_len emb_pdrop resid_pdrop learned_pos_emb init_device logit_scale "
+        "no_bias embedding_fraction norm_type verbose expansion_ratio init_config",
+    ),
     "nanochat": Plain(
         name="NanoChat", norm="rms, no weights", ffn="plain", cap="final_logit_softcapping",
         remark="norms of queries and keys, which have no weights, are not counted",
     ),
     "nemotron": Plain(name="Nemotron", norm="layer, 1 + w", ffn="plain", share=0.5),
-    "olmo": Plain(name="Olmo", norm="layer, no weights"),
+    "olmo": Plain(name="Olmo", norm="layer, no weights", mixers={FULL: _clipped}),
     "olmo2": Plain(name="Olmo2", options=WHOLE, place="output"),
     "olmo3": Plain(name="Olmo3", options=WHOLE, place="output", kinds=every(4)),
     "olmo_hybrid": Plain(
@@ -578,10 +627,13 @@ ROWS: Mapping[str, Plain] = {
         end=lambda c: c.switch("do_layer_norm_before") and not c.switch("_remove_final_layer_norm"),
         check=_unlike_opt, fixed={"layer_norm_elementwise_affine": (True,)},
     ),
+    "persimmon": Plain(
+        name="Persimmon", norm="layer", options=("bias",), switches=LAYER_NORMS, ffn="plain",
+        ffn_bias=True, share=0.5, dropout="hidden_dropout",
+    ),
     "phi": Plain(
         name="Phi", norm="layer", place="beside", ffn="plain", ffn_bias=True, share=0.5,
-        options=("bias",), head_bias=True, dropout="resid_pdrop embd_pdrop",
-        fixed={"qk_layernorm": (False,)},
+        options=("bias",), head_bias=True, dropout="resid_pdrop embd_pdrop", switches=LAYER_NORMS,
     ),
     "phi3": Plain(
         name="Phi3", share=1.0, numbers="original_max_position_embeddings",
