@@ -414,7 +414,39 @@ def test_a_cell_holds_the_main_case_and_a_note_the_others() -> None:
     row = next(line for line in text.splitlines() if line.startswith("Self-attention (window)"))
     assert row == r"Self-attention (window) & $n w (2 N - w + 1)$\,\textsuperscript{a} \\"
     note = next(line for line in text.splitlines() if r"\textsuperscript{a}\," in line)
-    assert r"If $N > w$; $N^{2} n + N n$ if $N \le w$." in note
+    assert r"If $N > w$; otherwise $N^{2} n + N n$." in note
+
+
+def test_a_floor_is_abbreviated_once() -> None:
+    text = latex_of(
+        "strided-attention", "--symbolic", "--phase", "training", "--columns", "mixer,mul,div",
+        "--symbols", "l=N",
+    )  # fmt: skip
+    (row,) = (line for line in text.splitlines() if line.startswith("Sparse"))
+    assert "N_{B}" in row and "lfloor" not in row
+    assert text.count(r"\lfloor\frac{N}{B}\rfloor") == 1
+    assert r"$N_{B} = \lfloor\frac{N}{B}\rfloor$" in text
+    assert "quotients rounded down" not in latex_of(*WINDOW)
+
+
+def test_symbols_reach_the_loops_of_a_critical_path() -> None:
+    options = ("linear-attention", "--symbols", "l=N,d=D", "--format", "latex")
+    text = latex_of(*options[:-2], "--phase", "training", "--symbolic")
+    explained = CliRunner().invoke(cli.app, ["explain", *options, "--phase", "training"]).output
+    assert "($N - 1$)*[add]" in text and "$N - 1$ times (addition)" in explained
+    assert "$N + 10$ steps" in explained
+
+
+def test_a_caption_names_the_sizes_of_the_formulas_alone() -> None:
+    for mixer, there in (("self-attention", False), ("she", True)):
+        text = latex_of(mixer, "--symbolic", "--phase", "inference")
+        assert ("sequence length" in text) == there and "position of the new token $t$" in text
+
+
+def test_panels_of_a_long_table_have_one_caption() -> None:
+    text = latex_of("--all", "--symbolic", "--phase", "inference")
+    assert text.count(r"\begin{longtable}") > 2
+    assert len(re.findall(r"\\caption\{", text)) == 1 and text.count("Continued") > 1
 
 
 def test_a_caption_of_the_authors_replaces_ours_which_stands_below() -> None:
@@ -432,6 +464,9 @@ def test_a_width_makes_a_table_of_one_column() -> None:
         assert text.count(r"\begin{tabular}") > latex_of("self-attention", "she").count(
             r"\begin{tabular}"
         )
+    formulas = ("self-attention", "gqa", "self-attention+grouped+window", "linear-attention")
+    text = latex_of(*formulas, "--symbolic", "--phase", "training", "--width", "icml")
+    assert r"\begin{table*}" in text and r"\onecolumn" not in text  # too long for a column
     refused = CliRunner().invoke(cli.app, ["table", "--format", "latex", "--width", "3.3"])
     assert refused.exit_code != 0
     assert CliRunner().invoke(cli.app, ["table", "--width", "3.3in"]).exit_code != 0

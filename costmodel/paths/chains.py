@@ -294,14 +294,14 @@ class CriticalPath:
         return _total(self.taken, lambda step: Poly.of(1))
 
     @property
-    def places(self) -> tuple[tuple[str, str, str], ...]:
+    def places(self) -> tuple[tuple[str, str, Poly], ...]:
         """Every step as (name, equation that contains it, number of repetitions)."""
-        found: list[tuple[str, str, str]] = []
+        found: list[tuple[str, str, Poly]] = []
         for step in self.taken:
             if isinstance(step, Repeat):
-                found += [(s.name, s.equation, str(step.times)) for s in step.steps]
+                found += [(s.name, s.equation, step.times) for s in step.steps]
             else:
-                found.append((step.name, step.equation, "1"))
+                found.append((step.name, step.equation, Poly.of(1)))
         return tuple(found)
 
     @property
@@ -313,14 +313,21 @@ class CriticalPath:
         )
 
     @property
+    def said(self) -> tuple[str | Poly, ...]:
+        """The path as papers print it, with the number of repetitions of a loop's steps."""
+        found: list[str | Poly] = []
+        for step in self.taken:
+            found += [" - "] if found else []
+            if isinstance(step, Repeat):
+                found += [step.times, f" times ({_in_words(s.name for s in step.steps)})"]
+            else:
+                found.append(_in_words([step.name]))
+        return tuple(found)
+
+    @property
     def words(self) -> str:
-        """The path as papers print it."""
-        return " - ".join(
-            f"{step['times']} times ({_in_words(step['steps'])})"
-            if isinstance(step, dict)
-            else _in_words([step])
-            for step in self.steps
-        )
+        """The path as papers print it, in one line."""
+        return "".join(map(str, self.said))
 
     def _repr_latex_(self) -> str:
         return r"$\text{" + self.words.replace(" - ", " -- ") + "}$"

@@ -271,11 +271,14 @@ def _explained(case: Case) -> Explained:
     path = _path_of(case)
     yield Sentence(
         (
-            f"Critical path: {path.words}. No chain is longer than its {path.length} steps; "
-            f"others may be as long.",
+            "Critical path: ",
+            *path.said,
+            ". No chain is longer than its ",
+            _times(path.length),
+            " steps; others may be as long.",
         )
     )
-    repeated = any(times != "1" for _, _, times in path.places)
+    repeated = any(times != 1 for _, _, times in path.places)
     yield Listing(
         "Critical path",
         (
@@ -289,7 +292,7 @@ def _explained(case: Case) -> Explained:
             (
                 str(k),
                 STEP_WORDS.get(step, step),
-                *([times] if repeated else []),
+                *([_times(times)] if repeated else []),
                 Name(name),
                 Source(name),
             )
@@ -297,6 +300,11 @@ def _explained(case: Case) -> Explained:
         ),
         detail=True,
     )
+
+
+def _times(number: Poly) -> str | Poly:
+    """A number of steps: a formula, or a whole number as text."""
+    return str(number) if number.constant() is not None else number
 
 
 CUMULATION = "critical path: sum is one cumulation, a whole sum however many terms it has"

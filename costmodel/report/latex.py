@@ -9,11 +9,11 @@ which formulas are printed below the table under a letter.
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from costmodel.report.document import (
@@ -25,12 +25,14 @@ from costmodel.report.document import (
     Heading,
     Line,
     Math,
+    Note,
     Paragraph,
     Section,
     Shown,
     Table,
     Text,
     Verbatim,
+    listed,
     naming,
     pieces,
     sentence,
@@ -38,7 +40,14 @@ from costmodel.report.document import (
 from costmodel.report.writer import FACTORED_TEXT, PLAIN_TEXT, Marks, Typeset, cited
 from costmodel.symbolic.cases import cases
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.printing import conditions_latex, formula_latex
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import (
+    conditions_latex,
+    floors,
+    formula_latex,
+    poly_latex,
+    short_floor,
+)
 from costmodel.symbolic.sizes import LETTERS
 
 PACKAGES = ("amsmath", "array", "booktabs", "longtable", "pdflscape")
@@ -131,20 +140,27 @@ class Latex(Typeset):
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
         """A table with its caption above, footnotes and notes below: a float if its estimated lines
-        fit a page, else a longtable. `notes` is not used: a table prints all its own notes."""
+        fit a page, of one column if the width is given and enough; else a longtable. `notes` is not
+        used: a table prints all its own notes."""
         inches = self.page.inches
-        made = _Set(part, self, round(inches * PER_INCH) if inches else ROOM)
+        part, names = _with_short_floors(part, self.page.names)
+        writer = Latex(replace(self.page, names=names))
+        made = _Set(part, writer, round(inches * PER_INCH) if inches else ROOM)
         slug = f"-{part.slug}" if self.several and part.slug else ""
         label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
-        below = sum(1 if made.main(cell) else 2 for cell in made.letters)
-        short = made.lines * len(made.panels) + below <= ROWS
-        if short:
-            return _float(made, self._caption(part), label)
+        caption = self._caption(part)
+        own = self.about(part) if self.page.caption else []
+        if inches and made.height(len(caption), own) <= LINES:
+            return _float(made, caption, label, own, "")
+        if inches:
+            made = replace(made, room=2 * made.room if inches < COLUMN else max(made.room, ROOM))
+        if made.height(len(caption), own) <= LINES:
+            return _float(made, caption, label, own, "*")
         formulas = any(isinstance(cell, Formula) for row in part.body for cell in row)
-        many = made.lines > ROWS and len(made.panels) > 2 and not formulas
-        if many and len((wide := turned_page(made)).panels) <= 2:
-            return _long(wide, self._caption(part), label)
-        return _long(made, self._caption(part), label)
+        if len(part.rows) > LINES and len(made.panels) > 2 and not formulas:
+            wide = turned_page(made)
+            made = wide if len(wide.panels) <= 2 else made
+        return _long(made, caption, label, own)
 
     def _caption(self, table: Table) -> str:
         """The page's caption; without one, the title and the lead (`about`)."""
@@ -245,6 +261,9 @@ PER_INCH = ROOM / COLUMNS["article"]
 LINE = 20
 """The width in characters of a column of formulas or words, whose cells are broken into lines."""
 
+CAPTION = 0.85
+"""The characters of a caption in a line, over those of a table's smaller type."""
+
 TURNED, TURNED_LINE = 144, 12
 """The same two widths on that page turned, in a smaller type."""
 
@@ -257,12 +276,17 @@ SHORT = 9
 HIGHEST = 90
 """A formula with more characters than this is printed below the table."""
 
-ROWS = 24
-"""A table with more lines in all panels, plus one for the other cases of a formula and two for a
-formula below the table, becomes a longtable."""
+COLUMN = 4
+"""A width of fewer inches is that of a column of a text with two."""
 
-SET = r"\emergencystretch=3em\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
-"""LaTeX that sets the rows of tables slightly apart."""
+LINES = 48
+"""A table of more estimated lines, its caption and its notes included, becomes a longtable."""
+
+SET = (
+    r"\emergencystretch=3em\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
+    r"\setlength{\lineskiplimit}{1.5pt}\setlength{\normallineskip}{1.5pt}"
+)
+"""LaTeX that sets the rows of tables slightly apart, and the lines of a cell with fractions."""
 
 
 @dataclass(frozen=True)
@@ -291,11 +315,24 @@ class _Set:
         """A cell as text, for estimates of its width."""
         return FACTORED_TEXT.text(cell, self.table.marks)
 
-    @property
-    def lines(self) -> int:
-        """The estimated number of lines of all rows; cells wider than the page take several."""
-        long = [max((self._length(cell) for cell in row), default=0) for row in self.table.body]
-        return len(self.table.rows) + sum(length // self.room for length in long)
+    def height(self, caption: int, own: Sequence[str]) -> float:
+        """The estimated lines of the table on a page: a caption of so many characters, the panels,
+        and the paragraphs below, `own` among them."""
+        below = [*self.table.marks, *own, *(PLAIN_TEXT.text(line) for line in self.table.said)]
+        below += [self._plain(cell) for cell in self.letters]
+        words = caption / CAPTION + sum(-(-len(each) // self.room) * self.room for each in below)
+        return words / self.room + sum(map(self._lines, self.panels))
+
+    def _lines(self, panel: Sequence[int]) -> float:
+        """The estimated lines of a panel: its rules and gaps, its headings, and its rows."""
+        shares = self._shares(panel)
+        room = {k: max(round(shares[k] * self.room) - GAP, 1) for k in panel} if shares else {}
+        head = max(len(_heading(self.table.columns[k], self.widths[k] - GAP)) for k in panel)
+        sections = len(self.table.rows) - len(self.table.body)
+        return 1.5 + head + 1.5 * sections + sum(
+            max((-(-self._length(row[k]) // room[k]) for k in room), default=1)
+            for row in self.table.body
+        )  # fmt: skip
 
     def breaks(self, k: int) -> bool:
         """Whether a column holds words or formulas that LaTeX breaks into lines."""
@@ -377,21 +414,26 @@ class _Set:
     def columns(self, panel: Sequence[int]) -> str:
         """The column specification of a panel: `r` and `l` if there is one panel of unbroken cells;
         else shares of the page's width, which are equal in all panels for columns naming rows."""
-        if len(self.panels) == 1 and not any(map(self.breaks, panel)):
+        shares, found = self._shares(panel), ""
+        if not shares:
             return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
+        for k in panel:
+            gaps = rf"{1 if k in (panel[0], panel[-1]) else 2}\tabcolsep"
+            right = self.table.columns[k].numeric and not self.breaks(k)
+            side = r"\raggedleft" if right else r"\raggedright"
+            found += rf">{{{side}\arraybackslash}}p{{\dimexpr{shares[k]:.3f}\linewidth-{gaps}}}"
+        return found
+
+    def _shares(self, panel: Sequence[int]) -> Mapping[int, float]:
+        """Column -> its share of the page's width; {} for a single panel of unbroken cells."""
+        if len(self.panels) == 1 and not any(map(self.breaks, panel)):
+            return {}
         names = naming(self.table.columns)
         widest = max(sum(self.widths[k] for k in other) for other in self.panels)
         lead = sum(self.widths[k] for k in names) / max(widest, self.room)
         rest = self._stretched([k for k in panel if k not in names], self.room * (1 - lead))
-        found = ""
-        for k in panel:
-            gaps = rf"{1 if k in (panel[0], panel[-1]) else 2}\tabcolsep"
-            own = self.widths[k] / max(widest, self.room)
-            share = own if k in names else (1 - lead) * rest[k]
-            right = self.table.columns[k].numeric and not self.breaks(k)
-            side = r"\raggedleft" if right else r"\raggedright"
-            found += rf">{{{side}\arraybackslash}}p{{\dimexpr{share:.3f}\linewidth-{gaps}}}"
-        return found
+        own = {k: self.widths[k] / max(widest, self.room) for k in names}
+        return {k: own[k] if k in names else (1 - lead) * rest[k] for k in panel}
 
     def _stretched(self, columns: Sequence[int], room: float) -> Mapping[int, float]:
         """Column -> its share of the panel's width without the columns that name rows; 1 in total.
@@ -423,10 +465,11 @@ class _Set:
         lines = []
         for row in self.table.rows:
             if not isinstance(row, Section):
-                cells = [self._cell(self.table.columns[k], row[k]) for k in panel]
-                lines.append(" & ".join(cells) + r" \\")
+                cells = " & ".join(self._cell(self.table.columns[k], row[k]) for k in panel)
+                gap = r" \addlinespace[1.5pt]" if r"\frac" in cells else ""
+                lines.append(rf"{cells} \\{gap}")
                 continue
-            lines.append(r"\addlinespace")
+            lines += [r"\addlinespace"] if lines else []
             if row.line:
                 across = rf"\multicolumn{{{len(panel)}}}{{@{{}}l@{{}}}}"
                 lines.append(rf"{across}{{\emph{{{self.writer.text(row.line)}}}}} \\")
@@ -445,32 +488,53 @@ class _Set:
             return _breaking(cell)
         return self.writer.text(cell, self.table.marks, rounded=column.rounded)
 
-    @property
-    def below(self) -> str:
-        """The footnotes, notes and formulas below the table, one paragraph each."""
+    def below(self, own: Sequence[str]) -> str:
+        """The paragraphs below the table: `own`, footnotes, notes and formulas."""
         text, marks = self.writer.text, self.table.marks
-        lines = [f"{_mark(k)}\\,{text(sentence(note))}" for note, k in marks.items()]
+        lines = [*own, *(f"{_mark(k)}\\,{text(sentence(note))}" for note, k in marks.items())]
         lines += [text(sentence(line)) for line in self.table.said]
-        if self.writer.page.caption:
-            lines = [*self.writer.about(self.table), *lines]
-        for cell, name in self.letters.items():
-            assert isinstance(cell, Formula)
-            main, names = self.main(cell), self.writer.page.names
-            if main is None:
-                found = "; ".join(self.writer.cases(cell))
-            else:
-                shown = conditions_latex(main[0], names)
-                others = [
-                    f"${formula_latex(value, names)}$ if ${conditions_latex(guards, names)}$"
-                    for guards, value in cases(cell.value)
-                    if guards != main[0]
-                ]
-                found = "; ".join([f"If ${shown}$", *others])
-            mark = f"({name})" if main is None else rf"\textsuperscript{{{name}}}\,"
-            loose = found.replace(", ", r",\allowbreak ")
-            lines.append(f"{mark} {loose}.")
+        lines += [self._letter(cell, letter) for cell, letter in self.letters.items()]
         lead = r"\par\hangindent=1.5em\hangafter=1\noindent"
         return "\n".join(f"{lead} {line.strip()}" for line in lines)
+
+    def _letter(self, cell: Text, letter: str) -> str:
+        """The paragraph of a letter: the formula, or the condition of its main case, and the other
+        cases."""
+        assert isinstance(cell, Formula)
+        main, names = self.main(cell), self.writer.page.names
+        found = self.writer.cases(cell)
+        if main is not None:
+            others = [
+                f"${formula_latex(value, names)}$ if ${conditions_latex(guards, names)}$"
+                for guards, value in cases(cell.value)
+                if guards != main[0]
+            ]
+            if len(others) == 1:
+                others = [f"otherwise {others[0].rpartition(' if ')[0]}"]
+            found = [f"If ${conditions_latex(main[0], names)}$", *others]
+        mark = f"({letter})" if main is None else rf"\textsuperscript{{{letter}}}\,"
+        return f"{mark} {'; '.join(found).replace(', ', ALLOWED)}."
+
+
+ALLOWED = r",\allowbreak "
+"""A comma behind which LaTeX may break a formula."""
+
+
+def _with_short_floors(table: Table, names: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
+    """The table with a note on the quotients rounded down that its formulas hold more than once,
+    and `names` with a short name for each."""
+    held = (cell.value for row in table.body for cell in row if isinstance(cell, Formula))
+    often = [atom for atom, times in Counter(chain.from_iterable(map(floors, held))).items()
+             if times > 1]  # fmt: skip
+    if not often:
+        return table, names
+    short = {str(atom): short_floor(atom, names) for atom in often}
+    said = (
+        Equal((Math(atom, short[atom]), Math(atom, poly_latex(Poly.atom(atom), names))))
+        for atom in often
+    )
+    note = Note((*listed(said), ": quotients rounded down"))
+    return replace(table, notes=(*table.notes, note)), {**names, **short}
 
 
 def turned_page(made: _Set) -> _Set:
@@ -502,15 +566,15 @@ SHORTER = {"multiplications": "mult.", "exponentiations": "exp."}
 """Long word of headings -> its abbreviation, for columns that are narrower than the word."""
 
 
-def _float(made: _Set, caption: str, label: str) -> str:
-    """A table on one page, as a float: of one column if its width is given (`Page.inches`), else
-    across both columns of a two-column text."""
-    star = "" if made.writer.page.inches else "*"
+def _float(made: _Set, caption: str, label: str, own: Sequence[str], star: str) -> str:
+    """A table on one page, as a float: of one column, or with a star across both columns of a
+    two-column text."""
     tabulars = [
         f"\\begin{{tabular}}{{@{{}}{made.columns(panel)}@{{}}}}\n\\toprule\n{made.head(panel)}\n"
         f"\\midrule\n{made.body(panel)}\n\\bottomrule\n\\end{{tabular}}"
         for panel in made.panels
     ]
+    below = made.below(own)
     lines = [
         rf"\begin{{table{star}}}[tp]",
         r"\centering",
@@ -518,27 +582,28 @@ def _float(made: _Set, caption: str, label: str) -> str:
         rf"\caption{{{caption}}}{label}",
         f"{made.type}{SET}",
         "\n\\par\\medskip\n".join(tabulars),
-        *([r"\par\smallskip\raggedright", made.below, r"\par"] if made.below else []),
+        *([r"\par\smallskip\raggedright", below, r"\par"] if below else []),
         rf"\end{{table{star}}}",
     ]
     return "\n".join(lines)
 
 
-def _long(made: _Set, caption: str, label: str) -> str:
+def _long(made: _Set, caption: str, label: str, own: Sequence[str]) -> str:
     """A longtable over several pages, turned if its layout is, which a two-column text interrupts
-    with one column."""
+    with one column; its further panels follow without a caption of their own."""
     lines = [
         r"\csname if@twocolumn\endcsname\onecolumn\let\tableends\twocolumn"
         r"\else\let\tableends\relax\fi",
         *([r"\begin{landscape}"] if made.line == TURNED_LINE else []),
         rf"\begingroup{made.type}{SET}\setlength{{\LTcapwidth}}{{\linewidth}}",
+        r"\setlength{\LTpost}{\smallskipamount}",
     ]
     for k, panel in enumerate(made.panels):
         head = f"\\toprule\n{made.head(panel)}\n\\midrule"
         lines += [
-            *([r"\addtocounter{table}{-1}"] if k else []),
+            *([r"\addtocounter{table}{-1}\setlength{\LTpre}{0pt}"] if k else []),
             rf"\begin{{longtable}}{{@{{}}{made.columns(panel)}@{{}}}}",
-            (r"\caption[]{Continued.}" if k else rf"\caption{{{caption}}}{label}") + r" \\",
+            *([] if k else [rf"\caption{{{caption}}}{label} \\"]),
             f"{head}\n\\endfirsthead",
             f"\\caption[]{{Continued.}} \\\\\n{head}\n\\endhead",
             r"\bottomrule",
@@ -547,5 +612,5 @@ def _long(made: _Set, caption: str, label: str) -> str:
             r"\end{longtable}",
         ]
     ends = r"\end{landscape}" if made.line == TURNED_LINE else ""
-    below = [made.below] if made.below else []
-    return "\n".join([*lines, *below, rf"\par\endgroup{ends}\tableends"])
+    below = made.below(own)
+    return "\n".join([*lines, *([below] if below else []), rf"\par\endgroup{ends}\tableends"])

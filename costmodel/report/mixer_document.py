@@ -12,7 +12,7 @@ from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
-from costmodel.paths.chains import CriticalPath
+from costmodel.paths.chains import CriticalPath, Repeat
 from costmodel.prediction.columns import notes as of_a_board
 from costmodel.program.chosen_sizes import Given, letters_of, usual
 from costmodel.program.conventions import PEERS, Convention
@@ -33,6 +33,7 @@ from costmodel.report.document import (
     Text,
 )
 from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, forms_of, varying
+from costmodel.symbolic.printing import polynomials
 from costmodel.symbolic.sizes import LETTERS, Letter, in_order, is_letter
 
 TITLES: Mapping[str, Line] = {
@@ -91,10 +92,20 @@ def shown(block: Block, request: Request) -> doc.Table:
         part.format(result=result) if isinstance(part, str) else part
         for part in TITLES[block.phase]
     )
-    lead = (sizes_line(request, [block.phase]), (convention_line(request.convention),))
+    unused = _open(request) - _letters(rows) if request.symbolic else ()
+    sizes = sizes_line(request, [block.phase], unused)
+    lead = (sizes, (convention_line(request.convention),))
     absent = without_answer((named_form(r.mixer, r.form), why) for r, why in unanswered.items())
     said = tuple(dict.fromkeys([*absent, *notes(block, request)]))
     return doc.Table((*title, per_token), columns, tuple(rows), said, block.phase, lead)
+
+
+def _letters(rows: Iterable[tuple[Text, ...] | doc.Section]) -> set[str]:
+    """The sizes in the formulas of the cells."""
+    cells = [cell for row in rows if isinstance(row, tuple) for cell in row]
+    parts = [part for cell in cells for part in (cell if isinstance(cell, tuple) else (cell,))]
+    formulas = [part.value for part in parts if isinstance(part, Formula)]
+    return {x for value in formulas for poly in polynomials(value) for x in poly.letters}
 
 
 def _by_causality(rows: Sequence[Row]) -> Iterator[Row | doc.Section]:
@@ -162,7 +173,22 @@ def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
     kind = COLUMNS[name].kind if name in COLUMNS else "number"
     if kind == "names" and not row.symbolic:
         return _by_name(row, COLUMNS[name], shown)
-    return cell(row.value(name, shown), of="O" if kind == "order" else "")
+    value = row.value(name, shown)
+    if isinstance(value, CriticalPath):
+        return _steps(value)
+    return cell(value, of="O" if kind == "order" else "")
+
+
+def _steps(path: CriticalPath) -> Text:
+    """A path as `CriticalPath.text` has it, with the formulas of its loops as formulas."""
+    line: list[doc.Cell] = []
+    for step in path.taken:
+        line += [" "] if line else []
+        if isinstance(step, Repeat):
+            line += ["(", Formula(step.times), f")*[{' '.join(s.name for s in step.steps)}]"]
+        else:
+            line.append(step.name)
+    return path.text if all(isinstance(part, str) for part in line) else tuple(line)
 
 
 def cell(value: Value, of: str = "") -> doc.Cell:
@@ -321,12 +347,17 @@ def _selections(row: Row) -> set[str]:
     return {node.kind for node in parts if isinstance(node, Select)}
 
 
-def sizes_line(request: Request, phases: Sequence[str]) -> Line:
-    """The sizes that the rows depend on: first those given, or open in a table of formulas, then
-    those with defaults."""
+def sizes_line(request: Request, phases: Sequence[str], unused: Collection[str] = ()) -> Line:
+    """The sizes that the rows depend on, without those in `unused`: first those given, or open in a
+    table of formulas, then those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
-    open_ = {*LETTERS, *(x for m in request.mixers for x in m.letters)} - {"b"}
-    return sizes_of(forms, phases, request.given, open_ if request.symbolic else ())
+    open_ = _open(request) if request.symbolic else ()
+    return sizes_of(forms, phases, request.given, open_, unused)
+
+
+def _open(request: Request) -> set[str]:
+    """The sizes that stay letters in a table of formulas."""
+    return {*LETTERS, *(x for m in request.mixers for x in m.letters)} - {"b", *request.given}
 
 
 def sizes_of(
@@ -334,15 +365,16 @@ def sizes_of(
     phases: Sequence[str],
     given: Given,
     open_: Collection[str] = (),
+    unused: Collection[str] = (),
 ) -> Line:
-    """The sizes of forms in phases: those given, those that are open, which have no value unless
-    given, then those with defaults."""
+    """The sizes of forms in phases, without those in `unused`: those given, those that are open,
+    which have no value unless given, then those with defaults."""
     letters: dict[str, dict[Mixer, None]] = {}
     for mixer, form in forms:
         for x in {x for phase in phases for x in letters_of(mixer, phase, form)}:
             having = letters.setdefault(x, {})
             having |= {} if x in mixer.given else {mixer: None}
-    ordered = in_order(x for x, having in letters.items() if having)
+    ordered = in_order(x for x, having in letters.items() if having and x not in unused)
     taken = [x for x in ordered if x not in given and x not in open_]
     groups = {
         "": [size(said, *_values(given.get(x, ()))) for x in ordered if x not in taken

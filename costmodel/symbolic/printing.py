@@ -5,7 +5,8 @@ Answers are written in the size letters; in LaTeX, `Names` may rename the letter
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from costmodel.symbolic.cases import Formula, Quotient, cases, conditions, largest
@@ -126,14 +127,61 @@ class Latex(Style):
         return f"{base}^{{{power}}}" if "^" not in base else rf"\left({base}\right)^{{{power}}}"
 
     def function(self, atom: Fn) -> str:
-        """A function in LaTeX: logarithms and quotients between rounding brackets."""
+        """A function in LaTeX: logarithms and quotients between rounding brackets; a function that
+        has a name is printed by the name."""
         inside = [self.poly(argument) for argument in atom.args]
         if atom.function == "ceil_log2":
             body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"
             return rf"\lceil\log_2 {body}\rceil"
+        if atom in self.names:
+            return self.names[atom]
         if atom.function == "floor_div":
             return rf"\lfloor\frac{{{inside[0]}}}{{{inside[1]}}}\rfloor"
         return rf"\{atom.function.lower()}({', '.join(inside)})"
+
+
+def polynomials(value: Formula) -> Iterator[Poly]:
+    """The polynomials that a formula is printed with: its conditions, and those of its cases."""
+    for guards, part in cases(value):
+        yield from (*guards, *_sums(part))
+
+
+def floors(value: Formula) -> Iterator[Fn]:
+    """The quotients rounded down in the cases of a formula, each as often as it occurs."""
+    for poly in polynomials(value):
+        yield from _floors(poly)
+
+
+def _sums(value: Formula) -> Iterator[Poly]:
+    """The sums that a formula of one case is printed with."""
+    if isinstance(value, Quotient):
+        yield from (*_sums(value.above), *_sums(value.below))
+    elif isinstance(value, Exact):
+        yield from (poly for _, poly in value.chambers())
+    else:
+        yield from (value,) if isinstance(value, Poly) else value
+
+
+def _floors(poly: Poly) -> Iterator[Fn]:
+    for monomial in poly.terms:
+        for atom, _ in monomial:
+            if isinstance(atom, Fn):
+                yield from (atom,) if atom.function == "floor_div" else ()
+                for argument in atom.args:
+                    yield from _floors(argument)
+
+
+def short_floor(atom: Fn, names: Names) -> str:
+    r"""A short name for a quotient rounded down: what is divided, with the divisor as its index.
+
+    >>> from costmodel.symbolic.polynomial import size
+    >>> l, w = size("l"), size("w")
+    >>> [short_floor(floor, {"w": "W"}) for floor in floors((l - 1) // w + w // 2)]
+    ['(l - 1)_{W}', 'W_{2}']
+    """
+    above, below = (poly_latex(argument, names) for argument in atom.args)
+    plain = re.fullmatch(r"\\?[A-Za-z]+", above) and len(atom.args[0].letters) == 1
+    return f"{above if plain else f'({above})'}_{{{below}}}"
 
 
 def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, str], ...]:
