@@ -38,15 +38,14 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) -> Network:
-    """The network with this name, with sizes and choices changed as asked.
+    """Make the network with this name ("gpt-2"), with sizes and choices changed as asked.
 
     Args:
         sizes: letter -> value, in place of the network's own.
         changes: fields of `Choices`, such as `mixers=("she",)` or `norm="none"`.
 
     Raises:
-        ModelError: an unknown network or choice; UnknownMixer: an unknown mixer.
-    """
+        ModelError: an unknown network or choice; UnknownMixer: an unknown mixer."""
     choices = preset(name)
     if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
         known = ", ".join(Choices.__dataclass_fields__)
@@ -60,7 +59,8 @@ def described(
     changes: Mapping[str, str | bool | None],
     ignored: Collection[str] = (),
 ) -> Description:
-    """The description of a network by its name, or by a published model's configuration.
+    """The description of a network (its stacks of blocks and the parts after them) by its name, or
+    by a published model's configuration.
 
     Args:
         name, config: the name or the path of a `config.json`; the other is None.
@@ -69,8 +69,7 @@ def described(
 
     Raises:
         ModelError: neither or both are given, the configuration cannot be read, or the network is
-            read as blocks and has none of the choices to be changed.
-    """
+            read as blocks and has none of the choices to be changed."""
     if (name is None) == (config is None):
         raise ModelError(
             "give the name of a network (`costmodel model --list` shows them all), or --hf "
@@ -91,12 +90,12 @@ def described(
 
 
 def standing(name: str) -> Mixer | None:
-    """The mixer that stands for a network by its name, or by the path of a `config.json`; sizes may
-    follow in braces, `gpt-2{L=24}`. None for another name.
+    """A network as one mixer, so that commands on mixers take it, by its name or the path of a
+    `config.json`; sizes may follow in braces, `gpt-2{L=24}`. None for a name that is no network's.
 
     Raises:
-        ModelError: a configuration that cannot be read, or a network whose layers have no number.
-    """
+        ModelError: a configuration that cannot be read, or a network whose layers have no
+            number."""
     base, sizes = name.partition("{")[0], braces(name)
     is_file = base.endswith(".json")
     if not is_file and base not in names():
@@ -112,15 +111,15 @@ def memory_options(
     precision: str | None = None,
     **typed: str | None,
 ) -> MemoryOptions:
-    """The options of a training step's memory, as a command line types them; None: not typed.
+    """Check and return the options of a training step's memory as a command line types them:
+    `typed` is option -> text, None for an option that is not typed.
 
     Args:
         blocks: the what may name blocks of the network, of which some may be recomputed.
         precision: element types by role, such as `parameters=bf16,optimiser=fp32`.
 
     Raises:
-        ModelError: an unknown value, or no phase training-step (`recompute`: nor backward).
-    """
+        ModelError: an unknown value, or no phase training-step (`recompute`: nor backward)."""
     there = {name: value for name, value in typed.items() if value is not None}
     for name in (*there, *(("precision",) if precision is not None else ())):
         step = "training-step" in phases
@@ -221,13 +220,12 @@ def apart(
 
 
 def trained(described: Description, phases: tuple[str, ...], typed: str | None) -> Description:
-    """The description with the parts that `--train layers.*.attn,head` names; the others are
-    frozen.
+    """A copy of the description in which a training step changes only the parts that `--train`
+    names (`typed`, such as "layers.*.attn,head"); the others are frozen. None: unchanged.
 
     Raises:
         ModelError: a pattern that names no part with parameters, a head whose weights a frozen
-            embedding has, or no phase with gradients.
-    """
+            embedding has, or no phase with gradients."""
     if typed is None:
         return described
     if not {"backward", "training-step"} & {*phases}:
@@ -270,12 +268,12 @@ NEEDED: Mapping[str, tuple[str, Callable[[Choices], bool], str]] = {
 
 
 def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:
-    """The choices with those changes that are not None, as a command line types them: `biases` sets
-    the biases of FFN, norms and head together; a head over no vocabulary is not tied.
+    """A copy of the choices with those changes (name -> text or switch) that are not None, as a
+    command line types them: `biases` sets the biases of FFN, norms and head together; a head over
+    no vocabulary is not tied.
 
     Raises:
-        ModelError: an unknown value, or a change of a part that the network lacks.
-    """
+        ModelError: an unknown value, or a change of a part that the network lacks."""
     typed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     for name in MANY:
         if name in typed:

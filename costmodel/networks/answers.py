@@ -119,8 +119,9 @@ class PartAnswers(Answers):
 
     @cached_property
     def own(self) -> Answers:
-        """The answers about one run of the part, in the part's sizes. A part that reads the last
-        position alone runs on one token in `prefill`, so that its phase there is inference."""
+        """The answers (an object that is asked questions) about one run of the part, in the part's
+        sizes. A part that reads the last position alone runs on one token in `prefill`, so that its
+        phase there is inference."""
         phase = self.phase
         if self.stage == "prefill" and self.use.last:
             phase = "inference"
@@ -138,8 +139,9 @@ class PartAnswers(Answers):
         return self._beyond(sizes) if self.at is None else None
 
     def _beyond(self, sizes: Mapping[str, int]) -> str | None:
-        """The reason why the part's weights (a table of rows, or a mixer's parameters) end before
-        the last position that the stage reads at these sizes; None if the weights suffice."""
+        """The reason, in words, why the part has too few weights (a table of rows, or a mixer's
+        parameters by position) for the last position that the stage reads at these sizes; None if
+        the weights suffice."""
         if self.use.rows is not None:
             return beyond_table(self.use, self.stage, sizes)
         token = self.stage not in ("training", *TRAINING_STEP)
@@ -168,12 +170,12 @@ class PartAnswers(Answers):
         )
 
     def of(self, question: Callable[[Answers], T]) -> T:
-        """The answer to a question for all runs of the part: the sum over the runs or, for a length
-        (span), the part's share of the longest path through the network.
+        """The answer to a question (a function such as `counted`) for all runs of the part: the sum
+        over the runs or, for a length (span), the part's share of the longest path through the
+        network.
 
         Raises:
-            Unanswered, Unsupported: there is no answer; the message is the reason.
-        """
+            Unanswered, Unsupported: there is no answer; the message is the reason."""
         join = join_of(question)
         name = f"{question.__module__}.{question.__qualname__}"
         if name not in self._known:
@@ -208,12 +210,12 @@ class PartAnswers(Answers):
         return max(self.length_at(figure, case, path) for path in self.paths)
 
     def length_at(self, figure: Figure, case: Case, path: Path) -> int:
-        """The part's length in a path: its length in each phase at the network's sizes in `case`,
-        times how often the path passes the part in that phase.
+        """The number of dependent steps (`figure`, a span or path length) that the part adds to a
+        path: its length in each phase at the network's sizes in `case`, times how often the path
+        passes the part in that phase.
 
         Raises:
-            Unsupported: the part has no length; the message is the reason.
-        """
+            Unsupported: the part has no length; the message is the reason."""
         found = 0
         if reason := self._beyond(case.sizes):
             raise Unsupported(reason)
@@ -231,8 +233,9 @@ class PartAnswers(Answers):
         return found
 
     def _passes(self, path: Path) -> Iterator[tuple[Answers, Poly]]:
-        """Pairs (answers about the part in a phase, how often the path passes the part in this
-        phase); of paths that run beside each other, the pairs of each."""
+        """Yield (answers about the part in a phase, how often the path passes the part in this
+        phase). A step `Beside` stands for paths through parts that run in parallel: yields the
+        pairs of each."""
         for step, times in path.items():
             if isinstance(step, Beside):
                 for way in step.in_order:
@@ -246,13 +249,12 @@ class PartAnswers(Answers):
                 )
 
     def share(self, question: Callable[[Answers], Any]) -> Share[Any] | None:
-        """The part's term in the network's answer to a question: the answer for one run, the part's
-        sizes as functions of the network's, and the number of runs; over decoding, the sum over
-        steps. None if the part adds nothing in this stage.
+        """The part's term (`Share`) in the network's answer to a question: the answer for one run,
+        the part's sizes as functions of the network's, and the number of runs; over decoding, the
+        sum over steps. None if the part adds nothing in this stage.
 
         Raises:
-            Unanswered, Unsupported: there is no answer; the message is the reason.
-        """
+            Unanswered, Unsupported: there is no answer; the message is the reason."""
         use = self.use
         if question is parameters_of:
             held = parameters(use.mixer)
@@ -260,6 +262,7 @@ class PartAnswers(Answers):
         if not self.running:
             peer = self.convention.peer
             nothing = Counts({}, Counts({}, peer=peer), peer)
+            # a part that does not run counts 0 operations, so that tables show a line for it
             return Share(use.name, nothing) if question is counted else None
         if self.made is not None:
             if isinstance(self.made, Missing):
@@ -279,8 +282,9 @@ class PartAnswers(Answers):
         return Share(use.name, found, sizes, use.runs, use.copies, use.shared)
 
     def _answer(self, question: Callable[[Answers], Any]) -> Any:
-        """The answer to a question for one run, in the part's sizes. In training steps operations
-        are those of gradients and forward passes, traffic and weights those of `_system`."""
+        """The answer to a question for one run, in the part's sizes. In phases with gradients,
+        operations include those of the gradients, and traffic and weights read are those of the
+        equations with gradients (`_system`)."""
         if question is traffic_of:
             return of_part(self._system, self.own.phase)
         if question is weights_of:
@@ -290,8 +294,8 @@ class PartAnswers(Answers):
         return self.own.of(question)
 
     def _with_gradients(self) -> Counts:
-        """The operations of the gradients of one run, with one forward pass in a training step,
-        and the forward passes that recomputation repeats."""
+        """The number of operations of the gradients of one run, with one forward pass in a training
+        step, and the forward passes that recomputation repeats."""
         found = self.graph.counts(self.use)
         own = part_answers(self.use, "training", self.graph.counting)
         if self.phase == "training-step":
@@ -324,8 +328,9 @@ class PartAnswers(Answers):
         raise Unanswered(OF_STEPS)
 
     def _sum_over_steps(self, step: Exact) -> Exact:
-        """The sum of an answer in t, the new token's position, over the steps of decoding;
-        Unanswered without a closed form for letters (`at` None)."""
+        """The sum of an answer in t, the new token's position, over the steps of decoding, as a
+        formula. Without a closed form it is added up at the sizes `at`; if these are None (formulas
+        are asked), raises Unanswered."""
         try:
             return over_steps(step)
         except Unsupported as reason:
@@ -419,8 +424,9 @@ class NetworkAnswers(Answers):
         return found
 
     def _joined(self, question: Callable[[Answers], Any], join: Join[Any]) -> Any:
-        """The parts' answers joined: lengths along paths, else the terms of all parts. Parameters
-        mark tables; traffic gains the network's ends; weights read by row are counted once."""
+        """The network's answer: lengths are joined along each path, of which the longest counts;
+        for other questions the terms of all parts are joined. Parameters mark tables; traffic gains
+        the network's input and output; weights read by row are counted once."""
         if question is peak_of:
             raise Unsupported("the largest live set of a network needs a number for every size")
         if join.larger is not None:
@@ -447,8 +453,9 @@ class NetworkAnswers(Answers):
         return self.parts[0].paths
 
     def _chain(self, question: Callable[[Answers], Any], path: Path) -> list[Share[Any]]:
-        """The terms whose sum is the length of a path: one for each part and phase that the path
-        passes, 1 for each sum of gradients, the maximum of paths that run beside each other."""
+        """The terms (`Share`) whose sum is the length of a path, in dependent operations: one for
+        each part and phase that the path passes, 1 for each sum of gradients, and the maximum of
+        paths through parts that run in parallel."""
         alone, beside, sums = _parted(path)
         found: list[Share[Any]] = []
         for part in self.parts:
@@ -477,8 +484,9 @@ class NetworkAnswers(Answers):
         return max(self._length_at(figure, case, path) for path in self._paths())
 
     def _length_at(self, figure: Figure, case: Case, path: Path) -> int:
-        """The length of a path at the sizes of `case`: the lengths of its parts, 1 for each sum of
-        gradients, and the longest of paths that run beside each other."""
+        """The length of a path in dependent operations at the sizes of `case`, an int: the lengths
+        of its parts, 1 for each sum of gradients, and the longest of paths through parts that run
+        in parallel."""
         alone, beside, sums = _parted(path)
         own = (part.length_at(figure, case, alone) for part in self.parts if part.made is None)
         found = sum(own) + sums.at(case.sizes)
@@ -488,8 +496,9 @@ class NetworkAnswers(Answers):
         return found
 
     def _from_outside(self, share: Share[Traffic]) -> Share[Traffic]:
-        """The traffic of a part without the arrays between parts, which need not move, and without
-        the rows of a table that another part reads as a whole."""
+        """A copy of a part's traffic (bytes to be moved, by kind) without the arrays between parts,
+        which need not leave the chip, and without rows of a table that another part reads as a
+        whole."""
         kinds = {
             kind: number
             for kind, number in share.answer.compulsory.kinds.items()
@@ -499,8 +508,8 @@ class NetworkAnswers(Answers):
 
     @cached_property
     def _sharing(self) -> Mapping[tuple[str, str], tuple[list[PartAnswers], list[PartAnswers]]]:
-        """Name of a parameter that several parts share -> the parts that run and read it as a
-        whole, and those that read rows of it by number."""
+        """(name, section) of a parameter that several parts share -> two lists: the parts that run
+        and read it as a whole, and those that read rows of it by number (an embedding)."""
         found: dict[tuple[str, str], tuple[list[PartAnswers], list[PartAnswers]]] = {}
         for key, uses in training.tables(self.network).items():
             here = [part for part in self.parts if part.running and part.use in uses]
@@ -516,8 +525,9 @@ class NetworkAnswers(Answers):
         )
 
     def _again(self) -> Elements:
-        """Minus the entries of shared parameters that are counted twice: each read of a parameter
-        after the first, and in a training step each write of its gradient after the first."""
+        """A negative number of elements, which corrects the sum over parts: minus the entries of
+        shared parameters that are counted twice: each read of a parameter after the first, and in a
+        training step each write of its gradient after the first."""
         found = Exact()
         for (name, _), (whole, rows) in self._sharing.items():
             times = max(0, len(whole) - 1)
@@ -540,8 +550,8 @@ class NetworkAnswers(Answers):
         return replace(found, compulsory=found.compulsory + ends + self._again())
 
     def _ends(self) -> Poly:
-        """The number of entries of the network's inputs and output in the stage: of one token in
-        inference, of the prompt in prefill."""
+        """The number of entries of the network's inputs and output in the stage, as a polynomial in
+        the sizes: of one token in inference, of the prompt in prefill."""
         every = schedule(self.network, layers_of(self.network))
         runs = [run for run in every if PASS.get(self.stage, "training") in run.use.when]
         read = [wire for run in runs for wires in run.reads.values() for wire in wires]
@@ -574,9 +584,9 @@ def _first(reasons: Iterator[tuple[PartAnswers, str | None]]) -> str | None:
 def parts_of(
     graph: Graph, stage: str, recompute: str = "none", at: Mapping[str, int] | None = None
 ) -> tuple[PartAnswers, ...]:
-    """The answers about each part that runs in a stage or has parameters, in the order of a forward
-    pass. Stages with gradients end with the sums of gradients between parts, except under the
-    convention of another tool, whose counter lacks these sums."""
+    """A `PartAnswers` for each part that runs in a stage or has parameters, in the order of a
+    forward pass. Stages with gradients end with the sums of gradients between parts, except under
+    the convention of another tool, whose counter lacks these sums."""
     found = [_part(graph, use, stage, recompute, at) for use in graph.network.uses]
     if stage in TRAINING_STEP:
         found = [part for part in found if part.running or not part.use.regularises]
@@ -591,7 +601,8 @@ def parts_of(
 def _part(
     graph: Graph, use: Use, stage: str, recompute: str, at: Mapping[str, int] | None
 ) -> PartAnswers:
-    """The answers about one part in a stage; `at`: integer sizes, or None for formulas."""
+    """The answers about the part `use` in a stage (a phase, `prefill` or `decode`); `at`: integer
+    sizes, or None for formulas. `recompute`: which layers' forward passes run again."""
     chosen = graph.counting.convention
     return PartAnswers(
         use.mixer, use.form_under(chosen.rewrites), PHASES.get(stage, stage), chosen,
@@ -613,7 +624,8 @@ class NetworkMixer(Whole):
     """
 
     def __init__(self, network: Assembly, fixed: frozenset[str] = frozenset()) -> None:
-        """Declare one form whose arrays have the extents of all parts, and the sizes left open."""
+        """Declare a mixer with one form, without equations, whose arrays have the extents of all
+        parts; the sizes of the network are given, those of the input stay open unless `fixed`."""
         super().__init__("network", title=network.title, source=network.described.source)
         self.name = self.base = self.origin = network.name
         self.network = network
@@ -629,8 +641,9 @@ class NetworkMixer(Whole):
                 self.own[letter] = replace(LETTERS[letter], default=network.sizes[letter])
 
     def _extents(self) -> dict[str, Array]:
-        """One array for each part, with the extents of the part's arrays in the network's sizes, so
-        that sizes at which an extent is no whole number are refused as for a mixer."""
+        """Name -> one array for each part, whose shape lists all extents of the part in the
+        network's sizes: a mixer's check of its arrays then refuses sizes at which an extent is no
+        whole number."""
         found: dict[str, Array] = {}
         for k, use in enumerate(self.network.uses):
             shape = [extent.substitute(use.sizes) for extent in extents(use.mixer, None)]
@@ -663,7 +676,8 @@ def answers_of(
 def together(
     graph: Graph, stage: str, parts: tuple[PartAnswers, ...], recompute: str = "none"
 ) -> NetworkAnswers:
-    """The answers about a network in a stage that join the answers of these parts."""
+    """The answers about a network in a stage (a phase, `prefill` or `decode`), which join the
+    answers of `parts`."""
     return NetworkAnswers(
         whole(graph.network), "network", PHASES.get(stage, stage),
         graph.counting.convention, graph=graph, stage=stage, parts=parts, recompute=recompute,

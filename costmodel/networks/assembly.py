@@ -28,8 +28,8 @@ def matches(use: Use, pattern: str) -> bool:
 
 
 def module_name(use: Use) -> str:
-    """The name of a part as modules are named: `layers.*.attn`, `layers.*.ffn`, `layers.*.norm`;
-    else its label."""
+    """The name of a part (`use`) as PyTorch modules are named: `layers.*.attn` for any mixer,
+    `layers.*.ffn` for FFN and experts, `layers.*.norm`; else its label, such as `head`."""
     if use.mixer.group != "part of a network":
         return "layers.*.attn"
     if use.mixer.name in ("ffn", "gated-ffn", "experts"):
@@ -118,14 +118,15 @@ class OwnSizes:
     """The parts with a table of positions that has a fixed number of rows."""
 
     def with_given(self, given: Mapping[str, int]) -> dict[str, int]:
-        """The sizes to answer with: those given, and the network's own values for the others.
+        """The sizes to answer with, letter -> int: those given, and the network's own values for
+        the others.
 
         Raises:
             SizeError: an unknown or bad size; a given size that follows from others by a formula
-                (`fixed`) and differs from it; a last position beyond a table of positions.
-        """
+                (`fixed`) and differs from it; a last position beyond a table of positions."""
         sizes = {**self.sizes, **given}
         for letter, (why, value) in self.fixed.items():
+            # a given size that agrees with its formula is no contradiction
             known = letter in given and value.letters <= sizes.keys()
             if letter in given and not (known and value.rational(sizes) == given[letter]):
                 raise SizeError(
@@ -141,8 +142,9 @@ class OwnSizes:
 
 
 def beyond_table(use: Use, stage: str, sizes: Mapping[str, int]) -> str | None:
-    """The reason why a part's table of positions ends before the last position that a stage reads.
-    None if the table suffices, has no fixed number of rows, or sizes are missing to decide."""
+    """The reason, in words, why a part's table of positions has too few rows for the last position
+    that a stage (a phase, `prefill` or `decode`) reads. None if the table suffices, has no fixed
+    number of rows, or sizes are missing to decide."""
     last = Poly.atom("e") if use.section == "encoder" else LAST[stage]
     if use.rows is None or not last.letters <= sizes.keys() or last.at(sizes) <= use.rows:
         return None
@@ -185,7 +187,8 @@ class Assembly:
 
     @cached_property
     def _placing(self) -> _Placing:
-        """All parts of the network in the order of tables, each with how often it runs."""
+        """The collected parts of the network, in the order in which tables print them, each with
+        how often it runs; equal parts of a stack's layers are one part."""
         number = LAYERS if self.layers is None else Poly.of(self.layers)
         found = _Placing(self.described)
         for stack in self.described.stacks:
@@ -214,8 +217,8 @@ class Assembly:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes that have one value, the number of layers L included; without sizes that are
-        computed from others or have several values."""
+        """Letter -> value of the sizes that have one value, the number of layers L included;
+        without sizes that are computed from others or have several values."""
         single = {x: v for x, v in self.described.sizes.items() if isinstance(v, int)}
         if self.layers is not None:
             single["L"] = self.layers

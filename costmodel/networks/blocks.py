@@ -178,8 +178,8 @@ class Stack:
         return tuple(block.name for block in self.blocks)
 
     def numbers(self, layers: Poly) -> list[tuple[Block, Poly]]:
-        """Each distinct block with the number of its layers, in the order of their first layers;
-        `layers`, those of the network, is a number unless all blocks are equal."""
+        """Pairs (distinct block, number of layers with this block), in the order of their first
+        layers. `layers`: the layers of the network, an integer unless all blocks are equal."""
         layers = layers if self.depth is None else Poly.of(self.depth)
         if self.period == 1:
             return [(self.blocks[0], layers)]
@@ -193,8 +193,9 @@ class Stack:
         return [(block, Poly.of(times)) for block, times in found.values() if times]
 
     def placed(self, use: Use) -> Use:
-        """A part of this stack with the stack's name, its number of tokens in place of l, and only
-        the passes in which the stack runs too; the part itself in a network of one stack."""
+        """A copy of a part of this stack with the stack's name, the stack's number of tokens in
+        place of l, and only the passes (training, prefill, inference) in which the stack runs too;
+        the part itself in a network of one stack."""
         if not self.section:
             return use
         length = {"l": self.tokens}
@@ -204,7 +205,8 @@ class Stack:
 
 
 def in_turn(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The fewest blocks that, taken in turn, give a sequence of blocks."""
+    """The shortest beginning of `blocks` that, repeated, gives the whole sequence: one block if all
+    are equal."""
     keys = [block.equal for block in blocks]
     for period in range(1, len(keys)):
         if all(key == keys[k % period] for k, key in enumerate(keys)):
@@ -285,12 +287,12 @@ class Description:
         return replace(self, sizes={**self.sizes, **given}, formulas=formulas)
 
     def exchanged(self, old: str, new: Use, layers: Collection[int], number: int) -> Description:
-        """The description with the part `new` in place of each mixer named `old`, without options
-        and sizes, in these layers of the last stack, counted from 1, of `number` layers in all.
+        """A copy of the description in which the part `new` takes the place of each mixer named
+        `old` (a name without options and sizes), in these `layers` of the last stack, counted from
+        1; `number`: how many layers the stack has.
 
         Raises:
-            ModelError: a layer that is not there, or one without such a mixer.
-        """
+            ModelError: a layer that is not there, or one without such a mixer."""
         *others, last = self.stacks
         blocks = [last.blocks[k % len(last.blocks)] for k in range(number)]
         for layer in layers:
@@ -343,7 +345,8 @@ class Description:
         return replace(self, stacks=(*others, stack), sizes={**self.sizes, "L": number})
 
     def parts(self) -> Iterator[Use]:
-        """Every part of every block, and the parts before and after the layers."""
+        """Yield every part (`Use`) of the network: of each stack the parts before its layers, of
+        each block and at its end; then the parts after the layers."""
         for stack in self.stacks:
             yield from stack.entry
             for block in stack.blocks:

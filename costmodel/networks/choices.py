@@ -171,8 +171,9 @@ class Choices:
 
     @property
     def formulas(self) -> dict[str, Poly]:
-        """The sizes that follow from others, as polynomials in these; ModelError for an unknown
-        letter, or a formula that is no polynomial in letters of other sizes."""
+        """Letter -> formula for the sizes that follow from others (f -> 4 d), as polynomials in
+        these; ModelError for an unknown letter, or a formula that is no polynomial in letters of
+        other sizes."""
         found: dict[str, Poly] = {}
         for letter, text in self.widths.items():
             if letter not in LETTERS:
@@ -197,11 +198,11 @@ MAPPINGS = ("sizes", *TEXTS)
 
 
 def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
-    """The choices of `base`, changed as an entry of a data file says.
+    """A copy of the choices `base`, changed as an entry (a dict, choice -> value) of a data file
+    says.
 
     Raises:
-        ModelError: an unknown key, or a value of another type; `where` names the entry.
-    """
+        ModelError: an unknown key, or a value of another type; `where` names the entry."""
     known = {f.name for f in fields(Choices)}
     if unknown := sorted(set(entry) - known):
         near = difflib.get_close_matches(unknown[0], known, 1)
@@ -231,6 +232,7 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         changed.get("cross", ""),
     ):
         only_imported(name)
+    # a size with a value of its own has no formula any more
     own = entry.get("sizes", {})
     changed["widths"] = {
         letter: text

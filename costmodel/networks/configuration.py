@@ -151,16 +151,16 @@ class Configuration:
         return next((self.defaults[name] for name in names if name in self.defaults), None)
 
     def size(self, *names: str) -> int:
-        """The positive integer in a field, by the first of its spellings that is given; ModelError
-        for any other value, or none."""
+        """The positive integer in a field, whose name has the spellings `names`: the first that is
+        given counts; ModelError for any other value, or none."""
         found = self.size_or_none(*names)
         if found is None:
             raise self.refused(f"the size '{names[0]}' is missing")
         return found
 
     def size_or_none(self, *names: str) -> int | None:
-        """The positive integer in a field with several spellings; None if it is missing or null,
-        ModelError for any other value."""
+        """The positive integer in a field, whose name has the spellings `names`; None if it is
+        missing or null, ModelError for any other value."""
         value = self.get(*names)
         if value is None:
             return None
@@ -176,7 +176,7 @@ class Configuration:
 
     def switch(self, name: str, usual: bool | None = None) -> bool:
         """The value of a field that is true or false; `usual` if it is not given and the class has
-        no default; else ModelError."""
+        no default. ModelError for any other value."""
         found = self.get(name)
         found = usual if found is None else found
         if not isinstance(found, bool):
@@ -203,8 +203,9 @@ class Configuration:
         return ACTIVATIONS[found]
 
     def require(self, wanted: Mapping[str, tuple[Any, ...]]) -> None:
-        """Raise ModelError for a field with a value other than those that `wanted` lists for it; a
-        missing field counts as the first value listed."""
+        """Check fields whose other values are not modelled here: raise ModelError if a field has a
+        value other than those that `wanted` (field -> values) lists. A missing field counts as the
+        first value listed. The fields count as read."""
         for name, allowed in wanted.items():
             self.taken.add(name)
             value = self.fields.get(name, allowed[0])
@@ -215,8 +216,9 @@ class Configuration:
                 )
 
     def agree(self, **values: Any) -> None:
-        """Raise ModelError for a field whose value differs from that in `values`, which other
-        fields give; the class itself does not read the field. A missing field passes."""
+        """Check fields that repeat what other fields say, and that the model's class itself does
+        not read: raise ModelError if a field's value differs from that in `values`. The fields
+        count as read. A missing field passes."""
         for name, value in values.items():
             self.taken.add(name)
             found = self.fields.get(name)
@@ -240,12 +242,12 @@ class Configuration:
     def layer_types(
         self, layers: int, known: Collection[str], listed: Any = None
     ) -> list[str] | None:
-        """The kind of each of `layers` layers, as the list `listed`, or else the field
-        `layer_types`, says; None without a list. Older names of kinds are replaced by today's.
+        """The kind of each of `layers` layers ("full_attention", "linear_attention", ...), as the
+        list `listed`, or else the field `layer_types`, says; None without a list. Older names of
+        kinds are replaced by today's.
 
         Raises:
-            ModelError: a list of another length, or a kind that is not in `known`.
-        """
+            ModelError: a list of another length, or a kind that is not in `known`."""
         found = self.get("layer_types") if listed is None else listed
         if found is None:
             return None
@@ -275,8 +277,9 @@ class Configuration:
         return found
 
     def refuse_unread(self, ignored: Collection[str] = ()) -> None:
-        """Raise ModelError for a field that no reader has read, unless its value is the default, it
-        counts nothing in any model, or it is in `ignored`."""
+        """Raise ModelError for a field that no reader has read, since a count may depend on it,
+        unless its value is the default, no count of any model depends on it, or `ignored` names
+        it."""
         usual = {**ANYWHERE, **self.defaults}
         for name, value in self.fields.items():
             if name in self.taken or name in COUNT_NOTHING or name in ignored:

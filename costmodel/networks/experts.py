@@ -63,7 +63,8 @@ def experts(
     shared: str = "",
     correction: str | None = None,
 ) -> Mixer:
-    """A mixture of experts, x (l, d) to y (l, d): c of E gated FFNs, f wide.
+    """Write the equations of a mixture of experts as a mixer, x (l, d) to y (l, d): for each token,
+    c of E gated FFNs, f wide.
 
     Args:
         routing: how the router's scores become weights of the chosen experts, as in `ROUTINGS`.
@@ -71,8 +72,7 @@ def experts(
         clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
-        correction: as in `CORRECTIONS`; None: a buffer where scores are sigmoids of all.
-    """
+        correction: as in `CORRECTIONS`; None: a buffer where scores are sigmoids of all."""
     if correction is None:
         correction = "buffer" if routing.startswith("sigmoid") else ""
     m = Mixer("experts", title="Mixture of experts", source=SHAZEER, group="part of a network")
@@ -100,8 +100,9 @@ def experts(
 def _routed(
     f: Form, routing: str, R: Array, of: tuple[Index, Index, Index], correction: str
 ) -> tuple[Array, Array]:
-    """The numbers of the chosen experts (l, c) of each token and their weights (l, c), from the
-    router's scores R (l, E); `of` are the indices of token, expert and place among the chosen, and
+    """Write the equations of the choice and return two arrays: the numbers of the chosen experts
+    (l, c) of each token and their weights (l, c), from the router's scores R (l, E), by the rule
+    `routing` of `ROUTINGS`; `of` are the indices of token, expert and place among the chosen, and
     `correction` is as in `CORRECTIONS`."""
     (l, E), (i, e, r) = R.shape, of
     c = r.upper[0]
@@ -140,8 +141,10 @@ def _routed(
 def _through(
     f: Form, x: Array, at: Array, width: Poly, activation: str, *, clamped: bool, squared: bool
 ) -> Array:
-    """Y (l, c, d): the output of each of a token's experts, whose numbers `at` (l, c) has, for the
-    rows x (l, d); the experts are `width` wide."""
+    """Declare the experts' weights, write their equations and return Y (l, c, d): the output of
+    each of a token's c experts, whose numbers `at` (l, c) has, for the rows x (l, d); the experts
+    are `width` wide. `clamped` and `squared` as in `experts`: gpt-oss's bounds, Nemotron-H's
+    squares."""
     m, (l, d), E = f.mixer, x.shape, at.below
     i, r, b, a = (f.indices[name] for name in "irba")
     q, c = f.index("q", 1, width), r.upper[0]
@@ -168,8 +171,9 @@ At = tuple[Index, ...]
 
 
 def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
-    """The hidden rows of an FFN: act(gate) * up; without a gate the square of act(up). `at` are the
-    indices of a row, and `lead` begins the names of the arrays."""
+    """Write the equations of an FFN's hidden rows and return their array: act(gate) * up; without a
+    gate in `rows` the square of act(up). `at` are the indices of a row, and `lead` begins the names
+    of the arrays."""
     up = rows["up"]
     A, H = f.array(f"{lead}act", *up.shape), f.array(f"{lead}hidden", *up.shape)
     A[at] = ACTIVATIONS[activation](rows.get("gate", up)[at])
@@ -178,8 +182,9 @@ def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation
 
 
 def _clamped(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
-    """The hidden rows of an FFN as in gpt-oss: (1 + up) * gate * sigmoid(alpha gate), gate at most
-    7, up within -7 and 7. `activation` is not used: the signature is that of `_activated`."""
+    """Write the equations of an FFN's hidden rows as in gpt-oss, and return their array: (1 + up) *
+    gate * sigmoid(alpha gate), gate at most 7, up within -7 and 7. `activation` is not used: the
+    signature is that of `_activated`."""
     gate, up = rows["gate"], rows["up"]
     G, U, H = (f.array(f"{lead}{name}", *gate.shape) for name in ("gate_7", "up_7", "hidden"))
     G[at] = minimum(gate[at], LIMIT)
@@ -189,8 +194,9 @@ def _clamped(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: 
 
 
 def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> Array:
-    """The output (l, d) of the FFN, S wide, that all tokens go through; if `shared` is "gated",
-    times the sigmoid of a score of the token; if `squared`, without a gate."""
+    """Write the equations of the FFN, S wide, that all tokens x (l, d) go through, and return its
+    output (l, d); if `shared` is "gated", times the sigmoid of a score of the token; if `squared`,
+    without a gate."""
     m, (l, d) = f.mixer, x.shape
     S = m.size("S", "width of the shared expert", 512)
     i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)
@@ -218,8 +224,8 @@ def active(mixer: Mixer) -> Poly:
 
 @cache
 def entries_read(mixer: Mixer) -> Mapping[str, Poly]:
-    """Name of each parameter of a part -> how many of its entries one token reads: of experts,
-    those of the chosen ones; of other parameters, all."""
+    """Name of each parameter of a part (`mixer`) -> how many of its entries one token reads, as a
+    polynomial: of experts, those of the chosen ones; of other parameters, all."""
     arrays = {a.name: a for a in mixer.arrays.values() if a.role == "parameter"}
     number = {name: _product(a.shape) for name, a in arrays.items()}
     form = mixer.forms[mixer.default_form]
@@ -231,8 +237,9 @@ def entries_read(mixer: Mixer) -> Mapping[str, Poly]:
 
 
 def _read(ref: Ref, number: Poly) -> Poly:
-    """The number of entries of an array that a token reads by a reference: if the reference gathers
-    at computed positions (chosen experts), those of the chosen ones; else all, `number`."""
+    """The number of entries of an array that a token reads by the reference `ref`, as a polynomial:
+    if the reference reads at computed positions (the chosen experts), the entries of the chosen
+    ones; else all, `number`."""
     for axis, position in enumerate(ref.positions):
         if isinstance(position, Gather) and position.at.array.role == "intermediate":
             chosen = _product(position.at.array.shape[1:])

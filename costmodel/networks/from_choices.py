@@ -71,9 +71,10 @@ def _stack(
     cross: bool = False,
     shared: frozenset[str] = frozenset(),
 ) -> Stack:
-    """A stack: embedding and positions, a block for each mixer, and a norm at the end if norms
-    stand before sublayers. `cross`: its layers also read the encoder's output; `shared`: parameters
-    of the embedding that are counted at another part."""
+    """Make a stack of layers: embedding and positions, a block for each of `mixers`, and a norm at
+    the end if norms stand before sublayers. `tokens`: the length of its sequence; `when`: the
+    passes in which it runs. `cross`: its layers also read the encoder's output; `shared`:
+    parameters of the embedding that are counted at another part."""
     norm = Use("norm at the end", parts.layer_norm(c.norm_bias, c.norm_eps))
     end = (norm,) if c.norm == "pre" else ()
     blocks = tuple(_Layers(c, cross).blocks(mixers))
@@ -81,8 +82,8 @@ def _stack(
 
 
 def _input(c: Choices, shared: frozenset[str]) -> Iterator[Use]:
-    """The parts before the layers, as far as chosen: embedding, positions, segments, a norm of the
-    embedding, dropout. `shared`: parameters of the embedding that are counted elsewhere."""
+    """Yield the parts before the layers, as far as chosen: embedding, positions, segments, a norm
+    of the embedding, dropout. `shared`: parameters of the embedding that are counted elsewhere."""
     scaled = c.scale != "none"
     product = c.embedding == "one-hot"
     embedding = parts.one_hot(scaled) if product else parts.look_up(scaled)
@@ -113,7 +114,8 @@ class _Layers:
     cross: bool
 
     def blocks(self, mixers: tuple[str, ...]) -> Iterator[Block]:
-        """A block for each mixer, in turn."""
+        """Yield a block for each mixer: the mixer, a mixer that reads the encoder's output in a
+        decoder with `cross`, and an FFN if chosen. Equal names give the same block."""
         c, made = self.c, dict[str, Block]()
         for name in mixers:
             if name not in made:
@@ -126,7 +128,8 @@ class _Layers:
             yield made[name]
 
     def _sublayer(self, part: Use) -> Sublayer:
-        """A part with a residual sum, a norm before or after it, and dropout, as chosen."""
+        """A part as a sublayer: with a residual sum, a norm before or after it, and dropout, as
+        chosen."""
         c, norm = self.c, parts.layer_norm(self.c.norm_bias, self.c.norm_eps)
         return Sublayer(
             part,
@@ -138,8 +141,9 @@ class _Layers:
 
 
 def _mixer(c: Choices, mixer: Mixer, *, cross: bool = False) -> Use:
-    """The mixer of a layer; `cross` says that it is to read the encoder's output. ModelError for a
-    mixer that reads a second sequence if there is none, or the reverse, or several inputs."""
+    """The mixer of a layer as a part, with its sizes and form; `cross` says that it is to read the
+    encoder's output. ModelError for a mixer that reads a second sequence if there is none, or the
+    reverse, or several inputs."""
     reads = any(array.role == "context" for array in mixer.arrays.values())
     if reads and not cross:
         raise ModelError(
@@ -166,8 +170,9 @@ def own_sizes(c: Choices, mixer: Mixer) -> dict[str, int]:
 
 
 def _after_layers(c: Choices) -> Iterator[Use]:
-    """The parts after the layers, as far as chosen: transform with a norm, pooler, classifier,
-    head, probabilities and loss. A head over classes reads the first row (l = 1) of each tower."""
+    """Yield the parts after the layers, as far as chosen: transform with a norm, pooler,
+    classifier, head, probabilities and loss. A head over classes reads the first row (l = 1) of
+    each tower."""
     one = {"l": ONE}
     d, f, z = (Poly.atom(letter) for letter in "dfz")
     if c.transform != "none":

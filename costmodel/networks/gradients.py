@@ -42,8 +42,9 @@ class PartGradients:
 
     @property
     def summed(self) -> dict[str, Exact]:
-        """Parameter -> the entries of its gradient that equations give and a batch adds up; a
-        parameter that is read by token numbers alone has no such entries."""
+        """Name of a parameter -> the number of entries of its gradient that equations give and that
+        are added up over the sequences of a batch; a parameter that is read by token numbers alone
+        has no such entries."""
         return {
             name: number
             for name, array in self.system.mixer.arrays.items()
@@ -87,7 +88,7 @@ def gradients(
 
 
 def _number_of_points(equations: list[Equation]) -> Exact:
-    """The number of entries that the equations define, all together."""
+    """The number of entries that the equations define, all together, as a formula in the sizes."""
     result = Exact()
     for equation in equations:
         atoms = tuple(index.atom for index in equation.indices)
@@ -96,7 +97,8 @@ def _number_of_points(equations: list[Equation]) -> Exact:
 
 
 def without_unwanted(system: System, unwanted: Collection[str]) -> System:
-    """The system without the equations that only the unwanted gradients need."""
+    """A copy of the system (equations of a forward and a backward pass) without the equations that
+    only the gradients of `unwanted` (names of inputs and parameters) need."""
     of = ((e.array, e.array.gradient_of) for e in system.backward)
     needed = {g for g, a in of if a and a.role in TRAINED and a.name not in unwanted}
     while True:
@@ -116,7 +118,8 @@ class _LookUps:
     `E.rows` that is given as a second sequence."""
 
     def __init__(self, system: System) -> None:
-        """Begin with a copy of the system's mixer, to which `_row_as_input` adds arrays of rows."""
+        """Begin with a copy of the system's mixer, to which arrays of rows will be added. `rows`:
+        array of rows -> the table that they are read from."""
         self.system = system
         self.rows: dict[Array, Array] = {}
         self.chosen: set[Array] = set()
@@ -125,7 +128,8 @@ class _LookUps:
         self.mixer.arrays = dict(system.mixer.arrays)
 
     def without_numbers(self) -> System:
-        """The system that reads `E.rows` in place of E."""
+        """A copy of the system in which each read of rows by number, E[tokens[i], b], is a read of
+        a new input `E.rows` that holds these rows: gradients are then derived for `E.rows`."""
         equations = replaced(self.system, _is_row, self._row_as_input)
         form = self.mixer.forms[self.system.form]
         self.mixer.forms = {
@@ -134,9 +138,9 @@ class _LookUps:
         return System(self.mixer, self.system.form, equations)
 
     def _row_as_input(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
-        """Replace `ref`, which reads rows of a parameter by number, as E[tokens[i], b]: returns the
-        read of a new context array (an input) that holds these rows, and [], no further equations.
-        `equation` is not used: `replaced` calls this function with it."""
+        """Replace `ref`, which reads rows of a parameter by number, as E[tokens[i], b]: add a new
+        context array (an input) that holds these rows, and return the read of it, and [], no
+        further equations. `equation` is not used: `replaced` calls this function with it."""
         place = place_of(ref, around)
         taken = sum(ref.array in array.made_for for array in self.rows)
         step = "rows" + (f".{taken + 1}" if taken else "")
@@ -151,7 +155,7 @@ class _LookUps:
 
 
 def reads_rows(mixer: Mixer, name: str) -> bool:
-    """Whether a part reads a parameter by the numbers of its rows."""
+    """Whether a part reads rows of the parameter `name` by their numbers, as an embedding does."""
     equations = mixer.forms[mixer.default_form].equations
     return any(
         ref.array.name == name and _is_row(ref, [])

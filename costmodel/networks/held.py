@@ -77,8 +77,8 @@ class Held:
     arrays: tuple[Array, ...]
 
     def at(self, context: int) -> int:
-        """The bytes of one sequence after `context` tokens; SizeError if the entries of a quantised
-        type do not fill their blocks."""
+        """The bytes that all runs of the part hold of one sequence after `context` tokens;
+        SizeError if the entries of a quantised type do not fill their blocks."""
         found = self.elements.at({"t": context}) * Fraction(self.bytes_each)
         if found.denominator != 1:
             raise SizeError(
@@ -106,8 +106,8 @@ class Holding:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """The values of all sizes of the network but the context t and the batch b: its own, else
-        the defaults."""
+        """Letter -> value of all sizes of the network but the context t and the batch b: its own,
+        else the defaults."""
         found = {} if self.length is None else {"l": self.length}
         found = {**found, **self.network.own.with_given({})}
         letters = {"l"}
@@ -125,7 +125,7 @@ class Holding:
         return tuple(found for use in self.network.uses for found in self._of(use))
 
     def _of(self, use: Use) -> Iterator[Held]:
-        """What one part holds of a sequence: a `Held` for its rows of tokens and one for its
+        """Yield what one part holds of a sequence: a `Held` for its rows of tokens and one for its
         recurrent state, each only if the part has some. Unanswered if the part has no one-token
         inference."""
         if "inference" not in use.when or use.regularises:
@@ -146,8 +146,9 @@ class Holding:
                 yield Held(use, role, layers, number.substitute(sizes), each, arrays)
 
     def _array(self, use: Use, name: str, number: Exact) -> Array:
-        """The array `name` of one layer of a part: its axes but that of tokens as numbers, and the
-        rows held after t tokens, `number` entries (in the part's sizes and t) over their width."""
+        """Describe the array `name` of one layer of a part by an `Array`: its axes but that of
+        tokens as numbers, and the rows held after t tokens, `number` entries (in the part's sizes
+        and t) over their width."""
         form = use.mixer.forms[use.token_form or use.form_under(())]
         array = {**use.mixer.arrays, **form.arrays}[name]
         tokens = use.sizes.get("l", Poly.atom("l"))

@@ -190,15 +190,15 @@ def configuration(path: Path) -> Configuration:
 
 
 def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
-    """The network of a `config.json`.
+    """The network of a published model's `config.json`, as choices or as a description by blocks,
+    whichever the reader of its type gives.
 
     Args:
         ignored: fields that are not read and may have any value.
 
     Raises:
         ModelError: not JSON, an unknown architecture or part, a missing size, or a field that is
-            not read and may change a count.
-    """
+            not read and may change a count."""
     config = configuration(path)
     kind = config.fields["model_type"]
     if kind not in READERS:

@@ -50,13 +50,13 @@ class _Event:
 
 
 def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LiveSet:
-    """The largest live set of a training step at integer sizes of the network, b among them.
-    Many layers are not all run through: each period of layers beyond a few adds the same.
+    """The most elements that are live (held in memory) at one time in a training step, and when, at
+    integer sizes of the network, b among them. Not every layer of many is simulated: layers repeat
+    with a period, and each period beyond a few adds the same.
 
     Raises:
         Unsupported: a part whose gradients are not derived.
-        SizeError: a size without a value.
-    """
+        SizeError: a size without a value."""
     layers = graph.network.layers or sizes["L"]
     again = repetition(graph.network, layers)
     if again is None:
@@ -83,7 +83,9 @@ class _Simulation:
     """
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str, layers: int) -> None:
-        """Begin before the first event, with nothing live."""
+        """List the runs of parts and the events of a step (forward and backward passes of runs),
+        and begin before the first event, with nothing live. Runs without gradients have no backward
+        event."""
         self.graph, self.sizes = graph, sizes
         self.batch = sizes.get("b", 1)
         self.runs = schedule(graph.network, layers)
@@ -99,8 +101,9 @@ class _Simulation:
         self.needed = self._needed()
 
     def during(self, without: range = range(0)) -> Iterator[LiveSet]:
-        """Run through the step and yield the live set of each event, in order. Events of the layers
-        numbered in `without` take place too, but their live sets are not yielded."""
+        """Simulate the step and yield the live set (elements held in memory) of each event, in
+        order. Events of the layers numbered in `without` take place too, but their live sets are
+        not yielded."""
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
             held = self._during(event, run)
@@ -110,9 +113,9 @@ class _Simulation:
             self._after(k, event, run)
 
     def _during(self, event: _Event, run: PartRun) -> int:
-        """The most elements live while an event takes place. First changes `live`: a forward pass
-        adds the run's inputs and output; a backward pass adds the gradient of the output and drops
-        what the part kept, which `inside.backward` counts."""
+        """Change `live` (array or run -> elements held) for an event, and return the most elements
+        live while it takes place. A forward pass adds the run's inputs and output; a backward pass
+        adds the output's gradient and drops what the part kept, which `inside.backward` counts."""
         inside = self.inside[run.use]
         if event.kind == "forward":
             for wire in _parents(run):
@@ -172,8 +175,9 @@ class _Simulation:
         return wire.entries.at(self.sizes) * self.batch
 
     def _own_live_sets(self, use: Use) -> _OwnLiveSets:
-        """The elements live inside of a part at each equation: the sum of its arrays whose live
-        range holds the equation, without inputs and output, which `live` has as wires."""
+        """The numbers of elements live inside of a part at each equation of its forward and
+        backward pass, and between the two passes: the sum of its arrays whose live range holds the
+        equation, without inputs and output, which `live` has as wires."""
         own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
         system = own.system
         steps = steps_of(system, STEP)
@@ -210,7 +214,7 @@ def _parents(run: PartRun) -> list[Wire]:
 
 
 def _events(runs: Sequence[PartRun], recompute: str) -> Iterator[_Event]:
-    """The events of a training step: the forward pass of each run in order, then the backward
+    """Yield the events of a training step: the forward pass of each run in order, then the backward
     passes in reverse order; of a layer that is recomputed the forward passes once more before its
     backward passes."""
     for k, run in enumerate(runs):

@@ -170,8 +170,8 @@ class MemoryBudget:
         return _sum_or_missing(self.parameters, beside)
 
     def _peak(self) -> tuple[Exact | Missing, str]:
-        """The elements of the largest live set, and in words the event at which it is reached; a
-        reason and "" if sizes are open or gradients are not derived."""
+        """The elements of the largest live set, and in words the event at which it is reached;
+        (`Missing` with a reason, "") if sizes are open or gradients are not derived."""
         if self.sizes is None:
             return Missing("the largest live set needs a number for every size"), ""
         try:
@@ -183,8 +183,9 @@ class MemoryBudget:
         return Exact.of(Poly.of(found.elements)), found.when
 
     def lines(self) -> tuple[MemoryLine, ...]:
-        """Parameters, gradients, optimiser's state and activations with their sum, then the largest
-        live set, alone and with parameters, gradients and optimiser's state."""
+        """The lines of the budget in elements and bytes: parameters, gradients, optimiser's state
+        and activations with their sum, then the largest live set (the most elements held at one
+        time), alone and with parameters, gradients and optimiser's state."""
         most_held, when = self._peak()
         says = (
             f"largest live set: during the {when}, with the parts' equations run one after "
@@ -207,7 +208,8 @@ class MemoryBudget:
     def _line(
         self, name: str, number: Exact | Missing, role: str, says: tuple[str, ...] = ()
     ) -> MemoryLine:
-        """A line of `number` elements, in bytes too if the role has an element type."""
+        """The budget's line `name` of `number` elements, in bytes too if the role (`parameters`,
+        ...) has an element type; `says`: notes for a reader."""
         size = self.memory_options.bytes_of(role)
         held: Number | None = None if size is None else number
         if size is not None and isinstance(number, Exact):
@@ -216,7 +218,8 @@ class MemoryBudget:
 
 
 def _together(name: str, lines: Sequence[MemoryLine]) -> MemoryLine:
-    """The sum of lines, in elements and in bytes; the first reason of a line without an answer."""
+    """A line `name` with the sum of lines, in elements and in bytes; if a line has a reason in
+    place of a number, the first such reason. Bytes are None if a line has none."""
     held = [line.bytes for line in lines]
     return MemoryLine(
         name,
@@ -226,7 +229,7 @@ def _together(name: str, lines: Sequence[MemoryLine]) -> MemoryLine:
 
 
 def _sum(numbers: Sequence[Number]) -> Number:
-    """The sum of numbers, or the first that is Missing."""
+    """The sum of numbers (integers or formulas), or the first that is `Missing` (a reason)."""
     result = Exact()
     for number in numbers:
         if isinstance(number, Missing):

@@ -33,16 +33,16 @@ class Network(Assembly):
     def answers(
         self, stage: str, convention: str | Counting = "strict", recompute: str = "none"
     ) -> NetworkAnswers:
-        """The answers about the network in a stage: a phase, or prefill or decode of generation.
+        """The object that answers questions about the network in a stage: a phase (`training`,
+        ...), or `prefill` or `decode` of generation.
 
         Args:
             convention: as for mixers, and `dropout=free` or `dropout=mul`.
-            recompute: "layers" to run the forward pass of layers again before their gradients.
-        """
+            recompute: "layers" to run the forward pass of layers again before their gradients."""
         return answers_of(self, stage, counting(convention), recompute)
 
     def parameters(self) -> Parameters:
-        """The number of parameters of every part and in total.
+        """The number of parameters of every part and in total, as formulas that `at` evaluates.
 
         >>> from costmodel.networks import model
         >>> model("gpt-2").parameters().at()
@@ -53,22 +53,22 @@ class Network(Assembly):
     def costs(
         self, phase: str = "training", convention: str | Counting = "strict"
     ) -> tuple[PartAnswers, ...]:
-        """What each part costs in a phase, in the order of a forward pass.
+        """The answers about the costs of each part in a phase, in the order of a forward pass.
 
         Args:
             phase: `training` (a forward pass over l tokens, with the loss), `inference` (one new
                 token at t), `backward` (the gradients of a forward pass, and the additions that
-                join gradients of different parts), or `training-step` (forward and backward).
-        """
+                join gradients of different parts), or `training-step` (forward and backward)."""
         return self.answers(phase_name(phase), convention).parts
 
     def count(self, phase: str = "training", convention: str | Counting = "strict") -> Counts:
-        """The operations of a phase in total, over all parts; phase and convention as for the
-        costs of the parts: `training` is a forward pass.
+        """The number of operations of a phase by class (mul, add, ...), over all parts, as
+        formulas. `training` is a forward pass; other phases are `inference`, `backward` and
+        `training-step`.
 
         Raises:
-            Unanswered, Unsupported: a part does not have the phase; the reason is the part's own.
-        """
+            Unanswered, Unsupported: a part does not have the phase; the reason is the part's
+                own."""
         return self.held(self.answers(phase_name(phase), convention).of(counted))
 
     def state(self) -> State:
@@ -88,8 +88,9 @@ class Network(Assembly):
             fit(use.mixer, part_sizes(use, sizes))
 
     def _fit_with_own(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The given sizes and the network's own values of the others; SizeError if they do not fit
-        every part, as far as they are known."""
+        """Letter -> value: the given sizes, and the network's own values of the others. SizeError
+        if a part refuses them, as far as its sizes are known: a width that heads do not divide, for
+        instance."""
         head_width(found := checked(sizes))
         found = self.own.with_given(found)
         for use in self.uses:
@@ -150,27 +151,26 @@ class Generation:
 
 
 def generation(network: Network, convention: str | Counting = "strict") -> Generation:
-    """What generating q tokens after a prompt of p costs, part by part, in the sizes p and q.
+    """The costs of generating q tokens after a prompt of p tokens, part by part, in the sizes p and
+    q.
 
     Dropout and loss are left out; an encoder reads its e tokens with the prompt.
 
     Raises:
-        Unanswered: the network has no head over the vocabulary.
-    """
+        Unanswered: the network has no head over the vocabulary."""
     if network.described.head != "vocabulary":
         raise Unanswered(f"{network.name} has no head over the vocabulary: it generates no tokens")
     return Generation(network, counting(convention))
 
 
 def network(given: Choices | Description, **sizes: int) -> Network:
-    """The network that choices, or a description by blocks, stand for.
+    """Make the network of these choices, or of this description by blocks.
 
     Args:
         sizes: sizes that take the place of the network's own.
 
     Raises:
-        ModelError: its layers differ, and their number L is open; UnknownMixer: no such mixer.
-    """
+        ModelError: its layers differ, and their number L is open; UnknownMixer: no such mixer."""
     chosen = description(given) if isinstance(given, Choices) else given
     chosen = chosen.with_sizes(**checked(sizes)) if sizes else chosen
     layers = chosen.sizes.get("L") if chosen.patterned else None

@@ -39,12 +39,12 @@ class Counting:
 
 
 def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
-    """Read names such as `strict,dropout=mul`: a mixer's convention and what dropout costs.
+    """Read names such as `strict,dropout=mul` as a `Counting`: how a mixer's operations are counted
+    (its convention), and what dropout costs.
 
     Raises:
         ConventionError: an unknown name, two names of one kind, or an option of a backward pass,
-            which the convention of a mixer may have and that of a network may not.
-    """
+            which the convention of a mixer may have and that of a network may not."""
     if isinstance(names, Counting):
         return names
     given = names.split(",") if isinstance(names, str) else list(names)
@@ -65,12 +65,11 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
 
 
 def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> dict[str, int]:
-    """The values of a part's own letters at sizes of the network; if `partly`, only those that
+    """Letter -> value of a part's own sizes, at sizes of the network; if `partly`, only those that
     the given sizes determine.
 
     Raises:
-        SizeError: a size is missing, or comes out fractional.
-    """
+        SizeError: a size is missing, or comes out fractional."""
     found: dict[str, int] = {}
     for letter in ("l", *use.mixer.letters):
         poly = use.sizes.get(letter, Poly.atom(letter))
@@ -94,8 +93,8 @@ def own_parameters(use: Use) -> Poly:
 
 
 def part_answers(use: Use, phase: str, convention: Counting) -> Answers:
-    """The answers about a part in a phase of mixers, in the part's own sizes and in the form that
-    the part has in this phase and under this convention."""
+    """The object that answers questions about a part in a phase, in the part's own sizes and in the
+    form that the part has in this phase and under this convention."""
     chosen = convention.convention
     form = use.form_under(chosen.rewrites)
     if phase == "inference" and use.token_form is not None:

@@ -41,8 +41,9 @@ Make = TypeVar("Make", bound=Callable[..., Mixer])
 
 
 def noting(make: Make) -> Make:
-    """Make a part once for each set of arguments, and note all of them as the part's `made_with`,
-    which its module reads (`profiler.networks.modules`)."""
+    """Decorate a function that makes a part: the part is made once for each set of arguments, and
+    the arguments (defaults included) are noted in its attribute `made_with`, from which its PyTorch
+    module is built."""
     known = inspect.signature(make)
 
     @cache
@@ -72,10 +73,10 @@ def _root_of(size: Poly) -> Constant:
 
 @noting
 def look_up(scaled: bool = False) -> Mixer:
-    """The rows of E (u, d) that the tokens (l) name; `scaled` multiplies each row by sqrt(d).
+    """The part embedding, as a mixer of one equation: y (l, d) has the rows of E (u, d) that the
+    tokens (l) name; `scaled` multiplies each row by sqrt(d).
 
-    The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry.
-    """
+    The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry."""
     m = _new_part("look-up", "Embedding, look-up", "rows that are read by number")
     l, d, u = m.sizes("l d u")
     tokens = m.input("tokens", l, below=u)
@@ -88,7 +89,8 @@ def look_up(scaled: bool = False) -> Mixer:
 
 @noting
 def one_hot(scaled: bool = False) -> Mixer:
-    """The product of one-hot rows (l, u) with E (u, d); if `scaled`, times sqrt(d)."""
+    """The part embedding as a product, a mixer of one equation: y (l, d) is the product of one-hot
+    rows x (l, u) with E (u, d); if `scaled`, times sqrt(d)."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (4)"
     m = _new_part("one-hot", "Embedding, one-hot product", source)
     l, d, u = m.sizes("l d u")
@@ -104,12 +106,12 @@ def one_hot(scaled: bool = False) -> Mixer:
 
 @noting
 def patches() -> Mixer:
-    """Rows of an image's patches: of the patches of r numbers, x (l, r), whose first row stands for
-    the class token and is not read, a linear map with a bias, behind the token's row: y (l, d).
+    """The part that makes rows of an image's patches, as a mixer: of the patches of r numbers, x
+    (l, r), whose first row stands for the class token and is not read, a linear map with a bias,
+    behind the token's row: y (l, d).
 
     Dosovitskiy et al. 2020, arXiv 2010.11929, eq. (1); the map of a patch is a convolution whose
-    stride is its width.
-    """
+    stride is its width."""
     m = _new_part("patches", "Patches, with a class token", "Dosovitskiy et al. 2020, eq. (1)")
     l, d = m.sizes("l d")
     r = m.size("r", "numbers of a patch", 768)
@@ -124,7 +126,8 @@ def patches() -> Mixer:
 
 @noting
 def positions(kind: str, product: bool = False, scaled: bool = False, *, offset: int = 0) -> Mixer:
-    """A row P[i] for each position i, added to the row of the token at i.
+    """The part positions, as a mixer x (l, d) to y (l, d): a row P[i] for each position i, added to
+    the row x[i] of the token there.
 
     Args:
         kind: `learned` (P is a parameter) or `sinusoidal` (P is a table).
@@ -132,8 +135,7 @@ def positions(kind: str, product: bool = False, scaled: bool = False, *, offset:
             OPT (`product` and `scaled` are off).
         product: learned rows are the product of one-hot rows (l, u) with P (u, d), as Chen 2023
             prints it (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
-        scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5)).
-    """
+        scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5))."""
     m = _new_part("positions", f"Positions, {kind}")
     l, d, u = m.sizes("l d u")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -155,7 +157,8 @@ def positions(kind: str, product: bool = False, scaled: bool = False, *, offset:
 
 @noting
 def segments(kinds: int) -> Mixer:
-    """A row of S (kinds, d) for the segment that a token belongs to, added to the token's row."""
+    """The part segments, as a mixer x (l, d) to y (l, d): a row of S (kinds, d), for the segment
+    (sentence A or B, as in BERT) that a token belongs to, is added to the token's row."""
     source = "Devlin et al. 2018, arXiv 1810.04805, figure 2"
     m = _new_part("segments", "Segments", source)
     l, d = m.sizes("l d")
@@ -176,8 +179,8 @@ GAINS: Mapping[str, str] = {
 
 
 def _gain(f: Form, d: Poly, b: Index, gain: str) -> Node | None:
-    """The factor of entry b of a row of d entries, by its name in `GAINS`; the sums 1 + w are work
-    on parameters alone."""
+    """Declare a norm's gain and return the factor of entry b of a row of d entries: the weight w[b]
+    for the `gain` "w"; 1 + w[b], whose equation is written here, for "1 + w"; None for ""."""
     if not gain:
         return None
     w = f.mixer.parameter("gain", d)
@@ -190,11 +193,10 @@ def _gain(f: Form, d: Poly, b: Index, gain: str) -> Node | None:
 
 @noting
 def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer:
-    """Layer normalisation with a gain as in `GAINS`; `bias` and the constant under the root, `eps`,
-    as asked.
+    """The part layer norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none (`GAINS`);
+    `bias` and the constant under the root, `eps`, as asked.
 
-    Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps.
-    """
+    Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps."""
     m = _new_part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -214,10 +216,9 @@ def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer
 
 @noting
 def rms_norm(*, gain: str = "w") -> Mixer:
-    """RMS normalisation with a gain as in `GAINS`.
+    """The part RMS norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none (`GAINS`).
 
-    Zhang and Sennrich 2019, arXiv 1910.07467.
-    """
+    Zhang and Sennrich 2019, arXiv 1910.07467."""
     m = _new_part("rms-norm", "RMS norm", "Zhang and Sennrich 2019, arXiv 1910.07467")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -230,8 +231,8 @@ def rms_norm(*, gain: str = "w") -> Mixer:
 
 @noting
 def residual(scaled: bool = False) -> Mixer:
-    """The sum of a sublayer's input and output, x (l, 2, d) to y (l, d); `scaled`: the output is
-    multiplied by a constant, as in Granite."""
+    """The part residual sum, as a mixer x (l, 2, d) to y (l, d): a sublayer's input x[:, 1] plus
+    its output x[:, 2]; `scaled`: the output is multiplied by a constant, as in Granite."""
     m = _new_part("residual", "Residual sum")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, 2, d), m.output("y", l, d)
@@ -243,10 +244,10 @@ def residual(scaled: bool = False) -> Mixer:
 
 @noting
 def scale() -> Mixer:
-    """Each entry divided by sqrt(d), as T5 does before its head: one division an entry.
+    """The part scale, as a mixer of rows (l, d): each entry divided by sqrt(d), as T5 does before
+    its head: one division an entry.
 
-    Raffel et al. 2019, arXiv 1910.10683; transformers, T5ForConditionalGeneration.
-    """
+    Raffel et al. 2019, arXiv 1910.10683; transformers, T5ForConditionalGeneration."""
     m = _new_part("scale", "Scale", "transformers, T5ForConditionalGeneration")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -258,10 +259,10 @@ def scale() -> Mixer:
 
 @noting
 def dropout() -> Mixer:
-    """The product with a mask of 0 and 1/(1-p): one multiplication an entry.
+    """The part dropout, as a mixer of rows (l, d): the product with a mask of 0 and 1/(1-p), one
+    multiplication an entry.
 
-    Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone.
-    """
+    Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone."""
     m = _new_part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
     l, d = m.sizes("l d")
     x, y, mask = m.input("x", l, d), m.output("y", l, d), m.buffer("mask", l, d)
@@ -304,7 +305,8 @@ def _xielu(f: Form, entry: Node, at: Width) -> Node:
 
 @noting
 def dense(activation: str = "none", bias: bool = True) -> Mixer:
-    """A linear map of each row, x (l, d) to y (l, f), and an activation."""
+    """The part linear map, as a mixer x (l, d) to y (l, f): each row times W, plus a bias if
+    `bias`, then an activation by its name in `ACTIVATIONS` ("none": none)."""
     m = _new_part("dense", "Linear map")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, width)
@@ -319,11 +321,11 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
 
 @noting
 def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -> Mixer:
-    """The feed-forward sublayer: d to f, an activation, or "xielu", which has two parameters of its
-    own, f to d; `squared`: the activation's square, as in Nemotron-H.
+    """The part FFN, as a mixer of rows (l, d): a linear map d to f, an activation, or "xielu",
+    which has two parameters of its own, a linear map f to d; `squared`: the activation's square, as
+    in Nemotron-H.
 
-    Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
-    """
+    Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2)."""
     m = _new_part("ffn", "FFN", "Chen 2023, arXiv 2308.07661v1, eq. (15)")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d, cite="(15)")
@@ -348,10 +350,10 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
 
 @noting
 def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
-    """The feed-forward sublayer with a gate: act(x W_gate) * (x W_up), f wide, and W_down to d.
+    """The part gated FFN, as a mixer of rows (l, d): act(x W_gate) * (x W_up), f wide, times W_down
+    to d.
 
-    Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu.
-    """
+    Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu."""
     m = _new_part("gated-ffn", "Gated FFN", "Shazeer 2020, arXiv 2002.05202, eq. (6)")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -378,12 +380,11 @@ def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
 def head(
     tied: bool = False, bias: bool = False, *, cap: bool = False, divided: bool = False
 ) -> Mixer:
-    """A score for every entry of the vocabulary, x (l, d) to y (l, u).
+    """The part head, as a mixer x (l, d) to y (l, u): a score for every entry of the vocabulary.
 
     `tied`: the weights are the embedding's E (u, d), whose parameters the embedding has; else the
     head has its own W (d, u). `cap`: scores s as 30 tanh(s/30), as in Gemma 2; `divided`: scores
-    over a constant, as in Granite.
-    """
+    over a constant, as in Granite."""
     m = _new_part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
     l, d, u = m.sizes("l d u")
     x, y = m.input("x", l, d), m.output("y", l, u)
@@ -402,7 +403,7 @@ def head(
 
 @noting
 def probabilities() -> Mixer:
-    """The softmax of the scores, x (l, u) to y (l, u)."""
+    """The part softmax over the vocabulary, as a mixer x (l, u) to y (l, u)."""
     m = _new_part("probabilities", "Softmax over the vocabulary",
               "Chen 2023, arXiv 2308.07661v1, eq. (16)")  # fmt: skip
     l, u = m.sizes("l u")
@@ -420,7 +421,8 @@ def loss_of_scores(smoothed: bool = False) -> Mixer:
 
 @noting
 def loss_of_probabilities() -> Mixer:
-    """Cross-entropy of probabilities (l, u): the mean of the targets' negative logarithm."""
+    """The part loss, as a mixer x (l, u) to y (1): the cross-entropy of probabilities x, which is
+    the mean over tokens of the negative logarithm of the target's probability."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (3)"
     m = _new_part("loss", "Cross-entropy of probabilities", source)
     l, u = m.sizes("l u")

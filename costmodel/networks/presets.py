@@ -14,12 +14,11 @@ from costmodel.networks.choices import Choices, from_entry
 
 
 def load(path: Path) -> dict[str, Choices]:
-    """The networks of one file, by name.
+    """Name -> choices of the networks in one data file (schema 1).
 
     Raises:
         ModelError: not JSON, an unknown or missing key, a value of another type, a name that is
-            taken, or a `from` that no entry above defines.
-    """
+            taken, or a `from` that no entry above defines."""
     try:
         data = read_data(path)
     except ValueError as reason:
@@ -39,7 +38,9 @@ def load(path: Path) -> dict[str, Choices]:
 
 
 def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str) -> Choices:
-    """The choices of one entry: its own keys over those of its `from` entry, or the defaults."""
+    """The choices of one entry of a file: its own keys over those of the entry that it names in
+    `from`, or over the defaults. `found`: entries above it. ModelError: no name, a name that is
+    taken, or an unknown `from`."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ModelError(f"{where}: expected an object with a name, got {entry!r}")
     name, source = entry["name"], entry.get("from")
@@ -55,11 +56,10 @@ def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str
 
 @cache
 def presets() -> dict[str, Choices]:
-    """Every network that comes with the project, by name, file by file.
+    """Name -> choices of every network that comes with the project, file by file.
 
     Raises:
-        ModelError: a file that cannot be read, or one name in two files.
-    """
+        ModelError: a file that cannot be read, or one name in two files."""
     found: dict[str, Choices] = {}
     for path in sorted(data_dir("models").glob("*.json"), key=_plain_first):
         for name, choices in load(path).items():

@@ -65,7 +65,7 @@ class _Writer:
 
     def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
         """Record a run of a part that reads the arrays `wires` and, if its mixer has a second
-        sequence, `context`; returns the array (wire) that the run writes. No run is recorded for
+        sequence, `context`; return the array (a wire) that the run writes. No run is recorded for
         dropout, or if `part` is None: the first array passes unchanged."""
         if part is None or part.regularises:
             return wires[0]
@@ -134,11 +134,11 @@ def entries_of(use: Use, array: Array) -> Poly:
 
 @cache
 def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
-    """Every run of a training forward pass in order, at a number of layers; dropout is left out.
+    """Every run of a part in a training forward pass, in order, at a number of layers, with the
+    arrays that it reads and writes; dropout is left out.
 
     Raises:
-        Unanswered: a pooler beside a head over the vocabulary, whose row no loss reads.
-    """
+        Unanswered: a pooler beside a head over the vocabulary, whose row no loss reads."""
     about = network.described
     if about.ends_with("pooler") and about.head == "vocabulary":
         raise Unanswered(
@@ -155,8 +155,8 @@ def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
 
 
 def readers(runs: Sequence[PartRun]) -> dict[Wire, list[tuple[int, str]]]:
-    """Array between parts (a wire) -> its readers: (number of the run, name of the array of the
-    part as which it reads the wire); [] if no run reads it."""
+    """A dict: array between parts (a wire) -> its readers, as (number of the run, name that the
+    array has in the part's equations); [] if no run reads it."""
     found: dict[Wire, list[tuple[int, str]]] = {}
     for k, run in enumerate(runs):
         for name, wires in run.reads.items():
@@ -168,16 +168,16 @@ def readers(runs: Sequence[PartRun]) -> dict[Wire, list[tuple[int, str]]]:
 
 @cache
 def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
-    """Part -> the names of its arrays without gradients: inputs of the network, frozen parameters,
-    and arrays that no trained parameter changes.
+    """A dict: part -> the names of its arrays that get no gradients: inputs of the network, frozen
+    parameters, and arrays that no trained parameter changes.
 
     A part that stands for equal parts of several layers has a gradient if it has one in any of the
-    layers: before the first trained part too, where the first layer alone would need none.
-    """
+    layers: before the first trained part too, where the first layer alone would need none."""
     found: dict[Use, frozenset[str]] = {}
     wanted: dict[Use, set[str]] = {}
     changing: set[Wire] = set()
     period = layers_of(network)
+    # a second period shows which arrays later layers change
     layers = 2 * period if network.layers is None else min(2 * period, network.layers)
     for run in schedule(network, layers if network.described.trained else period):
         use = run.use
@@ -223,9 +223,9 @@ class Repetition:
 
 
 def repetition(network: Assembly, layers: int) -> Repetition | None:
-    """Two small numbers of layers, `few` and `more`, from which a count at `layers` follows, since
-    each further period of layers adds the same: count(few) + times (count(more) - count(few)). None
-    if `layers` is itself small."""
+    """Two small numbers of layers, `few` and `more`, from which any count (operations, elements) at
+    `layers` follows, since each further period of layers adds the same: count(few) + times
+    (count(more) - count(few)). None if `layers` is itself small."""
     period = network.described.period
     few = layers % period + 2 * ENDS * period
     if layers <= few + period:
@@ -268,13 +268,14 @@ def _name(step: Step) -> str:
 
 @cache
 def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path, ...]:
-    """The candidates for the longest path through a network, at its number of layers (in L if this
-    is open). Parts of a path run one after another; parts beside each other are on different paths.
+    """The candidates for the longest path of dependent runs through a network in a stage, each a
+    dict: (part, phase) -> how often the path passes the part, at the network's number of layers (in
+    L if this is open). Parts of a path run one after another; parts that run in parallel are on
+    different paths.
 
     Raises:
         Unanswered: the order of the parts is not known.
-        Unsupported: the paths change with the number of layers.
-    """
+        Unsupported: the paths change with the number of layers."""
     layers = network.layers
     again = None if layers is None else repetition(network, layers)
     if layers is not None and again is None:
@@ -302,8 +303,9 @@ Passed = Counter[Step]
 
 
 def _paths(runs: Sequence[PartRun], stage: str, recompute: str) -> list[Passed]:
-    """The paths through these runs in a stage: forward, backward, or, in a training step, each
-    forward path followed by each backward path. A path that another path covers is left out."""
+    """The paths through these runs in a stage, each a multiset of (part, phase): forward paths,
+    backward paths, or, in a training step, each forward path followed by each backward path. A path
+    that another path covers is left out."""
     found = [Passed()]
     if stage != "backward":
         found = _forward(runs, stage)
@@ -367,8 +369,9 @@ def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
 
 
 def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> list[Passed]:
-    """The paths `found` to the end of a run. If they differ in parts of the run's layer alone they
-    become one path with a step `Beside`, so that layers do not multiply the number of paths."""
+    """The paths `found` to the end of a run, joined if they differ in parts of the run's layer
+    alone: then one path is returned whose step `Beside` holds the differing pieces, so that layers
+    do not multiply the number of paths."""
     if len(found) < 2 or run.layer is None:
         return found
     common = found[0]
@@ -382,7 +385,8 @@ def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> lis
 
 
 def _longest(found: Sequence[Passed]) -> list[Passed]:
-    """The paths without those that pass no part more often than another path does."""
+    """The paths that may be longest: those that pass every part at most as often as another path
+    does are left out."""
     kept_paths: list[Passed] = []
     for path in found:
         if any(_covers(other, path) for other in kept_paths):

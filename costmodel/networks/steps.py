@@ -32,8 +32,9 @@ def at_prompt(sizes: Mapping[str, Poly]) -> dict[str, Poly]:
 
 
 def over_steps(step: Exact) -> Exact:
-    """The sum of an answer in t over t = p+1 .. p+q-1, as a closed form; Unsupported if t stands
-    inside a function, so that there is none."""
+    """The sum of an answer in t (one step of decoding at position t) over the steps t = p+1 ..
+    p+q-1 after a prompt of p tokens, as a closed form in p and q; Unsupported if t stands inside a
+    function, so that there is none."""
     at = Poly.atom(STEP)
     result = Exact()
     for guards, poly in step.pieces:
@@ -44,12 +45,11 @@ def over_steps(step: Exact) -> Exact:
 
 
 def over_steps_at(step: Exact, sizes: Mapping[str, int]) -> int:
-    """The sum of an answer in t over t = p+1 .. p+q-1 at integer sizes, p and q among them; without
-    a closed form it is added up step by step.
+    """The sum of an answer in t (one step of decoding at position t) over the steps t = p+1 ..
+    p+q-1, at integer sizes, p and q among them; without a closed form it is added up step by step.
 
     Raises:
-        Unsupported: no closed form, and more than a million steps.
-    """
+        Unsupported: no closed form, and more than a million steps."""
     try:
         return over_steps(step).at(sizes)
     except Unsupported:

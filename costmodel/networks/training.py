@@ -83,12 +83,12 @@ class Graph:
         return gradients(use.mixer, use.form_under(self.rewrites), self.rewrites, unwanted)
 
     def counts(self, use: Use) -> Counts:
-        """The operations of one run of a part's backward pass, in the part's own sizes.
+        """The number of operations by class of one run of a part's backward pass, in the part's own
+        sizes.
 
         Raises:
             Unanswered: the convention is another tool's counter (`peer`), which counts no gradients
-                of this part; Unsupported: an equation whose gradient is not derived.
-        """
+                of this part; Unsupported: an equation whose gradient is not derived."""
         if peer := self.counting.convention.peer:
             system = system_of(use.mixer, use.form_under(self.rewrites), ("dense",), "training")
             unwanted = () if use.regularises else given_arrays(self.network)[use]
@@ -106,8 +106,8 @@ class Graph:
         return result
 
     def gradient_entries(self, use: Use, name: str) -> Exact:
-        """The number of entries of the gradient of one of a part's arrays that equations define, in
-        the part's sizes."""
+        """How many entries of the gradient of a part's array `name` equations define, as a formula
+        in the part's sizes."""
         system = self.gradients(use).system
         wanted = use.mixer.arrays[name]
         arrays = {e.array for e in system.backward if e.array.gradient_of is wanted}
@@ -125,9 +125,9 @@ def graph_of(network: Assembly, counted: Counting) -> Graph:
 
 
 def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
-    """The additions of gradients that different parts give for one array, or runs for shared
-    weights, as operations of parts "sum of gradients: ..."; one part with the reason if they are
-    not derived."""
+    """Yield the additions of gradients that different parts give for one array, or runs for shared
+    weights, as pairs (a part "sum of gradients: ...", its operations); one pair with the reason
+    (`Missing`) if they are not derived."""
     try:
         found = list(_joins_by_name(graph))
     except (Unanswered, Unsupported) as reason:
@@ -143,8 +143,9 @@ def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
 
 
 def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
-    """Each sum of gradients: its name, how many such sums there are, the additions of all of them,
-    and whether these are done once for a batch (else once for each sequence)."""
+    """Yield each sum of gradients of one array as (name, how many such sums there are, number of
+    additions of all of them, whether these are done once for a batch, not for each sequence).
+    "towers": sequences that pass the same weights side by side."""
     made = linear_in_layers(graph.network, lambda runs: _wire_joins(graph, runs))
     by_name: dict[str, list[tuple[Poly, Exact]]] = {}
     for (name, _), (times, number) in made.items():
@@ -174,8 +175,9 @@ def _total(numbers: Iterable[Exact]) -> Exact:
 
 
 def _wire_joins(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[str, Exact], int]:
-    """The arrays between parts (wires) that several runs read: (name, additions of the gradients of
-    one) -> their number. Unsupported if no reader gives every entry a gradient."""
+    """A dict over the arrays between parts (wires) that several runs read: (name, number of
+    additions of one array's gradients) -> how many such arrays there are. Unsupported if no reader
+    gives every entry a gradient."""
     found: Counter[tuple[str, Exact]] = Counter()
     for wire, reading in readers(runs).items():
         if wire.source or len(reading) < 2:
@@ -204,12 +206,11 @@ def _entries_per_wire(entries: Exact, wires: int) -> Exact:
 def linear_in_layers(
     network: Assembly, tally: Callable[[tuple[PartRun, ...]], Mapping[tuple[K, Exact], int]]
 ) -> dict[tuple[K, Exact], tuple[Poly, Exact]]:
-    """A tally at the network's number of layers, L if it is open: key (what, number) -> (how often
-    the key occurs, in L; number times that).
+    """Extend a tally to the network's number of layers, L if it is open: returns key (what, number)
+    -> (how often the key occurs, as a polynomial in L; number times that).
 
     `tally` counts the keys in the runs at a small number of layers; every period of layers adds the
-    same runs, so that two small numbers give the tally of any number.
-    """
+    same runs, so that two small numbers give the tally of any number."""
     again = None if network.layers is None else repetition(network, network.layers)
     if network.layers is not None and again is None:
         few, more, beside = network.layers, network.layers, Poly()
@@ -246,8 +247,8 @@ def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
 
 
 def in_layers(network: Assembly) -> frozenset[Use]:
-    """The parts that run in layers. No run names dropout: it counts as in the layers of its stack
-    where a part of these layers stands before it in the order of parts."""
+    """The set of parts that run in layers. No run names dropout: it counts as in the layers of its
+    stack where a part of these layers stands before it in the order of parts."""
     runs = schedule(network, layers_of(network))
     inside = {run.use for run in runs if run.layer is not None}
     begun: set[str] = set()
@@ -261,8 +262,9 @@ def in_layers(network: Assembly) -> frozenset[Use]:
 
 @cache
 def share_again(network: Assembly, use: Use, recompute: str) -> Fraction:
-    """The share of a part's runs that the backward pass runs a second time; of dropout, which no
-    run names, the share of the layers of its stack."""
+    """The share (0 to 1) of a part's runs whose forward pass the backward pass runs a second time,
+    as `recompute` says ("none", "layers", or names of blocks); of dropout, which no run names, the
+    share of the layers of its stack."""
     if recompute == "none" or use not in in_layers(network):
         return Fraction()
     if recompute == "layers":
@@ -292,8 +294,8 @@ def step_of(graph: Graph, use: Use) -> System:
 
 
 def activations_of(graph: Graph, use: Use) -> Activations:
-    """The activations that a part's gradients read, in the part's sizes; rows of embeddings are
-    parameters, and so none."""
+    """The numbers of entries of the activations that a part's gradients read, array by array, in
+    the part's sizes; rows of embeddings are parameters, and so left out."""
     own = graph.gradients(use)
     found = kept_entries(own.system)
     rows = {
@@ -326,9 +328,9 @@ def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Acti
 def _kept_entries(
     graph: Graph, runs: tuple[PartRun, ...], recompute: str
 ) -> dict[tuple[Use, Exact], int]:
-    """(part, number of entries) -> how many runs of the part keep so many entries for gradients.
-    Arrays inside a run count for its part, unless recomputed; an array between parts counts once,
-    for a part whose gradients read the array."""
+    """A dict: (part, number of entries) -> how many of these `runs` of the part keep so many
+    entries for gradients. Arrays inside a run count for its part, unless recomputed; an array
+    between parts counts once, for a part whose gradients read the array."""
     found: Counter[tuple[Use, Exact]] = Counter()
     for run in runs:
         if run.again(recompute):
@@ -354,12 +356,12 @@ def between_parts(runs: tuple[PartRun, ...]) -> list[Wire]:
 def keeper(
     graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
 ) -> tuple[Use, Exact] | None:
-    """(part, number of entries): where an array between parts is kept for gradients. None if no
-    gradient reads the array, or if it is the first row of arrays that are kept whole anyway.
+    """(part, number of entries): the part that keeps an array between parts (`wire`) for gradients.
+    None if no gradient reads the array, or if it is the first row of arrays that are kept whole
+    anyway.
 
     Raises:
-        Unsupported: several parts keep different entries of the wire.
-    """
+        Unsupported: several parts keep different entries of the wire."""
     if wire.first and all(_keeps_whole_wire(graph, runs, w, recompute) for w in wire.first):
         return None
     number = Exact.of(wire.entries)
@@ -381,8 +383,9 @@ def _keeps_whole_wire(graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recom
 def _keepers(
     graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
 ) -> Iterator[tuple[Use, Exact]]:
-    """(part, entries) for each run whose gradients read a wire that it writes or reads; for a layer
-    that is recomputed, each of its runs that reads a wire from outside keeps the whole wire."""
+    """Yield (part, number of entries that its gradients read) for each run that writes or reads a
+    wire and whose gradients read it; for a layer that is recomputed, each of its runs that reads a
+    wire from outside keeps the whole wire."""
     written = next((run for run in runs if run.writes is wire), None)
     ends = [] if written is None else [(written, written.use.mixer.role("output").name, 1)]
     for run in runs:
@@ -399,7 +402,8 @@ def _keepers(
 
 
 def gradient_elements(graph: Graph) -> Poly:
-    """The entries of the gradients of all parameters, in sizes of the network."""
+    """The number of entries of the gradients of all parameters, shared ones once, in sizes of the
+    network."""
     result = Poly()
     for use in graph.network.uses:
         own = graph.gradients(use)

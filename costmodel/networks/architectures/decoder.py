@@ -58,14 +58,15 @@ def block(
     scaled: bool = False,
     dropout: Use | None = None,
 ) -> Block:
-    """A layer `name` of the sublayers `inner`, each with a residual sum after.
+    """Make a layer called `name` whose sublayers are the parts `inner`, in order, each followed by
+    a residual sum.
 
     Args:
         norm: the equations of each norm.
-        place: where norms stand, a name in `PLACES`.
+        place: where norms stand, a name in `PLACES`; "beside...": all sublayers read the layer's
+            input.
         scaled: the sum multiplies the output of a sublayer by a constant.
-        dropout: what each output passes before the sum.
-    """
+        dropout: what each output passes before the sum."""
     total = Use("residual sum", parts.residual(scaled))
     out = Use("norm, of the output", norm) if place in ("output", "both") else None
     before = None if place in ("output", "after") else Use("norm, before", norm)
@@ -81,9 +82,9 @@ def block(
 def attention(
     c: Configuration, *options: str, groups: int | None = None, **sizes: int | None
 ) -> Use:
-    """Self-attention with `options` and `sizes` of its own (None: not given); the usual fields of
-    the configuration give its n heads, g heads of keys and values (the option `grouped` if fewer
-    than n) unless `groups` does, and the width of a head."""
+    """The part self-attention with `options` and `sizes` of its own (None: not given); the usual
+    fields of the configuration give its n heads, g heads of keys and values (the option `grouped`
+    if fewer than n) unless `groups` does, and the width of a head."""
     n = c.size("num_attention_heads")
     g = groups or c.size_or_none("num_key_value_heads") or n
     grouped = ("grouped",) if g != n else ()
@@ -104,8 +105,8 @@ def mixture(
     correction: str | None = None,
     activation: str | None = None,
 ) -> Use:
-    """A mixture of experts of a width, by the usual fields; ModelError if a token is to go through
-    more experts than there are.
+    """The part mixture of experts, each expert `width` wide, by the usual fields of a
+    configuration; ModelError if a token is to go through more experts than there are.
 
     Args:
         routing: how scores become weights of experts, a name in `experts.ROUTINGS`.
@@ -116,8 +117,7 @@ def mixture(
             configuration does not say.
         chosen: how many experts a token goes through if the configuration does not say.
         activation: that of the gates, as this project names it; None: that of the usual field.
-        correction: what is added to scores that choose, a name in `experts.CORRECTIONS`.
-    """
+        correction: what is added to scores that choose, a name in `experts.CORRECTIONS`."""
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
     part_sizes = {"E": c.size(*number), "f": width}
@@ -147,9 +147,9 @@ UNIT_GAINS = "the sums 1 + w of the norms of queries and keys, on weights alone,
 
 
 def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
-    """Whether each layer has experts: as listed in `mlp_layer_types`, else every layer, or each
-    `decoder_sparse_step`-th one, without those listed in `mlp_only_layers` and without the first
-    ones, `first_k_dense_replace` or else `first`."""
+    """A list with a bool for each layer, whether it has experts: as listed in `mlp_layer_types`,
+    else every layer, or each `decoder_sparse_step`-th one, without those listed in
+    `mlp_only_layers` and without the first ones, `first_k_dense_replace` or else `first`."""
     step, dense = c.size_or_none("decoder_sparse_step") or 1, c.get("mlp_only_layers") or ()
     given = c.get("first_k_dense_replace", "num_dense_layers")
     begin = first if given is None else given
@@ -182,8 +182,8 @@ def decoder(
     before: Sequence[Use] = (),
     pooler: bool = False,
 ) -> Description:
-    """A stack: an embedding, the layers `blocks`, a norm, and, for the class with a head, scores of
-    the vocabulary with their loss.
+    """Put a network together: an embedding, a layer for each of `blocks`, a norm, and, for the
+    class with a head, scores of the vocabulary with their loss.
 
     Args:
         norm: the norm after the layers, None if there is none.
@@ -200,8 +200,7 @@ def decoder(
         pooler: the class without a head has a linear map and tanh of the first row.
 
     Raises:
-        ModelError: the configuration names another class.
-    """
+        ModelError: the configuration names another class."""
     *classes, without = (class_prefix + end for end in (*head_classes, bare))
     scored = c.architecture(*classes, without) != without
     tied = c.switch("tie_word_embeddings") and scored and ties
@@ -252,9 +251,9 @@ def head_width(c: Configuration) -> int:
 def rotary(
     c: Configuration, usual: float | None = None, kind: str = ""
 ) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The (options, sizes) of self-attention with the configuration's rotary embedding: ("rotary",)
-    if all channels of a head turn, ("partial-rotary",) and r if the first r turn. Channels turn in
-    halves here; a class that turns neighbours has the same costs.
+    """The (options, sizes) of self-attention with the configuration's rotary embedding:
+    (("rotary",), {}) if all channels of a head are rotated, (("partial-rotary",), {"r": r}) if the
+    first r are. Channels turn in halves here; a class that turns neighbours has the same costs.
 
     Args:
         usual: the share of the channels that turn by default; None if all turn in every model.
@@ -262,8 +261,7 @@ def rotary(
 
     Raises:
         ModelError: a share of no pair of channels or of more than a head's width, or a parameter
-            that is not known here and may change more than the tables of angles.
-    """
+            that is not known here and may change more than the tables of angles."""
     given, turned = dict(c.rotary(kind)), None
     if usual is not None:
         field, width = c.get(FACTOR), head_width(c)

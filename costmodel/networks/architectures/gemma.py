@@ -70,7 +70,8 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' GemmaForCausalLM or GemmaModel: rotary attention, gated FFN."""
+    """The network that a configuration of transformers' GemmaForCausalLM or GemmaModel describes:
+    blocks of rotary attention and a gated FFN."""
     c.with_defaults(ONE)
     c.agree(hidden_activation=c.get("hidden_act"), use_bidirectional_attention=False)
     turned, _ = rotary(c)
@@ -94,7 +95,7 @@ def read_3(c: Configuration) -> Description:
 
 
 def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str) -> Description:
-    """The blocks of Gemma 2 or 3 (`name`, `bare`: beginning and end of its classes' names): full
+    """The network of Gemma 2 or 3 (`name`, `bare`: beginning and end of its classes' names): full
     attention in one layer of `every`, a window in the others, with further `options`."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
     c.agree(cache_implementation="hybrid")

@@ -48,7 +48,8 @@ ONLY_NUMBERS = (
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' Lfm2ForCausalLM or Lfm2Model: attention or convolution, FFN."""
+    """The network of a configuration of transformers' Lfm2ForCausalLM or Lfm2Model: in each block
+    attention or a gated convolution, then an FFN."""
     c.with_defaults(DEFAULTS).require({"conv_bias": (False,)})
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
     c.taken.update(ONLY_NUMBERS)
@@ -74,8 +75,8 @@ def read(c: Configuration) -> Description:
 
 
 def _width(c: Configuration) -> int:
-    """The width of the gated FFNs: the field's; if `block_auto_adjust_ff_dim` two thirds of it,
-    times a factor and rounded up to a multiple if the factor is given."""
+    """The width of the gated FFNs: what the field says; if `block_auto_adjust_ff_dim`, two thirds
+    of that, times a factor and rounded up to a multiple if the factor is given."""
     width = c.size("block_ff_dim", "intermediate_size")
     factor, multiple = c.get("block_ffn_dim_multiplier"), c.size("block_multiple_of")
     if not c.switch("block_auto_adjust_ff_dim"):

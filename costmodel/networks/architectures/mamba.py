@@ -59,7 +59,7 @@ def read_falcon(c: Configuration) -> Description:
 
 
 def _selective(c: Configuration, name: str, remark: str = "") -> Description:
-    """The blocks of Mamba by the classes whose names begin with `name`."""
+    """The network of a configuration of Mamba, for the classes whose names begin with `name`."""
     d, inner = _common(c.with_defaults(ONE))
     rank = c.get("time_step_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("time_step_rank")
@@ -69,7 +69,8 @@ def _selective(c: Configuration, name: str, remark: str = "") -> Description:
 
 
 def read_2(c: Configuration) -> Description:
-    """The blocks of transformers' Mamba2ForCausalLM and Mamba2Model."""
+    """The network of a configuration of transformers' Mamba2ForCausalLM or Mamba2Model; ModelError
+    if heads times their width are not the inner width."""
     _, inner = _common(c.with_defaults(TWO))
     heads, width = c.size("num_heads"), c.size("head_dim")
     c.taken.add("time_step_rank")  # the class reads no rank
@@ -80,8 +81,8 @@ def read_2(c: Configuration) -> Description:
 
 
 def _common(c: Configuration) -> tuple[int, int]:
-    """The model width and the inner width of Mamba and Mamba-2; ModelError for biases, activation
-    or inner width other than those that the mixers have."""
+    """(model width, inner width) from a configuration of Mamba or Mamba-2; ModelError for biases,
+    activation or inner width other than those that the mixers have."""
     c.require({"use_bias": (False,), "use_conv_bias": (True,), "hidden_act": ("silu", "swish")})
     c.taken.update(ONLY_NUMBERS)
     d = c.size("hidden_size")

@@ -70,7 +70,8 @@ width of a shared expert has its own field, and the width of Mamba-2 is heads ti
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of transformers' NemotronHForCausalLM or NemotronHModel, of one sublayer each."""
+    """The network of a configuration of transformers' NemotronHForCausalLM or NemotronHModel:
+    blocks of one sublayer each (Mamba-2, attention, an FFN or experts)."""
     c.with_defaults(DEFAULTS)
     c.require(
         {
@@ -90,6 +91,7 @@ def read(c: Configuration) -> Description:
     kinds, norm = _kinds(c), parts.rms_norm()
     made = {kind: block(kind, _part(c, kind), norm=norm) for kind in dict.fromkeys(kinds)}
     for kind, fields in FIELDS.items():
+        # fields of a kind of layer that the network lacks change nothing: they count as read
         if kind not in made:
             c.taken.update(fields)
     layers: list[Block] = [made[kind] for kind in kinds]
@@ -115,7 +117,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _part(c: Configuration, kind: str) -> Any:
-    """The sublayer of a kind of layer: Mamba-2 for linear_attention, attention, an FFN of squared
+    """The part in a layer of this kind: Mamba-2 for linear_attention, attention, an FFN of squared
     relu for mlp, else a mixture of such experts."""
     if kind == "linear_attention":
         return mixer(

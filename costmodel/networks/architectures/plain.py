@@ -92,7 +92,7 @@ class Experts:
         return self.there(c, number) if self.there else sparse(c, number, self.first)
 
     def read(self, c: Configuration, activation: str) -> tuple[Use, str]:
-        """(the mixture of experts, a remark). The remark says that the class of transformers
+        """(the part mixture of experts, a remark). The remark says that the class of transformers
         chooses within groups of experts, which is not done here; "" for a class without groups."""
         normal = self.normalised
         share = c.switch(normal) if isinstance(normal, str) else normal
@@ -112,9 +112,9 @@ class Experts:
 
 
 def latent(c: Configuration, *options: str) -> Use:
-    """Multi-head latent attention as in DeepSeek-V2 and V3, with further options: a new token
-    attends to latent rows, a whole sequence to keys and values. The class reads no number of heads
-    of keys."""
+    """The part multi-head latent attention as in DeepSeek-V2 and V3, with further options: a new
+    token attends to compressed (latent) rows, a whole sequence to the keys and values made of them.
+    The class reads no number of heads of keys."""
     rotary(c)
     c.require({"attention_bias": (False,)})
     c.taken.update(("num_key_value_heads", "rope_interleave"))
@@ -239,8 +239,9 @@ class Plain:
     remark: str = ""
 
     def read(self, c: Configuration) -> Description:
-        """The network of a configuration of this type: entry, a block for each layer, and end.
-        ModelError for a field whose value is not read here."""
+        """The network that a configuration of this type describes: embedding, a block for each
+        layer (mixer, then FFN or experts), and a head if its class has one. ModelError for a field
+        whose value is not read here."""
         c.with_class().require(self.fixed)
         c.taken.update(self.numbers.split())
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
@@ -295,13 +296,14 @@ class Plain:
         )  # fmt: skip
 
     def _kinds(self, c: Configuration, number: int) -> list[str]:
-        """The kind of each of `number` layers: as `layer_types` lists them; else by the rule of the
-        type; else all with a window if the configuration has its width, all full if not.
+        """The kind of attention or other mixer of each of `number` layers, as a list of names
+        ("full_attention", ...): as the field `layer_types` lists them; else by the type's own rule
+        (`self.kinds`); else windows in all layers if the configuration has a window's width, full
+        attention in all if not.
 
         Raises:
             ModelError: a kind that the type lacks, or windows listed while windows are switched
-            off.
-        """
+            off."""
         known = dict.fromkeys((FULL, *WINDOWS, *self.mixers))
         c.taken.update(("sliding_window", "sliding_window_pattern", "max_window_layers"))
         if "use_sliding_window" in c.defaults and not c.switch("use_sliding_window"):
@@ -318,8 +320,9 @@ class Plain:
         return found
 
     def _mixer(self, c: Configuration, kind: str) -> Use:
-        """The mixer of layers of a kind: that of `mixers`, else self-attention, whose options come
-        from the type, from switches of the configuration, from windows and rotary embedding."""
+        """The mixer of the layers of a kind, as a part: the one that `mixers` has for the kind,
+        else self-attention, whose options come from the type, from switches of the configuration,
+        from windows and rotary embedding."""
         if kind in self.mixers:
             return self.mixers[kind](c)
         options = {*self.options}
@@ -357,7 +360,8 @@ class Plain:
         return c.activation(self.activation)
 
     def _ffn(self, c: Configuration) -> Use:
-        """The FFN of layers without experts."""
+        """The FFN of layers without experts, as a part: gated or plain; "relu2" is the square of
+        relu."""
         bias = _switched(c, self.ffn_bias)
         if self.ffn == "gated":
             return part("gated FFN", parts.gated_ffn(self._activation(c), bias))
@@ -369,7 +373,8 @@ class Plain:
         return part("FFN", parts.ffn(self._activation(c), bias))
 
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
-        """The parts between the embedding and the layers: positions, segments and a norm."""
+        """Yield the parts between the embedding and the layers, as far as the type has them:
+        positions, segments (BERT's sentence A or B) and a norm."""
         own = self._narrow(c)
         if self.positions:
             rows = c.size("max_position_embeddings") if self.positions == "learned" else None
@@ -395,7 +400,8 @@ class Plain:
         return Use("map of the embedding", parts.dense(), sizes=sizes)
 
     def _before(self, c: Configuration, norm: Mixer) -> tuple[Use, ...]:
-        """The parts between the last layer and the head: map and norm, as in BERT."""
+        """The parts between the last layer and the head: a linear map with an activation and a
+        norm, as in BERT; () if the type has none."""
         t = self.transform
         if t is None:
             return ()
@@ -412,8 +418,10 @@ class Plain:
 
 
 def _switched(c: Configuration, value: bool | str) -> bool:
-    """Whether a part is there: `value` itself if it is a bool; else what the field named `value`
-    says: False without such a field in the class, True for a number, False for null."""
+    """Whether a part is there. A bool `value` says so itself; a string names the configuration's
+    field that says: True for a float (a constant, such as a bound), False for null, the value
+    itself for a boolean; False if the class has no such field. ModelError for any other value, an
+    int included."""
     if not isinstance(value, str):
         return value
     if value not in c.defaults:

@@ -45,8 +45,9 @@ DEEPSEEK = (
 
 
 def every(of: int | str) -> Kinds:
-    """Full attention in the last layer of each `of`, or of as many as the field of that name or
-    of `sliding_window_pattern` says, and windows in the others."""
+    """Return a function (configuration, layer k, number of layers) -> the kind of layer k: full
+    attention in the last of every `of` layers, windows in the others. A string `of` names the field
+    with this number; the field `sliding_window_pattern`, if given, takes its place."""
 
     def kind(c: Configuration, k: int, number: int) -> str:
         found = of if isinstance(of, int) else c.size(of)
@@ -114,7 +115,8 @@ def _parallel(c: Configuration) -> str:
 
 
 def _mamba_2(c: Configuration) -> Use:
-    """Mamba-2 by the fields of Bamba; ModelError for heads that are not as wide as the layer."""
+    """The part Mamba-2, with sizes from the fields of a configuration of Bamba; ModelError for
+    heads that are not as wide as the layer."""
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
     heads, inner = c.size("mamba_n_heads"), c.size("mamba_expand") * c.size("hidden_size")
     width = c.get("mamba_d_head")
@@ -130,7 +132,7 @@ def _bamba(c: Configuration, k: int, number: int) -> str:
 
 
 def _mamba(c: Configuration) -> Use:
-    """Mamba with norms by the fields of Jamba."""
+    """The part Mamba with norms inside, with sizes from the fields of a configuration of Jamba."""
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
     d = c.size("hidden_size")
     rank = c.get("mamba_dt_rank")
@@ -153,7 +155,8 @@ def _jamba_experts(c: Configuration, number: int) -> list[bool]:
 
 
 def _olmo(c: Configuration) -> Use:
-    """The attention of OLMo Hybrid, whose rows turn unless the base of the angles is null."""
+    """The attention of OLMo Hybrid, as a part. Queries and keys get a rotary embedding unless the
+    configuration gives null as the base of the angles (`rope_theta`)."""
     biased = ("bias",) if c.switch("attention_bias") else ()
     turned, _ = rotary(c)
     given = c.get("rope_parameters") or c.fields
@@ -162,7 +165,8 @@ def _olmo(c: Configuration) -> Use:
 
 
 def _olmo_delta(c: Configuration) -> Use:
-    """Gated DeltaNet by the fields of OLMo Hybrid."""
+    """The part Gated DeltaNet, with sizes from the fields of a configuration of OLMo Hybrid: where
+    a field is missing, keys are 0.75 d over all heads wide, values twice as wide as keys."""
     n, d = c.size("num_attention_heads"), c.size("hidden_size")
     groups = c.size_or_none("linear_num_key_heads") or n
     width = c.size_or_none("linear_key_head_dim") or int(0.75 * d / groups)
@@ -189,7 +193,8 @@ def _convolution(c: Configuration) -> Use:
 
 
 def _kda(c: Configuration) -> Use:
-    """KDA by the fields of Kimi Linear, or those of its `linear_attn_config`."""
+    """The part KDA (Kimi delta attention), with n heads of width h and k taps from the
+    configuration's object `linear_attn_config`, or else from its fields."""
     given = c.get("linear_attn_config") or {}
     names = ("num_heads", "head_dim", "short_conv_kernel_size")
     usual = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
@@ -215,7 +220,8 @@ def _recurrent(c: Configuration, k: int, number: int) -> str:
 
 
 def _falcon(c: Configuration) -> Use:
-    """The attention of Falcon: one head of keys, as many as of queries, or `num_kv_heads`."""
+    """The attention of Falcon, as a part: with one head of keys (`multi_query`), as many as of
+    queries, or, in the new architecture, `num_kv_heads`."""
     options = ["bias"] if c.switch("bias") else []
     n, g = c.size("num_attention_heads"), c.size_or_none("num_kv_heads")
     if not c.switch("new_decoder_architecture"):
@@ -288,7 +294,8 @@ def _turned(c: Configuration, number: int) -> list[bool]:
 
 
 def _llama_4(c: Configuration) -> str:
-    """What is not read of Llama 4: layers whose rows turn and that see all tokens, or neither."""
+    """A sentence on why a configuration of Llama 4 is refused, "" if it is read: rotary embedding
+    is read only in layers with chunked attention, and in all of them."""
     number = c.size("num_hidden_layers")
     kinds = c.layer_types(number, (FULL, CHUNK))
     if kinds and [kind == CHUNK for kind in kinds] != _turned(c, number):

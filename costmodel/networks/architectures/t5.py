@@ -46,7 +46,8 @@ class T5:
     scaled: bool | None = None
 
     def read(self, c: Configuration) -> Description:
-        """The network of a class with a head, of the class without, or of the encoder alone."""
+        """The network that a configuration describes, by the class that it names: encoder, decoder
+        and head; without the head; or the encoder alone."""
         c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
         c.taken.update(
             ("relative_attention_max_distance", "initializer_factor", "classifier_dropout")
@@ -96,7 +97,9 @@ class T5:
         )
 
     def _stack(self, c: Configuration, layers: int, *, decodes: bool) -> Stack:
-        """The encoder, or the decoder, of a number of layers."""
+        """The stack of the encoder, or, if `decodes`, of the decoder, with a number of layers. The
+        positions' learned numbers belong to the first layer, unless each layer has its own
+        (`every`)."""
         norm, drop = parts.rms_norm(), None
         entry = [Use("embedding", parts.look_up(), table=True)]
         if c.some("dropout_rate"):
@@ -125,8 +128,9 @@ class T5:
         return {"n": c.size("num_heads"), "h": c.size("d_kv")}
 
     def _ffn(self, c: Configuration) -> Use:
-        """The FFN that `feed_forward_proj` names: an activation, with "gated-" before for a gate;
-        the gate of "gated-gelu" is that of gelu by a tanh."""
+        """The FFN, as a part, that the field `feed_forward_proj` names: an activation ("relu"), or
+        "gated-" and an activation for a gated FFN; "gated-gelu" takes gelu in its form with tanh.
+        ModelError for an unknown name."""
         named = str(c.get("feed_forward_proj"))
         name = "gelu_new" if named == "gated-gelu" else named.removeprefix("gated-")
         if name not in ACTIVATIONS:

@@ -17,7 +17,8 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def read(c: Configuration) -> Description:
-    """The network of ViTForImageClassification, or of ViTModel with its pooler."""
+    """The network of a configuration of ViTForImageClassification, or of ViTModel with its
+    pooler."""
     c.with_class()
     c.taken.update(("encoder_stride", "attention_probs_dropout_prob"))
     scored = c.architecture("ViTForImageClassification", "ViTModel") != "ViTModel"
@@ -60,7 +61,8 @@ def read(c: Configuration) -> Description:
 
 
 def _pair(c: Configuration, name: str) -> Sequence[int]:
-    """The two sides of an image or a patch: one number for both, or two."""
+    """The two sides (in pixels) of an image or a patch, from a field that holds one number for
+    both, or two; ModelError for another value."""
     value = c.get(name)
     sides = value if isinstance(value, list) else [value, value]
     if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
@@ -69,7 +71,8 @@ def _pair(c: Configuration, name: str) -> Sequence[int]:
 
 
 def _classified(c: Configuration) -> tuple[Use, ...]:
-    """A score of the first row for each class, which `id2label` or `num_labels` count; else 2."""
+    """The parts after the layers: a head that scores the first row for each class, and the loss.
+    The fields `id2label` or `num_labels` count the classes; without them there are 2."""
     named = c.get("id2label")
     c.agree(num_labels=len(named)) if named else None
     number = len(named) if named else c.size_or_none("num_labels") or 2
@@ -84,6 +87,8 @@ def _classified(c: Configuration) -> tuple[Use, ...]:
 
 
 def _pooled(c: Configuration) -> tuple[Use, ...]:
+    """The part after the layers of a class without a head: the pooler, a linear map of the first
+    row and an activation; ModelError for an unknown activation."""
     width = c.size_or_none("pooler_output_size")
     name = c.get("pooler_act")
     if name not in ACTIVATIONS:

@@ -24,12 +24,12 @@ class Engine:
     def reserved(
         self, held: Holding, typed: Dtypes, context: int, batch: int
     ) -> Reserved | Missing:
-        """What the engine reserves for `batch` sequences of `context` tokens, or the reason why the
-        rule says nothing about this network.
+        """The tensors that the engine reserves for `batch` sequences of `context` tokens, or the
+        reason (`Missing`) why its rule says nothing about this network.
 
         Args:
-            typed: the element types that the user names; None where the engine's own hold.
-        """
+            held: what the network holds while it generates. typed: the element types that the user
+                names; where None, the engine's own."""
         if held.network.described.kind == "encoder-decoder":
             return Missing("the rule is of decoders that read no encoder's output")
         try:

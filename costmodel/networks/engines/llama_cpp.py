@@ -27,8 +27,8 @@ WINDOWED = frozenset(
 
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
-    """The tensors of `batch` slots of `context` tokens; keys and values are f16 unless the user
-    names a type."""
+    """The tensors that llama.cpp reserves for `batch` slots of `context` tokens, with sentences for
+    a reader; keys and values are f16 unless the user names a type."""
     rows = typed.cache or "fp16"
     tensors = [t for part in held.parts for t in _tensors(held, part, rows, context, batch)]
     grown = [t for part in held.parts for t in _tensors(held, part, rows, context + PADDED, batch)]
@@ -46,8 +46,9 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 
 
 def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
-    """The tensors of a part in one role: recurrent states (`cache_s`), rows of convolutions
-    (`cache_r`), or keys and values (`cache_k`, `cache_v`) in cells for `context` tokens."""
+    """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
+    (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) in
+    cells for `context` tokens."""
     name, layers = part.use.name, part.layers
     if part.role == "state":
         yield Tensor(name, "cache_s", layers, (sum(a.width for a in part.arrays), batch), "fp32")

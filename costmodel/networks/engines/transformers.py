@@ -20,11 +20,11 @@ ROWS = ("keys", "values")
 
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
-    """The tensors of `DynamicCache` after `context` tokens of `batch` sequences.
+    """The tensors that transformers' `DynamicCache` holds after `context` tokens of `batch`
+    sequences.
 
     Raises:
-        Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type.
-    """
+        Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type."""
     if held.dtypes.name_of("cache") in QUANTISED:
         raise Unanswered("DynamicCache has no quantised type: take another --cache-dtype")
     tensors = [t for part in held.parts for t in _tensors(held, part, context, batch)]
@@ -38,8 +38,9 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 
 
 def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Tensor]:
-    """The tensors of a part in one role: recurrent states, columns of convolutions, or keys and
-    values after `context` tokens; Unanswered for rows that are neither keys nor values."""
+    """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states,
+    columns of convolutions, or keys and values after `context` tokens; Unanswered for rows that are
+    neither keys nor values."""
     name, layers = part.use.name, part.layers
     dtype = held.dtypes.name_of(part.role)
     if part.role == "state":

@@ -24,12 +24,11 @@ STEP = 2048
 
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
-    """The pages of `batch` sequences of `context` tokens; recurrent states have the model's type
-    unless the user names another one.
+    """The pages (blocks of memory of one size) that vLLM reserves for `batch` sequences of
+    `context` tokens; recurrent states have the model's type unless the user names another one.
 
     Raises:
-        Unanswered: rows of several sizes in groups of layers, or a quantised type.
-    """
+        Unanswered: rows of several sizes in groups of layers, or a quantised type."""
     if typed.name_of("cache") in QUANTISED:
         raise Unanswered("vLLM 0.11.0 has no quantised cache: take another --cache-dtype")
     windows = _windows(held)
@@ -46,9 +45,9 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 def _planned(
     held: Holding, typed: Dtypes, context: int, batch: int, windows: dict[Use, int]
 ) -> Reserved:
-    """The pages of all layers, in groups of one kind: one window's width, full attention, or one
-    size of state. `windows`: part -> rows of its window; other parts hold all rows. Unanswered for
-    rows of several sizes in groups of layers."""
+    """The pages (blocks of memory of one size) that vLLM plans for all layers, in groups of one
+    kind: one window's width, full attention, or one size of state. `windows`: part -> rows of its
+    window; other parts hold all rows. Unanswered for rows of several sizes in groups of layers."""
     layers = {part.use: part.layers for part in held.parts}
     rows, states = _rows(held, typed), _states(held, typed)
     kinds: dict[object, list[Use]] = {}
@@ -83,7 +82,7 @@ def _planned(
 
 
 def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
-    """Part with attention -> the bytes of one token's keys and values in one layer."""
+    """A dict: part with attention -> the bytes of one token's keys and values in one layer."""
     found: dict[Use, int] = {}
     for part in held.parts:
         for array in part.arrays:
@@ -94,7 +93,7 @@ def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
 
 
 def _states(held: Holding, typed: Dtypes) -> dict[Use, int]:
-    """Part that carries a state or a convolution -> the bytes that one layer holds for one
+    """A dict: part that carries a state or a convolution -> the bytes that one layer holds for one
     sequence: last rows of convolutions, in the type of activations, and recurrent states."""
     found: dict[Use, int] = {}
     for part in held.parts:
@@ -107,7 +106,8 @@ def _states(held: Holding, typed: Dtypes) -> dict[Use, int]:
 
 
 def _windows(held: Holding) -> dict[Use, int]:
-    """Part with a window -> the rows of earlier tokens that one layer holds."""
+    """A dict: part whose attention has a window -> how many rows of earlier tokens one layer
+    holds."""
     return {
         part.use: most
         for part in held.parts

@@ -115,12 +115,12 @@ class Compared:
 
 
 def compared(figures: Figures) -> Iterator[Compared]:
-    """Each formula of `NUMERATORS` evaluated for one sequence, and compared with the exact count
-    term by term; a formula that says nothing about the network yields its reason.
+    """Yield each formula of `NUMERATORS` (operations of a training step, as MFU is computed),
+    evaluated for one sequence and compared with the exact count term by term; a formula that says
+    nothing about the network yields its reason.
 
     Raises:
-        Unanswered, Unsupported: the training step is not derived, or the network is no decoder.
-    """
+        Unanswered, Unsupported: the training step is not derived, or the network is no decoder."""
     exact, _ = figures.exact, figures.parts  # parts too: their refusals concern every formula
     for numerator in NUMERATORS:
         try:
@@ -139,8 +139,9 @@ def compared(figures: Figures) -> Iterator[Compared]:
 
 
 def _all(f: Figures, kinds: Mapping[str, str], *, idle: bool) -> Counted:
-    """Six operations a token for each parameter, tied weights once. `kinds`: kind of part -> the
-    term of its operations; `idle`: count the parameters of experts that are not chosen, too."""
+    """The formula "6 N", term -> operations for one token: six for each parameter, tied weights
+    once. `kinds`: kind of part -> the term of its operations; `idle`: count the parameters of
+    experts that are not chosen, too."""
     found = dict.fromkeys(TERMS, Fraction())
     for part in f.parts:
         if part.kind == EMBEDDING and f.tied:

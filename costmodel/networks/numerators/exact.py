@@ -37,12 +37,12 @@ class Split:
 
 
 def split(graph: Graph, use: Use) -> Split:
-    """The operations of one run of a part in a training step that multiply weights, and those that
-    join tokens; operations of other equations are in neither.
+    """The numbers of operations of one run of a part in a training step that multiply weights, and
+    of those that join tokens (products of computed arrays at different tokens, recurrent states);
+    operations of other equations are in neither.
 
     Raises:
-        Unsupported: an equation whose gradient is not derived.
-    """
+        Unsupported: an equation whose gradient is not derived."""
     own = graph.gradients(use)
     system = own.system
     accounting = graph.counting.convention.accounting
@@ -126,8 +126,8 @@ def _parameter(array: Array) -> bool:
 
 
 def _letters(ref: Ref) -> set[str]:
-    """The indices in the positions of a reference, except positions that an entry of another array
-    gives (a gather)."""
+    """The names of the indices in the positions of a reference ({"i", "k"} for x[i, k]), except
+    positions that an entry of another array gives (a gather)."""
     found: set[str] = set()
     for position in ref.positions:
         if isinstance(position, Flat):

@@ -112,8 +112,9 @@ class Figures:
         return tuple(self._parts())
 
     def _parts(self) -> Iterator[Part]:
-        """The figures of each part but dropout: parameters of all copies, entries read in all runs,
-        windows and states from what the part holds between tokens."""
+        """Yield the figures of each part but dropout, which formulas for MFU read: parameters of
+        all copies, entries read in all runs, windows and states from what the part holds between
+        tokens."""
         rows: dict[Use, int | None] = {}
         recurrent: set[Use] = set()
         for held in Holding(self.network, Dtypes("int8"), self.tokens).parts:
@@ -139,6 +140,7 @@ class Figures:
             pair = 0
             if use in rows:
                 one = split(graph, use).pairs.substitute(use.sizes)
+                # at one token a causal attention has one pair of a query and a key
                 pair = one.at({**self.sizes, "l": 1})
             yield Part(
                 use,
@@ -160,7 +162,8 @@ class Figures:
         return (number.substitute(use.parameter_sizes) * times).at(self.sizes)
 
     def kind(self, use: Use) -> str:
-        """The term of `TERMS` to which a part's weights belong; `REST` without matrices."""
+        """The name of the term (`EMBEDDING`, `HEAD`, `MIXERS`, `FEED_FORWARD`) to which a part's
+        weights belong; `REST` for a part without matrices."""
         if use.table:
             return EMBEDDING
         if use.label == "head":
@@ -172,9 +175,9 @@ class Figures:
 
     @cached_property
     def exact(self) -> Mapping[str, int]:
-        """Term -> its operations in a training step, each multiplication, addition and function
-        counted 1; `REST` has all that no other term has. Unanswered or Unsupported where the step
-        is not derived."""
+        """Term -> its exact number of operations in a training step of one sequence, each
+        multiplication, addition and function counted 1; `REST` has all that no other term has.
+        Unanswered or Unsupported where the step is not derived."""
         found = dict.fromkeys(TERMS, 0)
         graph = graph_of(self.network, self.counting)
         for use in self.network.uses:
