@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import lcm
+from typing import Any
 
 from costmodel.errors import ModelError
 from costmodel.language.equations import Mixer
@@ -134,7 +135,7 @@ class Block:
         """The block where it stands for some layers, told apart from others."""
         found = []
         for one in self.sublayers:
-            around = {
+            around: dict[str, Any] = {
                 name: replace(use, ranges=ranges)
                 for name, use in vars(one).items()
                 if isinstance(use, Use)
