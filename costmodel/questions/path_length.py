@@ -32,12 +32,22 @@ from itertools import product
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
-from costmodel.questions.question import Answers, Case, Figure, Question, Tally
+from costmodel.questions.question import (
+    Answers,
+    Case,
+    Figure,
+    Question,
+    Share,
+    Tally,
+    over_parts,
+)
 from costmodel.questions.subject import about_mixer, system_of
 from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import implied, infeasible
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import call
+from costmodel.symbolic.polynomial import Poly, call
+
+ONE = Poly.of(1)
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,23 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
     return _answer(system_of(mixer, form, (), "training"))
 
 
+def _of_parts(shares: Sequence[Share[PathLength]]) -> PathLength:
+    """The hops in a network: those of its mixers, if all are as far-reaching or one needs a single
+    hop. Unsupported for others: a path through both kinds of layers may have fewer hops."""
+    every = [share.answer.hops.substitute(share.sizes) for share in shares]
+    found = list(dict.fromkeys(hops for hops in every if hops.pieces))
+    single = [hops for hops in found if all(value == ONE for _, value in hops.pieces)]
+    if len(found) > 1 and not single:
+        named = ", ".join(share.name for share, hops in zip(shares, every, strict=True)
+                          if hops.pieces)  # fmt: skip
+        raise Unsupported(f"layers reach differently far, and a path may go through any: {named}")
+    return PathLength(next(iter((*reversed(single), *found)), Exact()))
+
+
+@over_parts(_of_parts)
 def _hops(about: Answers) -> PathLength:
+    if about.mixer.group == "part of a network":
+        return PathLength(Exact())  # rows pass alone, or are joined by a loss behind them
     return path_length(about.mixer, about.form)
 
 

@@ -128,6 +128,35 @@ def test_recomputed_layers_are_on_the_path_once_more() -> None:
     assert again.figure(FIGURES["span"]) == value(net, "span", "training-step", at) + more
 
 
+@pytest.mark.parametrize(
+    ("fields", "hops"),
+    [
+        ({"model_type": "llama"}, 1),
+        ({"model_type": "mistral", "sliding_window": 4}, 4),  # 3 rows a hop, 10 rows apart
+        ({"model_type": "gpt_oss", "sliding_window": 4, "num_local_experts": 3,
+          "num_experts_per_tok": 2}, 1),
+    ],
+)  # fmt: skip
+def test_hops_are_those_of_the_layers_that_reach_furthest(
+    tmp_path: Path, fields: dict[str, Any], hops: int
+) -> None:
+    net = read(tmp_path, {**TINY, **fields})
+    found = value(net, "path_length", "training", {**one_combination(whole(net), {}), "l": 11})
+    assert found == hops
+
+
+def test_hops_through_layers_that_reach_differently_far_are_not_derived(tmp_path: Path) -> None:
+    fields = {
+        "model_type": "recurrent_gemma", "vocab_size": 7, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "attention_window_size": 9,
+        "intermediate_size": 10,
+    }  # fmt: skip
+    net = read(tmp_path, fields)
+    found = Case(net.answers("training"), {**one_combination(whole(net), {}), "l": 11})
+    reason = found.figure(FIGURES["path_length"])
+    assert "layers reach differently far, and a path may go through any: rg-lru" in str(reason)
+
+
 def test_a_length_that_is_searched_in_a_part_is_searched_in_the_network(tmp_path: Path) -> None:
     """The longest path through `hill` has no formula; the numbers of the parts are added up."""
     file = tmp_path / "hill.py"
