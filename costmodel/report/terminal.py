@@ -191,7 +191,7 @@ def _cells(table: Table, *, factored: bool) -> list[list[str]]:
     writer = FACTORED_TEXT if factored else PLAIN_TEXT
     return [
         [
-            writer.text(cell, table.marks, rounded=column.rounded).lstrip()
+            writer.text(cell, table.marks, rounded=column.rounded)
             for column, cell in zip(table.columns, row, strict=True)
         ]
         for row in table.body

@@ -98,7 +98,7 @@ class Writer:
         if isinstance(cell, Missing):
             return self.missing + self.noted(cell.reason, marks)
         if isinstance(cell, Marked):
-            return self.text(cell.cell, marks) + self.noted(cell.note, marks)
+            return f"{self.text(cell.cell, marks)}{self.noted(cell.note, marks)}".lstrip()
         if isinstance(cell, Named):
             return self.name(cell)
         if isinstance(cell, Strong):

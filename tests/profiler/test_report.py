@@ -308,7 +308,7 @@ def test_latex_says_how_it_was_made_and_escapes_what_it_prints() -> None:
     assert "aten::\\_softmax" in text
     assert "125 $\\mu$s" in text
     assert "?s" not in text
-    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 2
+    assert text.count(r"\caption{") == 2
 
 
 def test_colour_marks_the_titles_alone() -> None:
@@ -321,7 +321,7 @@ def test_colour_marks_the_titles_alone() -> None:
 @pytest.mark.parametrize("name", ["measurements", "ladders"])
 def test_latex_compiles_as_printed(name: str, tmp_path: Path) -> None:
     shutil.copy(GOLDEN / f"{name}.tex", tmp_path / "part.tex")
-    compiled(tmp_path)
+    assert "Float too large" not in compiled(tmp_path)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
