@@ -61,13 +61,13 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
 
 
 def builtin(name: str) -> Mixer:
-    """The built-in mixer with a name or alias, or the variant with a name of its own, with the
-    options and the sizes after it (`NAME+OPTION{n=32,h=128}`). `GQA` is another spelling of `gqa`.
+    """The built-in mixer with a name or alias (or the variant with a name of its own), with the
+    options and sizes that follow the name: `NAME+OPTION{n=32,h=128}`. Upper-case letters of the
+    name are accepted: `GQA` is `gqa`.
 
     Raises:
         UnknownMixer: the message has the nearest known name, or the options or sizes that the mixer
-            takes.
-    """
+            takes."""
     base, options = split(name)
     if (file := file_of(base)) is None and (file := file_of(base.lower())) is not None:
         before, *inside = name.partition("{")
@@ -119,7 +119,8 @@ def _module(file: str) -> ModuleType:
 
 @cache
 def _load(file: str) -> dict[str, Mixer]:
-    """Name -> mixer, of one file of this folder; they are marked as built in and as checked."""
+    """Name of a mixer -> the mixer, for one file of this folder. The mixers are marked as built in,
+    and as checked, so that their equations are not validated again."""
     found = {mixer.name: mixer for mixer in defined(_module(file)).values()}
     for mixer in found.values():
         mixer.checked = mixer.builtin = True

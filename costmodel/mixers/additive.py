@@ -51,7 +51,8 @@ def _pair(f: Form, l: Poly) -> tuple[Index, Index]:
 
 
 def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
-    """The score v^T tanh(W x_i + U x_k); each row is projected once to Q and to K (l, width)."""
+    """Write the equations of Q = x W and K = x U (l, width) in the form, and return the score v^T
+    tanh(Q_i + K_k) of rows i and k, an expression."""
     (l, d), width = x.shape, v_a.shape[0]
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, width)
@@ -62,7 +63,7 @@ def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
 
 
 def dot(f: Form, x: Array) -> Node:
-    """The score x_i^T x_k of rows i and k <= i of x (l, d), without weights."""
+    """The score x_i^T x_k of rows i and k <= i of x (l, d), an expression; without weights."""
     l, d = x.shape
     i, k = _pair(f, l)
     a = f.index("a", 1, d)
@@ -70,7 +71,8 @@ def dot(f: Form, x: Array) -> Node:
 
 
 def general(f: Form, x: Array, W_a: Array) -> Node:
-    """The score x_i^T W x_k of rows i and k of x (l, d); W (d, d) projects the queries alone."""
+    """Write the equation of Q = x W (l, d) in the form, where W is (d, d), and return the score
+    Q_i^T x_k of rows i and k of x (l, d), an expression."""
     l, d = x.shape
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, d)
@@ -90,14 +92,15 @@ def attention(
     references: tuple[str, ...] = (),
     cites: tuple[str, str] = ("", ""),
 ) -> Mixer:
-    """Causal self-attention whose values are the rows of x: y_i is the sum of the rows k <= i of x,
-    weighted by the softmax of their scores.
+    """The mixer of causal self-attention whose values are the rows of x (l, d): y_i is the sum of
+    the rows k <= i of x, weighted by the softmax of their scores. Its one form is `direct`.
 
     Args:
-        score: the function that gives the score of rows i and k, from x and the parameters.
+        score: the function that gives the score of rows i and k, from the form, x and the
+            parameters.
         parameters: parameter of the score -> the letters of its axes.
-        cites: the equation numbers of the softmax and of the weighted sum.
-    """
+        references: classes of torch that compute the mixer.
+        cites: the equation numbers of the softmax and of the weighted sum."""
     m = Mixer(name, title=title, idea=idea, source=source, group="attention", references=references)
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d, cite=cites[1])
@@ -142,8 +145,8 @@ general_attention = attention(
 
 
 def additive_pooling() -> Mixer:
-    """Fastformer: for each head a global query q, a softmax-weighted sum of all queries; a global
-    key k, such a sum of q * K; and y, a map of k * Q plus the queries themselves."""
+    """The mixer Fastformer: for each of n heads a global query q, a softmax-weighted sum of all
+    queries; a global key k, such a sum of q * K; and y, a map of k * Q plus the queries."""
     m = Mixer(
         "fastformer",
         title="Fastformer",

@@ -42,8 +42,8 @@ class Means(Protocol):
 
 
 def direct(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
-    """The mean of the values V (l, d) over rows k, weighted by E (l, l, d) = exp(K + w), at row i
-    and channel c: an exponential for each pair of rows and channel."""
+    """Define E (l, l, d) = exp(K + w), for each pair of rows and channel, and return, at row i and
+    channel c, the mean of the values V (l, d) over rows k, weighted by E."""
     (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
     E = f.array("E", l, l, d)
     E[i, k, c] = exp(K[k, c] + w[i, k])
@@ -51,9 +51,9 @@ def direct(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
 
 
 def separate(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
-    """The mean of the values V (l, d) over rows k, weighted by exp(K + w), at row i and channel c:
-    with E_w (l, l) = exp(w), an exponential for each pair, and E_K (l, d) = exp(K), one for each
-    channel of a row; numerator N and denominator D (l, d) are matrix products."""
+    """Write the equations of E_w (l, l) = exp(w), E_K (l, d) = exp(K), and of the mean's numerator
+    N and denominator D (l, d), which are matrix products; return N / D at row i and channel c: the
+    mean of the values V (l, d) over rows k, weighted by exp(K + w)."""
     (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
     E, W = f.array("E_K", l, d, latex="e^K"), f.array("E_w", l, l, latex="e^w")
     P, N, D = f.array("P", l, d), f.array("N", l, d), f.array("D", l, d)
@@ -69,7 +69,7 @@ FORMS: Mapping[str, Means] = {"direct": direct, "separate": separate}
 
 
 def projected(f: Form, x: Array) -> tuple[Array, Array, Array]:
-    """sigmoid(Q), K and V, (l, d) each."""
+    """Define and return sigmoid(x W_Q), x W_K and x W_V in the form: Q, K and V, (l, d) each."""
     l, d = x.shape
     i, c, a = f.index("i", 1, l), f.index("c", 1, d), f.index("a", 1, d)
     W_Q, W_K, W_V = (f.mixer.arrays[f"W_{name}"] for name in "QKV")
@@ -82,7 +82,8 @@ def projected(f: Form, x: Array) -> tuple[Array, Array, Array]:
 
 
 def begun(name: str, title: str, idea: str, place: str) -> Mixer:
-    """A mixer with x, y (l, d), W_Q, W_K, W_V (d, d) declared; `place`: its part of the paper."""
+    """A new mixer with x, y (l, d) and W_Q, W_K, W_V (d, d) declared; `place`: its part of the
+    paper."""
     m = Mixer(name, title=title, idea=idea, source=f"{SOURCE}, {place}", group="linear")
     l, d = m.sizes("l d")
     m.input("x", l, d)
@@ -94,8 +95,9 @@ def begun(name: str, title: str, idea: str, place: str) -> Mixer:
 
 @offering(CAUSAL | FACTORIZED)
 def aft_full(chosen: Chosen) -> Mixer:
-    """AFT-full: y is sigmoid(Q) times a mean of the values, weighted by exp(K + w), with a weight w
-    (l, l) for every pair of positions, or U T^T of rank r (`factorized`)."""
+    """The mixer AFT-full: y is sigmoid(Q) times a mean of the values, weighted by exp(K + w), where
+    w (l, l) is a weight for every pair of positions, or U T^T of rank r (`factorized`). Forms:
+    `direct` (exp of each sum K + w) and `separate` (exp(K) and exp(w) apart)."""
     m = begun(
         "aft-full",
         "AFT-full",
@@ -124,7 +126,8 @@ def aft_full(chosen: Chosen) -> Mixer:
 
 
 def summed(f: Form, name: str, rows: Array, *, causal: bool) -> Array:
-    """The sum of all rows, (d,), or if `causal` the sums up to each row, (l, d)."""
+    """Define and return `name`: the sum of all rows, (d,), or if `causal` the running sums, (l,
+    d)."""
     (l, d), i, c = rows.shape, f.indices["i"], f.indices["c"]
     if not causal:
         total = f.array(name, d)
@@ -138,8 +141,9 @@ def summed(f: Form, name: str, rows: Array, *, causal: bool) -> Array:
 
 @offering(CAUSAL)
 def aft_local(chosen: Chosen) -> Mixer:
-    """Weights u (l, 2w - 1), or (l, w) if causal, for the positions nearby; all others weigh 1.
-    `direct` adds up both kinds of rows, `windowed` all rows and corrections within the window."""
+    """The mixer AFT-local: weights u (l, 2w - 1), or (l, w) if causal, for the less than w
+    positions to each side; all others weigh 1. Form `direct` adds up rows inside and outside of the
+    window; `windowed` adds up all rows, and corrections within the window."""
     m = begun(
         "aft-local",
         "AFT-local",
@@ -183,8 +187,8 @@ def aft_local(chosen: Chosen) -> Mixer:
 
 @offering(CAUSAL)
 def aft_simple(chosen: Chosen) -> Mixer:
-    """No weights by position: a softmax of each channel of the keys along the sequence; `causal`,
-    running sums N of exp(K) V and D of exp(K)."""
+    """The mixer AFT-simple, without weights by position. Form `direct`: a softmax of each channel
+    of the keys over rows; with `causal`, form `recurrent`: running sums of exp(K) V and exp(K)."""
     m = begun(
         "aft-simple", "AFT-simple", "a weighted mean per channel, weights by key", "section 3.3"
     )

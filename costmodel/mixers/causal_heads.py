@@ -38,7 +38,7 @@ arrays that the scores read, and returns the scaled score of head j, token i and
 
 
 def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
-    """The input x, and the indices of head j, token i, token k <= i and input channel a."""
+    """The input x (l, d), and the indices of head j, token i, token k <= i and input channel a."""
     x = f.mixer.role("input")
     l, d, n = f.mixer.sizes("l d n")
     i = f.index("i", 1, l)
@@ -48,8 +48,8 @@ def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
 def _projected_rows(
     f: Form, name: str, weights: str, width: Poly, channel: str, cite: str
 ) -> Array:
-    """The projection x W, split into heads: an array `name` (n, l, width), with W (d, n*width)
-    under the name `weights`; `channel` is the name of the index of channels."""
+    """Define and return `name` (n, l, width), the projection x W split into n heads. W (d, n*width)
+    is declared under the name `weights`; `channel` names the index of a head's channels."""
     x, j, i, _, a = _common(f)
     l, d, n = f.mixer.sizes("l d n")
     c = f.index(channel, 1, width)
@@ -60,7 +60,8 @@ def _projected_rows(
 
 
 def by_queries_and_keys(f: Form, width: Poly) -> Node:
-    """Eqs. (4.1)-(4.2): scaled scores of row i and key k in head j, of a `width` per head."""
+    """Eqs. (4.1)-(4.2): write the equations of queries and keys, of a `width` per head, and return
+    the scaled score of head j, row i and key k, an expression."""
     _, j, i, k, _ = _common(f)
     Q = _projected_rows(f, "Q", "W_Q", width, "c", "(4.2)")
     K = _projected_rows(f, "K", "W_K", width, "c", "(4.2)")
@@ -69,7 +70,8 @@ def by_queries_and_keys(f: Form, width: Poly) -> Node:
 
 
 def by_one_matrix(f: Form, width: Poly) -> Node:
-    """Eq. (4.5): scores (x W_U) x^T, with a (d, d) matrix per head, over the root of `width`."""
+    """Eq. (4.5): write the equation of x W_U, with a (d, d) matrix per head, and return the score
+    (x W_U) x^T over the root of `width` at head j, row i and key k, an expression."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
     Q = _projected_rows(f, "Q", "W_U", d, "c", "(4.5)")
@@ -78,8 +80,8 @@ def by_one_matrix(f: Form, width: Poly) -> Node:
 
 
 def by_one_split_matrix(f: Form, width: Poly) -> Node:
-    """heads/ssa.py of the author's code: scores, dot products of x W_U and x, both split into heads
-    of `width` channels, over the root of d."""
+    """heads/ssa.py of the author's code: define x W_U and return the score of head j, row i, key k:
+    the product of x W_U and x, both split into heads `width` wide, over the root of d."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
     Q = _projected_rows(f, "Q", "W_U", width, "c", "heads/ssa.py")
@@ -88,7 +90,8 @@ def by_one_split_matrix(f: Form, width: Poly) -> Node:
 
 
 def _gated_values(f: Form, V: Array) -> Array:
-    """Section 4.2.1: (v + L_1 v) * sigmoid(L_2 v) entry by entry, with L_1 and L_2 per head."""
+    """Section 4.2.1: write the equations of (V + L_1 V) * sigmoid(L_2 V), entry by entry, and
+    return this array; L_1 and L_2 are maps of each head's channels. V is (heads, tokens, width)."""
     n, l, width = V.shape
     _, j, i, _, _ = _common(f)
     e, g = f.index("e", 1, width), f.index("g", 1, width)
@@ -114,15 +117,15 @@ def heads(
     wide: str = "",
     output_bias: bool = False,
 ) -> Mixer:
-    """One member of the family: causal attention in n heads, concatenated and projected by W_out.
+    """One mixer of the family: causal attention in n heads, concatenated and projected by W_out.
+    Its one form is `direct`.
 
     Args:
         scores: the function that gives the scores of row i and key k, from the form and a width.
-        layered: whether L_1 and L_2 act on the values.
+        layered: whether the maps L_1 and L_2 act on the values.
         wide: which widths are v*h instead of h: none (""), the widths of queries and keys
             ("scores"), or all widths of a head, values, L_1, L_2 and W_out included ("head").
-        output_bias: whether b_out (d,) is added to y, as in the thesis's network.
-    """
+        output_bias: whether b_out (d,) is added to y, as in the thesis's network."""
     m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")
     widened = m.sizes("v")[0] * h if wide else h

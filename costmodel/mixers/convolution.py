@@ -42,12 +42,11 @@ def tap_and_row(f: Form, i: Index, l: Poly, k: Poly, *, causal: bool) -> tuple[I
 
 
 def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) -> Mixer:
-    """A convolution of k taps W[s], each a (d, d) matrix.
+    """The mixer of a convolution of k taps W[s], each a (d, d) matrix.
 
     At row i, tap s reads row i-s+1 if causal, else row i+s-c, where c = floor((k+1)/2) is the tap
     of the token itself. With k even, one more tap lies ahead than behind, as with padding="same" of
-    torch.nn.Conv1d.
-    """
+    torch.nn.Conv1d."""
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution", references=(TORCH,))
     l, d, k = m.sizes("l d k")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -72,8 +71,9 @@ convolution_same = convolution(
 
 
 def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool) -> Mixer:
-    """Light convolution, with k weights for each of n heads, a softmax over the taps; if `dynamic`,
-    the softmax is of a map of each row. The rows are gated by a sigmoid (GLU) before."""
+    """The mixer of light convolution: k weights for each of n heads, a softmax over the taps; if
+    `dynamic`, the softmax is of a map of each row. Rows are gated by a sigmoid (GLU) before, and
+    W_out follows. `causal`: the taps read the last k rows, else rows around."""
     source = "Wu et al. 2019, arXiv 1901.10430, sections 3 and 4"
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution")
     l, d, n, h, k = m.sizes("l d n h k")
@@ -104,8 +104,8 @@ def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool)
 
 
 def of_heads(name: str, title: str, idea: str, *, dynamic: bool) -> Family:
-    """The family of light or dynamic convolution: over the last k tokens or, with the option
-    `centred`, the k tokens around."""
+    """The function (chosen options -> mixer) of light or dynamic convolution: over the last k
+    tokens or, with the option `centred`, the k tokens around."""
     return offering({"centred": "the k tokens around, as in an encoder"})(
         lambda chosen: by_channel(
             name, title, idea, dynamic=dynamic, causal="centred" not in chosen
@@ -128,8 +128,8 @@ dynamic = of_heads(
 
 
 def depthwise_and_pointwise() -> Mixer:
-    """One layer of ConvMixer: a depthwise convolution around the token, gelu, the input added; then
-    a linear map and gelu; after each gelu a gain and a bias, which stand for a batch norm."""
+    """The mixer ConvMixer, one layer: a depthwise convolution around the token, gelu, the input
+    added; then a linear map and gelu; after each gelu a gain and a bias, for a batch norm."""
     m = Mixer(
         "convmixer",
         title="ConvMixer",

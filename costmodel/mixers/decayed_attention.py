@@ -98,8 +98,8 @@ class Rows:
         self.R[row, (j - 1) * self.V.shape[-1] + c] = value
 
     def carry(self, kept: Callable[[Index], Node]) -> None:
-        """Define R, what the queries read of S (n, l, K, V): S of a row is that of the row before
-        times the decay `kept` of the row, plus k v^T."""
+        """Define R, what the queries read of S (heads, l, key channels, value channels): S of a row
+        is that of the row before times the decay `kept` of the row, plus k v^T."""
         f, (n, l, K), V, (j, p, c) = self.f, self.K.shape, self.V.shape[2], self.heads
         i, later, S = f.index("i", 1, l), f.index("r", 2, l), f.array("S", n, l, K, V)
         S[j, 1, p, c] = self.K[j, 1, p] * self.V[j, 1, c]
@@ -108,8 +108,8 @@ class Rows:
         self.read(i, sum_(self.Q[j, i, p] * S[j, i, p, c], over=p))
 
     def weigh(self, decayed: Callable[[Node, Index, Index], Node]) -> None:
-        """Define R by scores A (n, l, l) of all pairs of rows k <= i, to which `decayed` applies
-        the decay between both rows, and by the sum of the values that they weigh."""
+        """Define the scores A (heads, l, l) of all pairs of rows k <= i, to which `decayed` applies
+        the decay between both rows, and R, the sum of the values that A weighs."""
         f, (n, l, _), (j, p, c) = self.f, self.K.shape, self.heads
         i = f.index("i", 1, l)
         k, A = f.index("k", 1, i), f.array("A", n, l, l)
@@ -139,8 +139,8 @@ class Chunks:
 
     @property
     def whole(self) -> tuple[tuple[Index, None], tuple[Index, Poly]]:
-        """The complete chunks, as pairs (chunk, the chunk before it): the first, which has None
-        before it, and the index of the later ones."""
+        """The complete chunks of C rows, as pairs (chunk, the chunk before it): the first, which
+        has None before it, and the index of the later ones."""
         first = self.f.index("o", 1, min_(1, self.l // self.C))
         later = self.f.index("r2", 2, self.l // self.C)
         return (first, None), (later, later - 1)
@@ -174,9 +174,10 @@ def pairs_by_head(rows: Rows) -> None:
 
 
 def chunks_by_head(rows: Rows) -> None:
-    """N (n, l, V), the values weighed by decayed scores within each chunk; S (n, l//C, K, V), the
-    sum of k v^T at the end of each complete chunk; R, which is N, and in a later chunk also the
-    read of S by queries with the decay since the end of the chunk before."""
+    """Define R in chunks of C rows: N (n, l, V), the values weighed by decayed scores within each
+    chunk; S (n, l//C, K, V), the decayed sum of k v^T at the end of each complete chunk; and R,
+    which is N plus, in a later chunk, what the queries read of S at the end of the chunk before. n
+    heads, keys of K and values of V channels."""
     f, (n, l, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[2], rows.heads
     (C,) = f.mixer.sizes("C")
     chunks = Chunks(f, l, C)
@@ -212,7 +213,7 @@ BY_HEAD = {
 
 
 def carried_by_channel(rows: Rows) -> None:
-    """Define R by a recurrence with decays alpha (n, l, K) of each row and channel of a key."""
+    """Define R by a recurrence, with a decay alpha (n, l, K) for each head, row and key channel."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     later = f.index("r", 2, l)
     g = logarithm(rows, Places((l,), (later,), later))
@@ -222,8 +223,8 @@ def carried_by_channel(rows: Rows) -> None:
 
 
 def pairs_by_channel(rows: Rows) -> None:
-    """Define R by scores of all pairs of rows: queries times B and keys divided by B, where B (n,
-    l, K) is the product of all decays up to a row, and G its logarithm."""
+    """Define R by scores of all pairs of rows: queries times B and keys divided by B, where B
+    (heads, rows, key channels) is the product of all decays up to a row, and G its logarithm."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     i, later = f.index("i", 1, l), f.index("r", 2, l)
     g = logarithm(rows, in_turn(f))
@@ -237,9 +238,9 @@ def pairs_by_channel(rows: Rows) -> None:
 
 
 def chunks_by_channel(rows: Rows) -> None:
-    """Define R in chunks: scores of the pairs within a chunk, of queries times B and keys divided
-    by B, the product of the decays since the chunk's start; and, in later chunks, the read of S (n,
-    l//C, K, V), the decayed sum of k v^T at the end of the chunk before."""
+    """Define R in chunks of C rows: scores of the pairs within a chunk, of queries times B and keys
+    divided by B, the product of the decays since the chunk's start; and the read of S (heads, l//C,
+    key channels, value channels), the decayed sum of k v^T at the end of the chunk before."""
     f, (n, number, C, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[3], rows.heads
     l = rows.R.shape[0]
     chunks = Chunks(f, l, C)
@@ -274,7 +275,8 @@ BY_CHANNEL = {
 
 
 def logarithm(rows: Rows, places: Places) -> Array:
-    """g (n, rows, K) at the given rows: log sigmoid of a map of rank r with a bias, over 16."""
+    """Define and return g (heads, rows, K), the logarithm of the decay of each key channel: log
+    sigmoid of a map of x of rank r with a bias, over 16. `places`: the layout of the rows."""
     f, n, K, (j, p, _), row = rows.f, rows.K.shape[0], rows.K.shape[-1], rows.heads, places.row
     x, W_1, W_2, b_2 = (f.mixer.arrays[name] for name in ("x", "W_1", "W_2", "b_2"))
     (l, d), r = x.shape, W_1.shape[1]
@@ -294,8 +296,8 @@ def projected(
     activation: str = "",
     places: Places | None = None,
 ) -> Array:
-    """The map x W_of in n heads, an array (n, rows, width) called `name` or else `of`, through an
-    activation if one is named; `places` are its rows, by default all l."""
+    """Define and return x W_of in n heads, (n, rows, width), called `name` or else `of`; through an
+    activation if one is named. `places`: the layout of its rows, by default one axis."""
     x, W = f.mixer.arrays["x"], f.mixer.arrays[f"W_{of}"]
     (n,), (extents, at, row) = f.mixer.sizes("n"), places or in_turn(f)
     j, a = f.index("j", 1, n), f.index("a", 1, x.shape[1])
@@ -306,7 +308,8 @@ def projected(
 
 
 def scaled_by_width(f: Form, name: str, rows: Array, places: Places | None = None) -> Array:
-    """An array `name` of queries `rows` (n, rows, K) over the root of K, at the rows `places`."""
+    """Define and return `name`: the queries `rows` (n, rows, K) over the root of their width K.
+    `places`: the layout of the rows, by default one axis."""
     (n, *_, K), at = rows.shape, (places or in_turn(f)).at
     j, p, scaled = f.index("j", 1, n), f.index("p", 1, K), f.array(name, *rows.shape)
     scaled[j, *at, p] = Constant(K, -1) * rows[j, *at, p]
@@ -314,7 +317,7 @@ def scaled_by_width(f: Form, name: str, rows: Array, places: Places | None = Non
 
 
 def turned(f: Form, name: str, rows: Array) -> Array:
-    """An array `name` of `rows` (n, l, K), their channels rotated in pairs by position."""
+    """Define and return `name`: `rows` (n, l, K), their channels rotated in pairs by position."""
     n, l, K = rows.shape
     j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, K)
     cos, sin, found = f.mixer.arrays["cos"], f.mixer.arrays["sin"], f.array(name, n, l, K)
@@ -335,8 +338,8 @@ def angle(i: int, p: int, sizes: Mapping[str, int]) -> float:
 
 
 def tables(m: Mixer, power: Powers) -> None:
-    """Declare the tables gamma (n), the decays of the heads, and D (n, l) and D_C (n, C+1), their
-    powers 0 to l-1 and 0 to C; `power` gives a head's decay over a number of rows."""
+    """Declare three buffers: gamma (n,), the decay of each of n heads, and D (n, l) and D_C (n,
+    C+1), its powers 0 to l-1 and 0 to C. `power` gives a head's decay over a number of rows."""
     l, n, C = m.sizes("l n C")
     m.buffer("gamma", n, latex=r"\gamma", value=lambda j, sizes: power(j, 1, sizes))
     for name, many in (("D", l), ("D_C", C + 1)):
@@ -361,7 +364,7 @@ def output(f: Form, R: Array, y: Array) -> None:
 
 
 def gate(f: Form, R: Array, activation: str) -> Array:
-    """Z (l, n*V), the activation of x W_G, which multiplies the rows of R."""
+    """Define and return the gate Z (l, n*V) of the rows R: the activation of x W_G."""
     x, W, (l, wide) = f.mixer.arrays["x"], f.mixer.arrays["W_G"], R.shape
     i, a, e = f.index("i", 1, l), f.index("a", 1, x.shape[1]), f.index("v", 1, wide)
     found = f.array("Z", l, wide)
@@ -370,7 +373,7 @@ def gate(f: Form, R: Array, activation: str) -> Array:
 
 
 def by_heads(f: Form, R: Array, V: Poly) -> Array:
-    """H (l, n*V): each head's V channels of a row of R normalised, times a swish gate."""
+    """Define and return H (l, n*V): each head's V channels of R, RMS normed, times a swish gate."""
     (l, wide), gain = R.shape, f.mixer.arrays["gain"]
     j, i, c = f.index("j", 1, wide / V), f.index("i", 1, l), f.index("c", 1, V)
     Z, N, H = gate(f, R, "silu"), f.array("R_N", l, wide), f.array("H", l, wide)
@@ -381,7 +384,8 @@ def by_heads(f: Form, R: Array, V: Poly) -> Array:
 
 
 def as_a_whole(f: Form, R: Array, V: Poly) -> Array:
-    """H (l, n*V): the rows of R normalised, times a sigmoid gate; `V` is not used here."""
+    """Define and return H (l, n*V): each row of R normalised by one RMS norm, times a sigmoid gate.
+    `V`, a head's width, is not used: the signature is that of `by_heads`."""
     (l, wide), gain = R.shape, f.mixer.arrays["gain"]
     i, e = f.index("i", 1, l), f.index("v", 1, wide)
     Z, N, H = gate(f, R, "sigmoid"), f.array("R_N", l, wide), f.array("H", l, wide)
@@ -397,14 +401,15 @@ def written(
     decayed: Mapping[str, Callable[[Rows], None]],
     around: Callable[[Form, Array, Poly], Array] | None,
 ) -> Mixer:
-    """The mixer m, whose parameters are declared, with its output y and its forms written.
+    """The mixer m, whose parameters are declared, with its output y declared and the equations of
+    its forms written.
 
     Args:
         widths: K and V, the widths of a head's keys and values.
-        made: a function that defines queries, keys and values in a form.
-        decayed: form -> a function that defines R (l, n*V) from them.
-        around: a function that defines the rows before the output map from R, if they are not R.
-    """
+        made: a function that writes the queries, keys and values of a form and returns them.
+        decayed: form -> a function that writes R (l, n*V), what the queries read, from them.
+        around: a function that writes the rows before the output map (norm and gate) from R and
+            returns them; None if they are R."""
     (l, d, n), (_, V) = m.sizes("l d n"), widths
     y = m.output("y", l, d)
     for form, define in decayed.items():
@@ -420,8 +425,8 @@ CORE = {"core": "bare maps to queries, keys, values and decays, the recurrence, 
 
 
 def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
-    """Declare x and the maps to queries and keys of width K and values of width V in n heads, and
-    to y; with a `gain`, the extent of the norm's gain, also this gain and the gate's map."""
+    """Declare x and the maps of n heads: to queries and keys of width K, to values of width V, and
+    to y. With a `gain`, the extent of the norm's gain, also this gain and the gate's map."""
     l, d, n = m.sizes("l d n")
     m.input("x", l, d)
     for name, width in (("Q", K), ("K", K), ("V", V)):
@@ -434,8 +439,9 @@ def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
 
 @offering(CORE)
 def retnet(chosen: Chosen) -> Mixer:
-    """RetNet's multi-scale retention: linear attention with a constant decay for each head, rotated
-    queries and keys, a norm of each head and a swish gate; `core`: without these three."""
+    """The mixer RetNet, multi-scale retention: linear attention with a constant decay for each
+    head, rotated queries and keys, a norm of each head and a swish gate; `core`: without these
+    three. Forms: `recurrent`, `parallel` (pairs of rows) and `chunked`."""
     m = Mixer(
         "retnet",
         title="RetNet" if not chosen else "Retention",
@@ -453,6 +459,7 @@ def retnet(chosen: Chosen) -> Mixer:
         m.buffer("sin", l, h, value=lambda i, p, sizes: math.sin(angle(i, p, sizes)))
 
     def made(f: Form) -> tuple[Array, Array, Array]:
+        """Write and return Q (over the root of h), K and V."""
         Q, K = projected(f, "Q", h, "X_Q"), projected(f, "K", h, "K" if chosen else "X_K")
         if not chosen:
             Q, K = turned(f, "T_Q", Q), turned(f, "K", K)
@@ -463,8 +470,9 @@ def retnet(chosen: Chosen) -> Mixer:
 
 @offering(CORE)
 def gla(chosen: Chosen) -> Mixer:
-    """Gated linear attention: a decay for each channel of the keys, which each token gives; a norm
-    of each head and a swish gate, both left out with `core`."""
+    """The mixer GLA, gated linear attention: a decay for each channel of the keys, which each token
+    gives; a norm of each head and a swish gate, both left out with `core`. Forms: `recurrent`,
+    `parallel`, `chunked`."""
     m = Mixer(
         "gla",
         title="GLA",
@@ -481,7 +489,8 @@ def gla(chosen: Chosen) -> Mixer:
     m.parameter("b_2", n * K)
 
     def made(f: Form) -> tuple[Array, Array, Array]:
-        """Queries over sqrt(K), keys and values of a form, at its rows or places of chunks."""
+        """Write and return queries over sqrt(K), keys and values; in `chunked` by chunk and
+        place."""
         places = Chunks(f, l, *m.sizes("C")).places if f.name == "chunked" else in_turn(f)
         Q, K_, V_ = (
             projected(f, of, width, name, places=places)
@@ -494,8 +503,9 @@ def gla(chosen: Chosen) -> Mixer:
 
 @offering(CORE)
 def lightning(chosen: Chosen) -> Mixer:
-    """Lightning attention of MiniMax-Text-01: linear attention of silu of queries, keys and values
-    with a constant decay for each head; `core`: without silu, norm and gate."""
+    """The mixer of MiniMax-Text-01's Lightning attention: linear attention of silu of queries, keys
+    and values with a constant decay for each head, then norm and gate; `core`: without silu, norm
+    and gate. Forms: `recurrent`, `parallel` (pairs of rows) and `chunked`."""
     m = Mixer(
         "lightning",
         title="Lightning attention",

@@ -88,8 +88,8 @@ class Head:
     """A head of values in a form: its indices, and linear maps of x."""
 
     def __init__(self, f: Form, sizes: Sizes) -> None:
-        """Declare a head's indices in a form: `at`, (head,) or (group, head in the group); `group`,
-        its queries and keys; row i; channels a of x, p of a key, c of a value."""
+        """Declare the indices of a head: `at`, (head,) or (group, head in the group); `group`, that
+        of its queries and keys; row i; channels a of x, p of a key, c of a value."""
         self.f, self.sizes, self.arrays = f, sizes, f.mixer.arrays
         self.x = f.mixer.role("input")
         self.l, d = self.x.shape
@@ -100,8 +100,8 @@ class Head:
         self.p, self.c = f.index("p", 1, sizes.key), f.index("c", 1, sizes.value)
 
     def column(self, width: Any = 1, channel: Any = 1) -> Any:
-        """The column of a weight for `channel` of this head: heads stand side by side, `width`
-        columns each, so that head j has the columns (j-1) width + 1 to j width."""
+        """The column of a weight in which `channel` of this head stands: heads stand side by side,
+        `width` columns each, so that head j has the columns (j-1) width + 1 to j width."""
         for index, heads in zip(reversed(self.at), (1, self.sizes.heads[-1]), strict=False):
             width = width * heads
             channel = (index - 1) * width + channel
@@ -142,9 +142,10 @@ class Rule:
     per_channel: bool
 
     def recurrent(self, read: Read) -> None:
-        """Define the delta rule row by row, and call `read` with row and value of what the queries
-        read of the state S (heads, l, K, V). D is the state before, decayed, and U (heads, l, V)
-        the corrected value: beta times v minus what the key reads of D."""
+        """Write the equations of the delta rule row by row: D, the decayed state before a row; U
+        (heads, l, V), the corrected value, beta times (v minus what the key reads of D); and the
+        state S (heads, l, K, V) = D + k U^T. K and V are the widths of keys and values. `read` is
+        called with row i and what the query reads of S, and defines the output."""
         head, f, p, c = self.head, self.head.f, self.head.p, self.head.c
         at, j, i, later = head.at, head.group, head.i, f.index("r", 2, head.l)
         heads, key, value = head.sizes.heads, head.sizes.key, head.sizes.value
@@ -163,7 +164,8 @@ class Rule:
         read(i, sum_(self.Q[j, i, p] * S[*at, i, p, c], over=p))
 
     def decays(self, i: Index) -> Node:
-        """The decay of row i: an entry of E (heads, l), or (heads, l, K) if per channel."""
+        """Write the equation of E = exp(log decay), (heads, l), or (heads, l, K) with a decay for
+        each key channel, and return its entry at row i, an expression."""
         assert self.decay is not None
         head, per_channel = self.head, self.per_channel
         shape = (*head.sizes.heads, head.l, *((head.sizes.key,) if per_channel else ()))
@@ -181,7 +183,7 @@ class Chunks:
     """
 
     def __init__(self, rule: Rule) -> None:
-        """Declare the indices of chunks and places; with decays also their arrays, T and E."""
+        """Declare the indices of chunks and places in them; with a decay, define its arrays."""
         self.rule, self.head, self.f, self.at = rule, rule.head, rule.head.f, rule.head.at
         f, self.l, (self.C,) = self.f, self.head.l, self.f.mixer.sizes("C")
         self.number, self.key, self.value = (
@@ -225,17 +227,18 @@ class Chunks:
         return self.f.array(name, *self.head.sizes.heads, self.number, self.C, *widths)
 
     def entry(self, array: Array, chunk: Any, place: Any, channel: Index | None = None) -> Node:
-        """The entry of an array at a place of a chunk and a channel (default p): by chunk and place
-        if the array has these axes, else by the row that stands there."""
+        """The entry (an expression) of an array at a place of a chunk and a channel (by default p,
+        of keys). An array without axes of chunks and places is read at the row."""
         channel = channel or self.head.p
         if array.shape[-2] == self.C:
             return array[*self.at, chunk, place, channel]
         return array[*self.at[: len(array.shape) - 2], self.row(chunk, place), channel]
 
     def decays(self, decay: Decay) -> Array:
-        """E, the decay since the end of the chunk before: the exponential of T, a sum of logarithms
-        L. With a decay for each channel, queries and keys are multiplied by E, and the keys of
-        other rows divided; with one for each head, the products have the decay P."""
+        """Write the equations of the decays and return E, the decay since the end of the chunk
+        before: the exponential of T, a sum of logarithms L. With a decay for each channel, also of
+        QE and KE, queries and keys times E, and KI, keys divided by E, which products read; with
+        one for each head, of P, the decay between two rows of a chunk."""
         at, own, i, q, e, head = self.at, self.own, self.head.i, self.q, self.e, self.head
         widths = tuple(self.key for _ in own)
         L = head.define("L", (*head.sizes.heads, self.l, *widths), (*at, i, *own), decay(head, i))
@@ -265,8 +268,9 @@ class Chunks:
         return found * self.E[*self.at, self.g, self.u] if self.by_head else found
 
     def products(self, name: str, rows: Array, place: Index, *, weighed: bool = False) -> Array:
-        """A new array `name` of the products of row e of `rows` (queries or keys) with the key at
-        another place of the chunk, times the decay between, and if `weighed` the row's beta."""
+        """Define and return an array `name`: products of row e of `rows` (queries or keys) with the
+        key at another place of the chunk, times the decay between, and if `weighed` the row's
+        beta."""
         at, q, e, found = self.at, self.q, self.e, self.places(name, self.C)
         product: Node = sum_(
             self.entry(rows, q, e) * self.entry(self.other, q, place), over=self.head.p
@@ -277,8 +281,9 @@ class Chunks:
         return found
 
     def weighed(self) -> tuple[Array, Array, Array]:
-        """VB, values times beta; KB, keys of later chunks times beta, with the decay since the end
-        of the chunk before; and KK times the beta of its row."""
+        """Define and return three arrays: VB, values times beta; KB, keys of later chunks times
+        beta, with the decay since the end of the chunk before; and KK, products of keys times the
+        row's beta."""
         at, q, e, g, u, p, c = self.at, self.q, self.e, self.g, self.u, self.head.p, self.head.c
         VB, KB, B = self.places("VB", self.value), self.places("KB", self.key), self.rule.B
         VB[*at, q, e, c] = B[*at, self.row(q, e)] * self.entry(self.rule.V, q, e, c)
@@ -286,7 +291,8 @@ class Chunks:
         return VB, KB, self.products("KK", self.K, self.z, weighed=True)
 
     def by_solve(self) -> tuple[Array, Array]:
-        """U and W by a triangular solve: (1 + KK) (U, W) = (VB, KB)."""
+        """Define and return U and W: they solve the triangular system (1 + KK) (U, W) = (VB, KB)
+        row by row. KK, VB and KB: products of keys, values and keys times beta."""
         at, p, c, (VB, KB, KK) = self.at, self.head.p, self.head.c, self.weighed()
         q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
         U, W = self.places("U", self.value), self.places("W", self.key)
@@ -295,8 +301,8 @@ class Chunks:
         return U, W
 
     def by_rows(self) -> tuple[Array, Array]:
-        """U = (1 - M) VB and W = (1 - M) KB, where 1 - M, the inverse of 1 + KK, is computed row by
-        row."""
+        """Define and return U = (1 - M) VB and W = (1 - M) KB; 1 - M, the inverse of 1 + KK, is
+        computed row by row. KK, VB and KB: products of keys, values and keys times beta."""
         at, p, c, (VB, KB, KK) = self.at, self.head.p, self.head.c, self.weighed()
         q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
         M, x = self.places("M", self.C), self.f.index("x", z + 1, e - 1)
@@ -308,8 +314,8 @@ class Chunks:
         return U, W
 
     def by_wy(self) -> tuple[Array, Array]:
-        """U and W by the WY representation: U_e = beta_e (v_e - sum over z < e of KK_ez U_z), KK
-        without beta, and W likewise with the key."""
+        """Define and return U and W by the WY representation: U_e = beta_e (v_e - sum over z < e of
+        KK_ez U_z), with KK the products of keys without beta, and W likewise with the key for v."""
         at, p, c, B = self.at, self.head.p, self.head.c, self.rule.B
         q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
         KK = self.products("KK", self.K, z)
@@ -321,8 +327,8 @@ class Chunks:
         return U, W
 
     def to_the_end(self, place: Index) -> Callable[[Index], Node]:
-        """A function: chunk -> the key at `place` of a complete chunk, times its decay to the
-        chunk's last row."""
+        """Define KC, the key at `place` of a complete chunk times its decay to the chunk's last
+        row. Returns a function: chunk -> the entry of KC there (without decay, the key)."""
         at, p = self.at, self.head.p
         if self.rule.decay is None:
             return lambda chunk: self.entry(self.rule.K, chunk, place)
@@ -338,9 +344,9 @@ class Chunks:
         return lambda chunk: KC[*at, chunk, place, p]
 
     def write(self, solved: Callable[[Chunks], tuple[Array, Array]], read: Read) -> None:
-        """Write the equations after U and W, which `solved` defines: N = U - W S; S at the end of
-        each chunk; and what a row reads, QK N, to which later chunks add what the query reads of S.
-        `read` receives the reads."""
+        """Write a chunked form: U and W by `solved`; N = U - W S; the state S at the end of each
+        chunk; what a row reads, QK N, plus in later chunks what the query reads of S. `read` is
+        called with a row and what it reads, and defines the output."""
         (U, W), at, p, c = solved(self), self.at, self.head.p, self.head.c
         f, g, u, C, l, key = self.f, self.g, self.u, self.C, self.l, self.key
         N = self.places("N", self.value)
@@ -396,8 +402,8 @@ class Layer:
         return "core" in self.chosen
 
     def parameters(self) -> None:
-        """Declare the maps to queries, keys, values, degrees (how much of a value is corrected) and
-        y; without `core` also the taps of short convolutions and the gain of the norm."""
+        """Declare the maps to queries, keys, values, degrees beta (how much of a value is
+        corrected) and y; without `core` also taps of short convolutions and the norm's gain."""
         m, (d,), number = self.m, self.m.sizes("d"), self.sizes.n
         for name, width in self.sizes.widths.items():
             m.parameter(f"W_{name}", d, width)
@@ -410,8 +416,8 @@ class Layer:
         m.parameter("W_out", number * self.sizes.value, d)
 
     def write(self) -> Mixer:
-        """Write the equations of every form of `FORMS`: the rows that the rule reads, the rule, and
-        the map to y; returns the mixer."""
+        """Write the equations of every form of `FORMS` (`recurrent`, and `chunked-solve`,
+        `chunked-rows` and `chunked-wy`, three ways to invert within a chunk); returns the mixer."""
         (d,) = self.m.sizes("d")
         for form, rule in FORMS.items():
             with self.m.form(form) as f:
@@ -423,13 +429,15 @@ class Layer:
         return self.m
 
     def rows(self, head: Head) -> Rule:
-        """Define queries and keys (groups, l, K), normalised, the queries scaled; values (heads, l,
-        V); and degrees (heads, l), sigmoids, doubled with the option `negative`."""
+        """Write the equations of the rows that the delta rule reads, and return the rule of these:
+        queries and keys (groups, l, K), normalised, the queries scaled; values (heads, l, V); and
+        degrees (heads, l), sigmoids, doubled with the option `negative`."""
         sizes, i, j, p, c = head.sizes, head.i, head.group, head.p, head.c
         keys, own = (sizes.heads[0], head.l, sizes.key), (j - 1) * sizes.key + p
         values = (*sizes.heads, head.l, sizes.value)
 
         def normed(name: str) -> Array:
+            """Write and return N_name, the queries or keys ("Q", "K") divided by their l2 norm."""
             H = self.channel(head, name, keys, (j, i, p), own)
             norm = l2_norm(H[j, i, p], over=p, eps=L2_EPS, least=0)
             return head.define(f"N_{name}", keys, (j, i, p), norm)
@@ -445,8 +453,8 @@ class Layer:
     def channel(
         self, head: Head, name: str, shape: tuple[Any, ...], at: tuple[Any, ...], column: Any
     ) -> Array:
-        """The map W_name of x by heads, of extents `shape`; without `core` the silu of its short
-        convolution. `at` are the indices of an entry, `column` is its column in W_name."""
+        """Define and return x W_name by heads, of extents `shape`; without `core`, silu of its
+        short convolution. `at` are the indices of an entry, `column` its column in W_name."""
         X = head.define(f"X_{name}", shape, at, head.mapped(f"W_{name}", column))
         if self.core:
             return X
@@ -457,8 +465,9 @@ class Layer:
         return head.define(f"H_{name}", shape, at, function("silu", C[at]))
 
     def read(self, head: Head, rule: Callable[[Read], None]) -> Array:
-        """R (l, n V), the rows that W_out maps: what `rule` reads, and unless `core` normalised and
-        times the gate, if there is one. `rule` is called with the function that defines a read."""
+        """Define and return R (l, n V), the rows that W_out maps: what `rule` reads, and unless
+        `core` normalised, and times the gate if there is one. `rule` is called with a function
+        (row, value) that defines what a row reads."""
         f, at, i, c = head.f, head.at, head.i, head.c
         column, shape = (
             head.column(self.sizes.value, c),
@@ -480,7 +489,7 @@ class Layer:
 
 
 def started(name: str, title: str, idea: str, source: str, **other: Any) -> Mixer:
-    """A mixer of this family with its input x and output y (l, d) declared."""
+    """A new mixer of this family with its input x and output y (l, d) declared."""
     m = Mixer(name, title=title, idea=idea, source=source, group="delta", **other)
     l, d = m.sizes("l d")
     m.input("x", l, d)
@@ -490,7 +499,7 @@ def started(name: str, title: str, idea: str, source: str, **other: Any) -> Mixe
 
 @offering(CORE)
 def deltanet(chosen: Chosen) -> Mixer:
-    """DeltaNet: a matrix S of each head, which each row corrects at its key; without decay."""
+    """The mixer DeltaNet: each row corrects a head's matrix S at its key; without decay."""
     m = started(
         "deltanet",
         "DeltaNet",
@@ -504,7 +513,8 @@ def deltanet(chosen: Chosen) -> Mixer:
 
 
 def per_head(head: Head, i: Index) -> Node:
-    """The logarithm of a head's decay at row i, -exp(A_log) softplus(x W_a + dt)."""
+    """Write the equation of A = -exp(A_log) for each head, and return the logarithm of a head's
+    decay at row i, A softplus(x W_a + dt), an expression."""
     number, arrays = head.column(), head.arrays
     A = head.define("A", head.sizes.heads, head.at, -exp(arrays["A_log"][number]))
     inside = head.mapped("W_a", number, i) + arrays["dt"][number]
@@ -518,8 +528,9 @@ def silu_gate(head: Head) -> Node:
 
 @offering(CORE)
 def gated_deltanet(chosen: Chosen) -> Mixer:
-    """Gated DeltaNet: DeltaNet whose matrix decays by a factor for each head and row, with n heads
-    of values in g groups that share a query and a key, and a silu gate (left out with `core`)."""
+    """The mixer Gated DeltaNet: DeltaNet whose matrix decays by a factor for each head and row,
+    with n heads of values in g groups that share a query and a key, and a silu gate (not with
+    `core`)."""
     m = started(
         "gated-deltanet",
         "Gated DeltaNet",
@@ -557,7 +568,8 @@ def bounded(head: Head, i: Index) -> Node:
 
 
 def of_channel(head: Head, i: Index) -> Node:
-    """x W_F U_F + dt at row i and a head's channel p, of which its decay is made; F holds x W_F."""
+    """Write the equation of F = x W_F, and return F U_F + dt at row i and a head's key channel p,
+    an expression of which the decay of the channel is made."""
     (j,), p, arrays, h = head.at, head.p, head.arrays, head.sizes.key
     q = head.f.index("a2", 1, h)
     F = head.define("F", (head.l, h), (i, q), head.mapped("W_F", q, i))
@@ -566,7 +578,7 @@ def of_channel(head: Head, i: Index) -> Node:
 
 
 def sigmoid_gate(head: Head) -> Node:
-    """The gate sigmoid(x W_G U_G) at a head's channel of values; G holds x W_G."""
+    """Define G = x W_G, and return the gate sigmoid(G U_G) at row i and a head's value channel."""
     h, i = head.sizes.value, head.i
     q = head.f.index("a2", 1, h)
     G = head.define("G", (head.l, h), (i, q), head.mapped("W_G", q))
@@ -576,8 +588,8 @@ def sigmoid_gate(head: Head) -> Node:
 
 @offering(CORE | SAFE)
 def kda(chosen: Chosen) -> Mixer:
-    """Kimi Delta Attention: DeltaNet whose matrix decays by a factor for each channel of the keys
-    and row (bounded with `safe-gate`), and a sigmoid gate (left out with `core`)."""
+    """The mixer Kimi Delta Attention: DeltaNet whose matrix decays by a factor for each row and
+    channel of the keys (bounded with `safe-gate`), and a sigmoid gate (left out with `core`)."""
     m = started(
         "kda",
         "KDA",

@@ -36,8 +36,8 @@ FIRST = Fraction(1, 5)
 
 
 def turned(f: Form, name: str, product: Node, *at: object) -> Array:
-    """An array `name` of queries or keys, whose last two indices of `at` are row and channel: the
-    `product` there, after the rotary embedding if the mixer has tables of cosines and sines."""
+    """Define and return an array `name` of queries or keys: the `product` at the indices `at`, the
+    last two row and channel, after the rotary embedding if the mixer has tables of cosines."""
     h, arrays, (i, c) = f.mixer.sizes("h")[0], f.mixer.arrays, at[-2:]
     shape = [index.upper[0] for index in at]  # type: ignore[attr-defined]
     found = f.array(name, *shape)
@@ -54,15 +54,16 @@ def turned(f: Form, name: str, product: Node, *at: object) -> Array:
 def table(
     turn: Callable[[float], float], h: Poly, row: int, channel: int, sizes: Mapping[str, int]
 ) -> float:
-    """The cosine or sine (`turn`) of channel c's angle at a row, equal for c and c + h/2."""
+    """The cosine or sine (`turn`) of the angle of a channel at a row, for a head of h channels;
+    equal for c and c + h/2."""
     half = max(1, h.at(sizes) // 2)
     return turn(angle(row, (channel - 1) % half + 1, half))
 
 
 @offering({"rotary": "rotary embedding of queries and keys, channel c with c + h/2"})
 def differential_attention(chosen: Chosen) -> Mixer:
-    """Differential attention: in each head the first softmax minus lambda times a second; the form
-    `difference` subtracts the softmaxes, `outputs` what they read."""
+    """The mixer of differential attention: in each head the first softmax minus lambda times a
+    second. Form `difference` subtracts the softmaxes, `outputs` the sums they weigh."""
     m = Mixer(
         "differential-attention",
         title="Differential attention",

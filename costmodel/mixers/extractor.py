@@ -36,8 +36,9 @@ def _channels(f: Form, d: Poly) -> tuple[Index, Index]:
 
 
 def _spectrum(f: Form, source: Array, name: str) -> tuple[ComplexArray, Index, Index]:
-    """The Fourier transform (bins, 2, d) of each channel of a sequence, with the index of its bins
-    and the index of real and imaginary part. With zeros up to at least 2l points, the cyclic
+    """Write the equation of the Fourier transform of each channel of a sequence (l, d), an array
+    `name` (bins, 2, d); returns (transform as complex numbers, index of bins, index of real and
+    imaginary part). The sequence is padded with zeros to at least 2l points, so that the cyclic
     convolution that a product of transforms gives is the causal one."""
     l, d = source.shape
     points = 2 * padded(l)
@@ -71,8 +72,9 @@ def direct_scalars(f: Form, source: Array, weights: Array, target: Array) -> Non
 
 
 def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eq. (23) by Fourier transforms: of the sequence and of the matrices W_f; per bin a complex
-    product of a row and a matrix, e_f; and the inverse transform of e_f."""
+    """Write the equations of `target` (l, d), the causal convolution of `source` (l, d) with
+    matrices `weights` (l, d, d), eq. (23), by Fourier transforms: of the sequence and of the
+    matrices, W_f; per bin a complex product of a row and a matrix, e_f; its inverse transform."""
     l, d = source.shape
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
     (a, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
@@ -86,7 +88,8 @@ def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
 
 
 def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eqs. (26) and (28) by Fourier transforms: one complex product per bin and channel."""
+    """Define `target` (l, d), the causal convolution of `source` (l, d) with `weights` (l, d), eqs.
+    (26) and (28), by Fourier transforms: a complex product per bin and channel."""
     l, d = source.shape
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
@@ -99,7 +102,8 @@ def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
 
 
 def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eq. (29) by Fourier transforms: all channels share the transform of the weights."""
+    """Define `target` (l, d), the causal convolution of `source` (l, d) with `weights` (l,), eq.
+    (29), by Fourier transforms: all channels share the transform of the weights."""
     l, d = source.shape
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
@@ -138,15 +142,15 @@ def extractor(
     output: bool = True,
     aliases: tuple[str, ...] = (),
 ) -> Mixer:
-    """One member of the family: an extraction, a causal weighted sum over rows, with maps around.
+    """One mixer of the family: an extraction, which is a causal weighted sum over rows, with maps
+    around.
 
     Args:
-        extraction: the name and axes of its weights, and form -> the function that defines it.
+        extraction: the name and axes of its weights, and form -> the function that writes it.
         cite: the equation number of the extraction.
         transform: whether a linear map precedes the extraction, eq. (27).
         adjust: whether the gate of eq. (24) follows.
-        output: whether the linear map of eq. (25) follows at the end.
-    """
+        output: whether the linear map of eq. (25) follows at the end."""
     m = Mixer(name, title=title, idea=idea, source=source, group="extractor", aliases=aliases)
     l, d = m.sizes("l d")
     x = m.input("x", l, d)

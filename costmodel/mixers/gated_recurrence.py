@@ -27,7 +27,7 @@ CORE = {"core": "the recurrence alone: bare projections, no convolution, no gate
 
 
 def short_gated_convolution() -> Mixer:
-    """LFM2's: W_out maps C times a short convolution of B times X, where B, C, X are maps of x."""
+    """The mixer of LFM2: W_out maps C * (short convolution of B * X); B, C, X are maps of x."""
     m = Mixer(
         "lfm2",
         title="LFM2 short convolution",
@@ -59,8 +59,8 @@ lfm2 = short_gated_convolution()
 
 @offering(CORE)
 def rg_lru(chosen: Chosen) -> Mixer:
-    """The block around the RG-LRU, a gated recurrence of each channel: a map and short convolution
-    before, times the gelu of a second map after; with `core` the RG-LRU between two maps."""
+    """The mixer of the block around the RG-LRU, a gated recurrence of each channel: a map and short
+    convolution before, times the gelu of a second map after; with `core` only maps around."""
     m = Mixer(
         "rg-lru",
         title="RG-LRU",
@@ -99,7 +99,7 @@ def rg_lru(chosen: Chosen) -> Mixer:
 
 
 def _mapped(f: Form, name: str) -> Array:
-    """The rows x W_name (l, n h), plus b_name if there is one."""
+    """Define and return `name` (l, n h): x W_name, plus b_name if the mixer has this bias."""
     x, W = f.mixer.role("input"), f.mixer.arrays[f"W_{name}"]
     (l, d), width = x.shape, W.shape[1]
     i, a, e = f.index("i", 1, l), f.index("a", 1, d), f.index("e", 1, width)
@@ -110,7 +110,7 @@ def _mapped(f: Form, name: str) -> Array:
 
 
 def _convolved(f: Form) -> Array:
-    """U (l, n h), the short convolution of the mapped rows."""
+    """Define and return U (l, n h), the short convolution of x W_X with k taps."""
     rows, w, b_w = _mapped(f, "X"), f.mixer.arrays["w"], f.mixer.arrays["b_w"]
     (l, width), k = rows.shape, w.shape[0]
     i, e, s = f.index("i", 1, l), f.index("e", 1, width), f.index("s", 1, k)
@@ -120,8 +120,9 @@ def _convolved(f: Form) -> Array:
 
 
 def _unit(f: Form, U: Array) -> Array:
-    """H (l, n h), the rows of the RG-LRU that reads U: R and I are the gates, T and A the logarithm
-    and the value of the decay, Q its square, and N what a row adds."""
+    """Write the equations of the RG-LRU that reads U (l, n h), and return its rows H (l, n h): R
+    and I are the gates, T and A the decay's logarithm and value, Q its square, N what a row
+    adds."""
     m, (l, width), (n, h) = f.mixer, U.shape, f.mixer.arrays["b_R"].shape
     i, later, e = f.index("i", 1, l), f.index("i2", 2, l), f.index("e", 1, width)
     j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)

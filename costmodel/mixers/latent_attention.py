@@ -58,7 +58,8 @@ def angle(i: int, s: int, sizes: Mapping[str, int]) -> float:
 
 
 def latent(f: Form, name: str, width: Poly, index: str) -> Array:
-    """Latent rows C_name (l, width), rms norm of x W_Dname; `index`: the name of their channels."""
+    """Define and return the latent rows C_name (l, width), the RMS norm of D_name = x W_Dname;
+    `index`: the name of the index of their channels."""
     x, arrays = f.mixer.role("input"), f.mixer.arrays
     l, d = x.shape
     i, a, e = f.index("i", 1, l), f.index("a", 1, d), f.index(index, 1, width)
@@ -69,8 +70,8 @@ def latent(f: Form, name: str, width: Poly, index: str) -> Array:
 
 
 def by_position(f: Form, name: str, at: tuple[Index, ...], value: Node) -> None:
-    """Define the array `name` at the indices `at`, of which the last two are row and channel, as
-    `value`, rotated by the position of the row where the mixer has tables of cosines."""
+    """Write the equation of the array `name` at the indices `at`, of which the last two are row and
+    channel: `value`, rotated by the position of the row if the mixer has tables of cosines."""
     shape, arrays = [index.upper[0] for index in at], f.mixer.arrays
     if "cos" not in arrays:
         f.array(name, *shape)[*at] = value
@@ -94,9 +95,10 @@ from the attention weights A (n, l, l), channel v of head j in row i."""
 
 
 def expanded(f: Form, *, again: bool = False) -> Attended:
-    """Attention to keys K_C and values V_C that are made from the latent rows: (n, l, K) and
-    (n, l, V), once for each row; with `again` (n, l, l, K) and (n, l, l, V), once more for each row
-    i that reads them. Returns the scores, and a function from the weights to the sums of values."""
+    """Write the equations of keys K_C (n, l, K) and values V_C (n, l, V) made from the latent rows,
+    for n heads; with `again` (n, l, l, K) and (n, l, l, V), made again for each row i that reads
+    them. Returns the score of head j, rows i and k, and a function from attention weights to sums
+    of values."""
     (n, l, K, V, _), (j, i, k, p, v, e) = _around(f)
     Q, C, W_UK, W_UV = f.arrays["Q_C"], f.arrays["C_KV"], *_expanding(f)
     made, read = ((i, k), (i, k)) if again else ((i,), (k,))
@@ -109,8 +111,9 @@ def expanded(f: Form, *, again: bool = False) -> Attended:
 
 
 def absorbed(f: Form) -> Attended:
-    """Attention to the latent rows: W_UK multiplies the queries, Q_A (n, l, c), and W_UV the sums
-    of latent rows, M (n, l, c). Returns the scores, and a function from weights to the sums."""
+    """Attention to the latent rows themselves: write the equation of Q_A (n, l, c), the queries
+    times W_UK. Returns the score of head j, rows i and k, and a function from attention weights to
+    the sums of values, which defines sums of latent rows, M (n, l, c), and multiplies by W_UV."""
     (n, l, K, V, c), (j, i, k, p, v, e) = _around(f)
     Q, C, W_UK, W_UV = f.arrays["Q_C"], f.arrays["C_KV"], *_expanding(f)
     Q_A, M = f.array("Q_A", n, l, c), f.array("M", n, l, c)
@@ -124,8 +127,9 @@ def absorbed(f: Form) -> Attended:
 
 
 def _around(f: Form) -> tuple[tuple[Poly, ...], tuple[Index, ...]]:
-    """The sizes n, l, K, V, c, and the indices of head j, row i, row k <= i, channel p of a
-    key, v of a value and e of a latent row."""
+    """(sizes, indices): the numbers of heads n and rows l and the widths K, V, c of a key, a value
+    and a latent row; the indices of head j, rows i and k <= i, channels p of a key, v of a value, e
+    of a latent row."""
     n, l, K, V, c = sizes = f.mixer.sizes("n l K V c")
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     inner = (f.index(name, 1, width) for name, width in (("p", K), ("v", V), ("e", c)))
@@ -146,8 +150,10 @@ FORMS: Mapping[str, Callable[[Form], Attended]] = {
 
 @offering(OPTIONS, APART)
 def mla(chosen: Chosen) -> Mixer:
-    """Multi-head latent attention: keys and values of all heads are maps of one narrow row a token,
-    c wide; a further key of R rotated channels is shared by the heads. Weights are (in, out)."""
+    """The mixer of multi-head latent attention: keys and values of all heads are maps of one narrow
+    row a token, c wide; a further key of R rotated channels is shared by the heads. Forms:
+    `expanded` (keys and values once a row), `re-expanded` (again for each query), `absorbed`
+    (neither: the maps multiply queries and sums). Weights are (in, out)."""
     m = Mixer(
         "mla",
         title="Multi-head latent attention",

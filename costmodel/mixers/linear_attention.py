@@ -39,8 +39,9 @@ Sums = Callable[[Form, Array, Array, Array, Array], None]
 
 
 def running_product(f: Form, name: str, K: Array, V: Array, kept: Array | None = None) -> Array:
-    """S (n, l, m, h), the running sum of k v^T over rows: S_r = kept_r S_(r-1) + k_r v_r^T. The
-    decay `kept` (n, l) is 1 by default."""
+    """Define and return S, `name` (n, l, m, h), the running sum of k v^T: S_r = kept_r S_(r-1) +
+    k_r v_r^T, for n heads, keys of m and values of h channels; decay `kept` (n, l), by default
+    1."""
     (n, l, m), h = K.shape, V.shape[2]
     j, later = f.index("j", 1, n), f.index("r", 2, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -53,7 +54,8 @@ def running_product(f: Form, name: str, K: Array, V: Array, kept: Array | None =
 
 
 def running_sum(f: Form, name: str, K: Array, kept: Array | None = None) -> Array:
-    """Z (n, l, m), the running sum of the rows of K, with the decay `kept` (n, l) if given."""
+    """Define and return an array `name` (n, l, m): the running sum of the rows of K, with the decay
+    `kept` (n, l) of the sum at each row if given."""
     n, l, m = K.shape
     j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, m)
     Z = f.array(name, n, l, m)
@@ -64,7 +66,7 @@ def running_sum(f: Form, name: str, K: Array, kept: Array | None = None) -> Arra
 
 
 def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
-    """A (n, l, l): the dot products of each query i with the keys of tokens 1..i."""
+    """Define and return `name` (n, l, l): in each head, products of query i with keys 1 to i."""
     n, l, m = Q.shape
     j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, m)
     k = f.index("k", 1, i)
@@ -74,8 +76,8 @@ def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
 
 
 def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
-    """Define R at row i, head j, channel c as `reads / weights`. The denominator D (n, l) holds
-    `weights`, computed once per head and row."""
+    """Define R (l, n h) at row i, head j, channel c, as `reads / weights`, and of the denominator D
+    (n, l), which holds `weights`, computed once per head and row."""
     j, i, c = f.indices["j"], f.indices["i"], f.indices["c"]
     D = f.array("D", j.upper[0], i.upper[0])
     D[j, i] = weights
@@ -83,8 +85,8 @@ def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, kept: Array | None = None) -> None:
-    """Section 3.4: define R (l, n h), what the queries Q (n, l, m) read of the running sums of
-    k v^T, S, over what they read of the running sum of keys, Z; `kept` (n, l) decays both."""
+    """Section 3.4: define R (l, n h), what the queries Q (n, l, m) read of the running sums of k
+    v^T, S, over what they read of the running sum of keys, Z; `kept` (n, l) decays both."""
     (n, l, m), h = Q.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -104,7 +106,8 @@ def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
 
 
 def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """S (n, l//C, m, h) and Z (n, l//C, m): sums of k v^T and of k up to each chunk's end."""
+    """Define and return S (n, l//C, m, h) and Z (n, l//C, m): the sums of k v^T and of k up to the
+    end of each complete chunk of C rows; n heads, keys of m, values of h channels."""
     (n, l, m), h = K.shape, V.shape[2]
     j, p, c, s = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h), f.index("w", 1, C)
     first, later = f.index("o", 1, min_(1, l // C)), f.index("r", 2, l // C)
@@ -118,8 +121,9 @@ def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
 
 
 def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """N (n, l, h) and D (n, l): the sums over the pairs of rows within a chunk of C rows, of
-    products of query and key times the value, and of the products alone."""
+    """Define and return N (n, l, h) and D (n, l): for each row, the sums over the earlier rows and
+    itself within its chunk of C rows, of products of query and key, times the value (N) or alone
+    (D)."""
     (n, l, m), h = Q.shape, V.shape[2]
     j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
     q = f.index("q", 1, l // C + 1)
@@ -134,11 +138,11 @@ def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, 
 
 
 def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Define R (l, n h): rows read the pairs of their chunk, and sums S and Z of earlier ones.
+    """Define R (l, n h) in chunks of C rows: a row reads the pairs of its chunk, and the sums S (of
+    k v^T) and Z (of k) of earlier chunks, over the sum of its weights.
 
     S and Z exist for all complete chunks; the last complete chunk's are read by the next token.
-    Rows after the first chunk have the denominator E (n, l), computed once per head and row.
-    """
+    Rows after the first chunk have the denominator E (n, l), computed once per head and row."""
     (n, l, m), h, (C,) = Q.shape, V.shape[2], f.mixer.sizes("C")
     j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
     S, Z = chunk_sums(f, K, V, C)
@@ -156,8 +160,9 @@ FORMS: Mapping[str, Sums] = {"recurrent": recurrent, "parallel": parallel, "chun
 
 
 def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums]) -> Mixer:
-    """Linear attention of the mixer m: `features` gives Q and K (n, l, m) from projected queries
-    and keys, and `forms` has for each form the function that defines R (l, d) from Q, K and V."""
+    """The mixer m with the parameters and equations of linear attention. `features` writes and
+    returns the features Q and K (n, l, m) from projected queries and keys; `forms`: form -> the
+    function that writes R (l, d), the rows before W_out, from Q, K and V."""
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
@@ -176,7 +181,8 @@ def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums
 
 
 def shifted_elu(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
-    """Features Q and K (n, l, h): elu + 1 of each channel of the projected queries and keys."""
+    """Define and return the features Q and K (n, l, h): elu + 1 of each channel of the projected
+    queries and keys (expressions at head j, row i, channel c)."""
     l, n, h = f.mixer.sizes("l n h")
     Q = f.array("Q", n, l, h, latex=r"\phi(Q)")
     K = f.array("K", n, l, h, latex=r"\phi(K)")

@@ -31,14 +31,12 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def mixer(name: str | Mixer) -> Mixer:
-    """The built-in mixer with a name or alias, or a user's mixer `path/to/file.py:NAME`.
-
-    Options may follow the name, each after a `+`.
+    """The built-in mixer with a name or alias, or a user's mixer `path/to/file.py:NAME`; a `Mixer`
+    is returned unchanged. Options may follow the name, each after a `+`, then sizes in braces.
 
     Raises:
         UnknownMixer: an unknown name, file, mixer in the file, or option; the message says what
-            was found.
-    """
+            was found."""
     if isinstance(name, Mixer):
         return name
     if not isinstance(name, str):
@@ -81,8 +79,7 @@ def with_form(name: str | Mixer) -> tuple[Mixer, str | None]:
 
 
 def one_form(found: Mixer, form: str | None) -> str:
-    """The form of a mixer with a name, the default form for None; EquationError for a form that the
-    mixer lacks, and for `all`."""
+    """`form`, or the default form's name if None; EquationError for `all`, or a form not there."""
     if form not in (None, *found.forms):
         raise EquationError(
             f"{found.name} has no form '{form}': expected one of {', '.join(found.forms)}"
@@ -106,11 +103,11 @@ def known(name: str) -> Mixer:
 
 
 def imported(path: Path) -> ModuleType:
-    """The module of a user's file, if this process has imported the file.
+    """The module of a user's file, if this process has imported the file. Data (such as records)
+    may name a file, and must not run code, so that no import is made here.
 
     Raises:
-        UnknownMixer: the file has not been imported; the message says how to allow the import.
-    """
+        UnknownMixer: the file has not been imported; the message says how to allow the import."""
     if _module_name(path) not in sys.modules:
         raise UnknownMixer(
             f"the file '{path}' is named by data, which import nothing: --own {path} imports it"
@@ -119,11 +116,11 @@ def imported(path: Path) -> ModuleType:
 
 
 def only_imported(name: str) -> None:
-    """Refuse a name FILE.py:NAME from a file of data, unless FILE.py has been imported.
+    """Check that a mixer's name from a file of data is no FILE.py:NAME whose FILE.py this process
+    has not imported: data must not run code.
 
     Raises:
-        UnknownMixer: the file has not been imported; the message says how to allow the import.
-    """
+        UnknownMixer: the file has not been imported; the message says how to allow the import."""
     path, separator, _ = name.rpartition(":")
     if separator and path.endswith(".py"):
         imported(Path(path))
@@ -138,7 +135,11 @@ def _message_without_name(path: Path) -> str:
 
 
 def _in_file(path: Path, attribute: str) -> Mixer:
-    """The mixer NAME or NAME+OPTION of a user's file; UnknownMixer names what the file has."""
+    """The mixer of a user's file that `attribute` names (NAME or NAME+OPTION).
+
+    Raises:
+        UnknownMixer: no such mixer or option, a class, a mixer with a built-in mixer's name or
+            without sizes of its own; the message says what the file has."""
     module = user_module(path)
     found = _mixers(path, module)
     base, _ = split(attribute)
@@ -210,8 +211,8 @@ def user_module(path: Path) -> ModuleType:
 
 
 def _refuse_others_neighbours(path: Path) -> None:
-    """Raise UnknownMixer if a neighbour of a file has the name of a module that is imported from
-    beside another user's file: Python keeps one module of a name."""
+    """Raise UnknownMixer if another `.py` file in the folder of a user's file has the name of a
+    module that was imported from another user's folder: Python keeps one module of a name."""
     folder, modules = path.resolve().parent, dict(sys.modules)
     of_users = (module for name, module in modules.items() if name.startswith(USER))
     folders = {Path(str(module.__file__)).resolve().parent for module in of_users} - {folder}
@@ -280,8 +281,7 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
 
 
 def raised_in_users_file(error: BaseException) -> str:
-    """The sentence that a user's file raised an error, with file and line; "" if the error arose
-    outside of users' files."""
+    """A sentence: a user's file, its line and the error raised there; "" if raised elsewhere."""
     files = {
         getattr(module, "__file__", None)
         for name, module in list(sys.modules.items())

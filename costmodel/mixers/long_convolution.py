@@ -31,8 +31,8 @@ from costmodel.mixers.extractor import VECTORS
 
 
 def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str = "S") -> Node:
-    """The causal convolution of u (l, d) with a kernel (l, d), plus D * u, at row i, channel b: as
-    sums, or as transforms in the form `fft`. The array `name` has it without D * u."""
+    """Define `name` (l, d), the causal convolution of u (l, d) with a kernel (l, d), as sums, or as
+    transforms in the form `fft`; return this plus D * u at row i, channel b."""
     l, d = u.shape
     sums = f.array(name, l, d)
     VECTORS.forms[form](f, u, kernel, sums)
@@ -41,8 +41,9 @@ def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str =
 
 
 def explicit() -> Mixer:
-    """The long convolution with a parameter w (l, d) as kernel, whose entries are reduced by
-    `lambda_` in size, small ones to 0; then gelu and a gated linear unit."""
+    """The mixer of the long convolution with a parameter w (l, d) as kernel, whose entries are
+    moved by 0.1 (`lambda_`) towards 0, smaller ones to 0; then gelu and a gated linear unit. Forms:
+    `direct` and `fft`."""
     m = Mixer(
         "long-convolution",
         title="Long convolution",
@@ -86,16 +87,18 @@ def position(s: int, part: int, sizes: Mapping[str, int]) -> float:
 
 
 def window(s: int, b: int, sizes: Mapping[str, int]) -> float:
-    """The exponential window of the kernel at distance s-1, channel b. The first channel decays to
-    0.01 over 1.5 lengths, the last over 0.3; the rates between are evenly spaced."""
+    """The factor of the kernel at distance s-1, channel b: an exponential of the distance. The
+    first channel decays to 0.01 over 1.5 lengths of the sequence, the last over 0.3; rates between
+    are evenly spaced."""
     t, share = elapsed(s, sizes), (b - 1) / max(1, sizes["d"] - 1)
     slow, fast = 1 / 1.5, 1 / 0.3
     return math.exp(t * math.log(0.01) * (slow + share * (fast - slow)))
 
 
 def implicit() -> Mixer:
-    """Hyena of order 2: y is a map of G times a long causal convolution of V * E, where G, E and V
-    are short convolutions of maps of x; the kernel is a network of sines of the position."""
+    """The mixer Hyena of order 2: y is a map of G times a long causal convolution of V * E, where
+    G, E and V are short convolutions of maps of x; the kernel is a network of sines of the
+    position. Forms: `direct` and `fft`."""
     m = Mixer(
         "hyena",
         title="Hyena (order 2)",

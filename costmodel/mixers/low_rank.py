@@ -48,8 +48,8 @@ APART = {("headwise", "key-value"): "'key-value' shares among all heads as it is
 
 @offering(OPTIONS, APART)
 def linformer(chosen: Chosen) -> Mixer:
-    """Linformer: attention in each head to r sums of all keys, weighted by E (r, l), and of all
-    values, by F; options share E and F among heads, or among keys and values too."""
+    """The mixer Linformer: attention in each head to r sums of all keys, weighted by E (r, l), and
+    of all values, by F; options share E and F among heads, or among keys and values too."""
     m = Mixer(
         "linformer",
         title="Linformer",
@@ -86,8 +86,8 @@ def linformer(chosen: Chosen) -> Mixer:
 
 
 def normalised_twice() -> Mixer:
-    """Efficient attention: queries, a softmax over channels, times one matrix of each head, the sum
-    of k v^T with the softmax of keys over all rows."""
+    """The mixer of efficient attention: queries, after a softmax over channels, times one matrix of
+    each head, the sum of k v^T over all rows, with keys after a softmax over all rows."""
     m = Mixer(
         "efficient-attention",
         title="Efficient attention",
@@ -122,8 +122,8 @@ ROUNDS = 6
 
 
 def landmarks() -> Mixer:
-    """Nystromformer: three softmaxes through r means of queries and keys, F A^+ B V, with A^+ the
-    pseudo-inverse of A, which `ROUNDS` rounds of an iteration approximate."""
+    """The mixer Nyströmformer: three softmaxes through r means of queries and keys, F A^+ B V, with
+    A^+ the pseudo-inverse of A, which `ROUNDS` rounds of an iteration approximate."""
     m = Mixer(
         "nystromformer",
         title="Nyströmformer",
@@ -184,7 +184,8 @@ nystromformer = landmarks()
 
 
 def inducing_points() -> Mixer:
-    """Induced set attention: r learned rows I attend to the tokens (H), and the tokens to H."""
+    """The mixer of the Set Transformer's induced attention: r learned rows I attend to the tokens,
+    which gives H (r, d), and the tokens attend to H."""
     m = Mixer(
         "set-transformer",
         title="Set Transformer",

@@ -37,7 +37,7 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def token_mixing() -> Mixer:
-    """The token mixing of MLP-Mixer: each channel's l entries through W_1, gelu and W_2."""
+    """The mixer of MLP-Mixer's token mixing: each channel's l entries through W_1, gelu and W_2."""
     m = Mixer(
         "mlp-mixer",
         title="MLP-Mixer, token mixing",
@@ -58,7 +58,8 @@ def token_mixing() -> Mixer:
 
 
 def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
-    """A single attention head of width K, projected to (l, width); `k` ranges over the keys."""
+    """Write the equations of a single attention head of width K, projected to T (l, width), and
+    return T; `k` is the index of the rows attended to. Its weights are declared here."""
     (l, d), (K_,) = x.shape, f.mixer.sizes("K")
     i, a, c = f.index("i", 1, l), f.index("a", 1, d), f.index("p", 1, K_)
     e = f.index("e", 1, width)
@@ -77,8 +78,9 @@ def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
 
 
 def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> Mixer:
-    """gMLP: of two gelu maps of x to f channels, the second is normalised, mixed over rows by W
-    (l, l), rows k <= i if `causal`, and multiplies the first; aMLP (`attends`) adds attention."""
+    """The mixer gMLP: of two gelu maps of x to f channels, the second is normalised, mixed over
+    rows by W (l, l), rows k <= i if `causal`, and multiplies the first; `attends` (aMLP): plus an
+    attention head."""
     source = "Liu et al. 2021, arXiv 2105.08050, equations (1)-(4)"
     m = Mixer(name, title=title, idea=idea, source=source, group="mlp")
     l, d, f_ = m.sizes("l d f")
@@ -111,7 +113,8 @@ def gating(name: str, title: str, idea: str, *, attends: bool) -> Family:
 
 
 def fourier() -> Mixer:
-    """FNet: the real part of the Fourier transform over channels and rows, in two forms."""
+    """The mixer FNet: the real part of the Fourier transform over channels and rows. Form `direct`
+    multiplies by matrices of cosines and sines, `fft` uses fast transforms."""
     m = Mixer(
         "fnet",
         title="FNet",
@@ -123,7 +126,7 @@ def fourier() -> Mixer:
     x, y = m.input("x", l, d), m.output("y", l, d, cite="(3)")
 
     def table(name: str, points: Poly) -> tuple[Array, Array]:
-        """The matrices of cosines and sines of a transform of so many points."""
+        """The declared matrices of cosines and of sines (points, points) of a transform."""
 
         def angle(k: int, q: int, sizes: Mapping[str, int]) -> float:
             return 2 * math.pi * ((k - 1) * (q - 1) % points.at(sizes)) / points.at(sizes)

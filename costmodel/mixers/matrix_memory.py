@@ -55,7 +55,8 @@ DECAY = Constant(Poly.of(Fraction("0.6065306597126334")))
 
 @offering({"core": "the recurrence alone: bare projections and gates, no norm, no output gate"})
 def mlstm(chosen: Chosen) -> Mixer:
-    """The mLSTM layer of xLSTM 7B, a gated matrix in each head; `core`: its cells alone."""
+    """The mixer of the mLSTM layer of xLSTM 7B, a gated matrix in each head; `core`: the recurrence
+    between bare maps. Forms: `recurrent`, `parallel` (pairs of rows) and `chunked`."""
     m = Mixer(
         "mlstm",
         title="mLSTM",
@@ -104,7 +105,8 @@ def _mapped(f: Form, name: str, row: Node | object, column: object) -> Node:
 
 
 def _headed(f: Form, name: str, width: Poly, places: Places) -> Array:
-    """The rows x W_name as n heads, (n, rows, width), at the rows `places`: all l, or by chunks."""
+    """Define and return x W_name as n heads, an array (n, rows, width). `places` says how its rows
+    are laid out: along one axis, or by chunk and place."""
     (n,) = f.mixer.sizes("n")
     j, c = f.index("j", 1, n), f.index("p" if name in "QK" else "c", 1, width)
     rows = f.array(name, n, *places.extents, width)
@@ -113,7 +115,8 @@ def _headed(f: Form, name: str, width: Poly, places: Places) -> Array:
 
 
 def _gates(f: Form, places: Places) -> tuple[Array, Array]:
-    """I and F (n, rows): input gate, and logarithm of the forget gate."""
+    """Define and return I and F (n, rows): the exponent of the input gate, and the logarithm of the
+    forget gate, for n heads. `places` says how the rows are laid out."""
     (n,), b, (extents, at, row) = f.mixer.sizes("n"), f.mixer.arrays, places
     j, I, F = f.index("j", 1, n), f.array("I", n, *extents), f.array("F", n, *extents)
     values = {name: _mapped(f, name, row, j) for name in "IF"}
@@ -126,7 +129,8 @@ def _gates(f: Form, places: Places) -> tuple[Array, Array]:
 
 
 def _bounded(f: Form) -> tuple[Array, Array, Array]:
-    """I, F and M (n, l): input gate, logarithm of the forget gate, and their largest exponent."""
+    """Define and return I, F and M (n, l): exponent of the input gate, logarithm of the forget
+    gate, and the largest exponent so far, which is subtracted against overflow."""
     (l, n), (I, F) = f.mixer.sizes("l n"), _gates(f, in_turn(f))
     j, later, M = f.index("j", 1, n), f.index("i2", 2, l), f.array("M", n, l)
     M[j, 1] = maximum(F[j, 1], I[j, 1])
@@ -135,8 +139,8 @@ def _bounded(f: Form) -> tuple[Array, Array, Array]:
 
 
 def _denominator(f: Form, weights: Sequence[tuple[tuple[Any, ...], Node]], M: Array) -> Array:
-    """The denominator D, of M's extents: the larger of |weight| and exp(-M), plus `TINY`. `weights`
-    are pairs (position of a row, weight there), which together cover all rows."""
+    """Define and return the denominator D, of M's extents: the larger of |weight| and exp(-M), plus
+    `TINY`. `weights` are pairs (position of a row, weight there), which together cover all rows."""
     W, D, j = f.array("W", *M.shape), f.array("D", *M.shape), f.index("j", 1, M.shape[0])
     for at, weight in weights:
         W[j, *at] = weight
@@ -146,8 +150,9 @@ def _denominator(f: Form, weights: Sequence[tuple[tuple[Any, ...], Node]], M: Ar
 
 
 def _recurrent(f: Form, Q: Array, K: Array, V: Array) -> Array:
-    """H (n, l, h) by the recurrence: queries U, over sqrt(K), read the matrix S (n, l, K, h) and
-    the row Z (n, l, K) of their head; A holds E k, the keys times the input gate."""
+    """Define and return H (n, l, h), what the heads read, by the recurrence: queries U, over
+    sqrt(K), read the matrix S (n, l, K, h) and the row Z (n, l, K) of their head; A holds E k, the
+    keys times the input gate E; P is the forget gate."""
     (n, l, width), h = K.shape, V.shape[2]
     j, i, later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
     p, c = f.index("p", 1, width), f.index("c", 1, h)
@@ -169,8 +174,9 @@ def _recurrent(f: Form, Q: Array, K: Array, V: Array) -> Array:
 
 
 def _parallel(f: Form, Q: Array, K: Array, V: Array) -> Array:
-    """H (n, l, h): values weighted by B (n, l, l), the products A of queries and keys times
-    exp(G_i - G_k + I_k - M_i), with G (n, l) the running sum of F."""
+    """Define and return H (n, l, h), what the heads read, by pairs of rows: values weighted by B
+    (n, l, l), the products A of queries and keys times exp(G_i - G_k + I_k - M_i), with G (n, l)
+    the running sum of F."""
     (n, l, width), h = K.shape, V.shape[2]
     j, i, later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
     p, c, k = f.index("p", 1, width), f.index("c", 1, h), f.index("k", 1, i)
@@ -187,9 +193,10 @@ def _parallel(f: Form, Q: Array, K: Array, V: Array) -> Array:
 
 
 def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
-    """H (n, l, h): values weighted by the gated products of pairs within chunks, and the reads of S
-    and Z at the end of the chunk before. G sums F since the chunk's start, X is the largest of the
-    exponents L of a row's pairs, T bounds the exponents at a chunk's end, and M those of a row."""
+    """Define and return H (n, l, h), what the heads read, by chunks: values weighted by the gated
+    products of pairs within chunks, and the reads of S and Z at the end of the chunk before. G sums
+    F since the chunk's start, X is the largest of the exponents L of a row's pairs, T bounds the
+    exponents at a chunk's end, and M those of a row."""
     (n, number, C, width), h, (l,) = K.shape, V.shape[3], f.mixer.sizes("l")
     chunks = Chunks(f, l, C)
     (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete
@@ -242,7 +249,7 @@ def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
 
 
 def _joined(f: Form, H: Array, R: Array) -> None:
-    """Define R (l, n h): the heads side by side, normalised and gated if there is a gain."""
+    """Define R (l, n h): the heads H (n, l, h) side by side; with a gain, normed and gated."""
     n, l, h = H.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     column, arrays = (j - 1) * h + c, f.mixer.arrays
@@ -263,8 +270,8 @@ def _joined(f: Form, H: Array, R: Array) -> None:
     apart={("later", "core"): "plain maps give the values of the core"},
 )
 def rwkv_7(chosen: Chosen) -> Mixer:
-    """RWKV-7's time mixing: each head's matrix decays by channel, forgets at the key kappa and adds
-    k v^T; of the first layer, with `later` of another, with `core` between plain maps."""
+    """The mixer of RWKV-7's time mixing: each head's matrix decays by channel, forgets at the key
+    kappa and adds k v^T; of the first layer, with `later` of another, `core` without the maps."""
     m = Mixer(
         "rwkv-7",
         title="RWKV-7",
@@ -324,7 +331,7 @@ class TimeMixing:
 
     def __init__(self, f: Form, core: bool) -> None:
         """Declare indices: head j, rows i and, from 2 on, `later`, channels p and c of a head; and
-        unless `core` the array of differences between a row and the row before."""
+        unless `core` write the equations of the differences between a row and the row before."""
         self.f, self.core, self.m = f, core, f.mixer
         l, self.d, n, h = self.l, _, self.n, self.h = self.m.sizes("l d n h")
         self.j, self.i, self.later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
@@ -370,7 +377,7 @@ class TimeMixing:
         return self.f.array(name, self.n, self.l, self.h, latex=latex)
 
     def _shift(self) -> Array:
-        """D (l, d), the row before minus the row."""
+        """Define and return D (l, d), the row before minus the row (0 before row 1)."""
         x, e = self.m.role("input"), self.f.index("e", 1, self.d)
         D = self.f.array("D", self.l, self.d)
         D[1, e] = -x[1, e]
@@ -378,8 +385,8 @@ class TimeMixing:
         return D
 
     def _rows(self, name: str, row: Index) -> Array:
-        """The rows (l, d) that the map `name` reads, defined at `row`: x, or a mix with the row
-        before."""
+        """The rows (l, d) that the map `name` reads: with `core` x; else x plus mu_name times the
+        difference to the row before, written at index `row` at the first call for this name."""
         x, e = self.m.role("input"), self.f.index("e", 1, self.d)
         if self.shift is None:
             return x
@@ -389,7 +396,8 @@ class TimeMixing:
         return self.f.arrays[f"X_{name}"]
 
     def _mapped(self, name: str) -> Array:
-        """The map W_name by heads (n, l, h) of x; without `core` x is mixed with the row before."""
+        """Define and return `name` (n, l, h), x W_name; without `core`, x is mixed with the row
+        before."""
         found, e = self._array(name), self.f.index("e", 1, self.d)
         rows, W = self._rows(name, self.i), self.m.arrays[f"W_{name}"]
         found[self.j, self.i, self.c] = sum_(
@@ -398,8 +406,9 @@ class TimeMixing:
         return found
 
     def _gate(self, name: str, row: Index, between: str = "") -> Node:
-        """The map that the gate `name` is a function of, at head j, a row, channel p: x W_name in
-        the core, else of low rank, between(x A_name) B_name, plus b_name except for g."""
+        """The argument of the gate `name` at head j, a row, channel p, an expression: x W_name with
+        `core`, else of low rank, between(x A_name) B_name, plus b_name except for g, where
+        `between` is a function or "" (none). Writes the equation of the rows of low rank."""
         rows, e = self._rows(name, row), self.f.index("e", 1, self.d)
         column, weights = (self.j - 1) * self.h + self.p, self.m.arrays
         if self.core:
@@ -415,7 +424,8 @@ class TimeMixing:
         return found if name == "g" else found + weights[f"b_{name}"][column]
 
     def _values(self, v: Array) -> Array:
-        """V (n, l, h): the values, mixed with v_first if there is one."""
+        """The values V (n, l, h): `v` itself, or if the mixer has the input v_first, written anew
+        as a mixture of v and v_first by a sigmoid gate."""
         j, i, c = self.j, self.i, self.c
         if "v_first" not in self.m.arrays:
             return v
@@ -425,8 +435,8 @@ class TimeMixing:
         return V
 
     def _carried(self, R: Array, K: Array, V: Array, E: Array, kappa: Array, alpha: Array) -> Array:
-        """Define the state S (n, l, h, h): E S' - F P + K V^T, where S' is S of the row before and
-        P = kappa^T S'; returns O (n, l, h), what R reads of S."""
+        """Define the state S (n, l, h, h) = E S' - F P + K V^T, where S' is S of the row before, P
+        = kappa^T S' and F = kappa alpha; returns O (n, l, h), what R reads of S."""
         f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
         S, P = f.array("S", self.n, self.l, self.h, self.h), self._array("P")
         F, O = self._array("F"), self._array("O")

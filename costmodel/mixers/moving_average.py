@@ -27,8 +27,9 @@ AVERAGE = ("alpha", "delta", "beta", "eta")
 
 
 def moving_average(f: Form, *, carried: bool) -> Array:
-    """X (l, d): the sum of N exponential moving averages of each channel of x, weighted by eta; by
-    a recurrence over rows if `carried`, else as a causal convolution by Fourier transforms."""
+    """Define and return X (l, d): the sum of N exponential moving averages of each channel of x,
+    weighted by eta; by a recurrence over rows if `carried`, else as a convolution by Fourier
+    transforms."""
     x, (l, d, N) = f.mixer.arrays["x"], f.mixer.sizes("l d N")
     alpha, delta, beta, eta = (f.mixer.arrays[name] for name in AVERAGE)
     i, b, n = f.index("i", 1, l), f.index("b", 1, d), f.index("n", 1, N)
@@ -53,8 +54,9 @@ def moving_average(f: Form, *, carried: bool) -> Array:
 
 
 def read_by_one_head(f: Form, Z: Array, V: Array, *, chunked: bool) -> Array:
-    """O (l, width): causal attention to V, with queries and keys kappa * Z + mu; if `chunked`,
-    within chunks of as many rows as P has entries."""
+    """Define and return O (l, width): causal attention to the values V, with queries and keys kappa
+    * Z + mu and a bias P by distance; if `chunked`, within chunks of as many rows as P has
+    entries."""
     m, (l, K), (_, width) = f.mixer, Z.shape, V.shape
     (C,), P = m.arrays["P"].shape, m.arrays["P"]
     i, c, r = f.index("i", 1, l), f.index("c", 1, K), f.index("r", 1, width)
@@ -85,8 +87,9 @@ def affine(f: Form, rows: Array, name: str, o: Index) -> Node:
 
 @offering({"chunk": "a token attends to the earlier ones of its chunk of C alone"})
 def mega(chosen: Chosen) -> Mixer:
-    """Mega: a head of attention (within chunks with `chunk`) whose queries and keys are made of
-    moving averages X of x; gates of X multiply what it reads and mix the result with x."""
+    """The mixer Mega: a head of attention (within chunks with `chunk`) whose queries and keys are
+    made of moving averages X of x; gates of X multiply what it reads and mix the result with x.
+    Form `recurrent` computes X row by row, `fft` by Fourier transforms."""
     m = Mixer(
         "mega",
         title="Mega",

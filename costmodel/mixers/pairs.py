@@ -50,7 +50,8 @@ class Keys:
 
     @property
     def ranges(self) -> Iterator[list[tuple[Any, Any]]]:
-        """The bounds (first, last) of the slot on each axis; a list for each range of a union."""
+        """For each range of a union, a list of the bounds (first, last) of these keys' positions
+        (slots) on the last axes of the array of scores, one pair for each axis."""
         for over in one_by_one(self.over):
             yield [
                 (
@@ -67,9 +68,10 @@ class Keys:
         ends: Callable[[Index], tuple[Poly, ...]],
         joined: Callable[..., Extremum],
     ) -> Extremum:
-        """A bound of a slot over all values of the indices `over`: the slot with each combination
-        of the indices' bounds in their place. For the first slot, `ends` gives lower bounds and
-        `joined` is max_; for the last slot, upper bounds and min_."""
+        """A bound of a slot (a position on an axis of scores, a formula in indices) over all values
+        of the indices `over`: the slot with each combination of the indices' bounds substituted.
+        For the first slot, `ends` gives lower bounds and `joined` is max_; for the last slot, upper
+        bounds and min_."""
         values = [Poly.of(slot)]
         for index in over:
             values = [v.substitute({index.atom: end}) for v in values for end in ends(index)]
@@ -100,15 +102,14 @@ Pairs = Callable[[Form, Index], Layout]
 def attention_over(
     m: Mixer, forms: Mapping[str, Pairs], projections: Sequence[str] = ("",)
 ) -> Mixer:
-    """Self-attention over a set of pairs of rows.
+    """The mixer m with the parameters and equations of self-attention over a set of pairs of rows.
 
     Args:
-        forms: form -> the pairs, with a layout of their scores.
+        forms: form -> the function that gives the pairs, with a layout of their scores.
         projections: the ending of the names of each set of projections. If there are several, a set
             has queries of its own rows alone, and keys and values of all rows. If the number of its
             rows may be 0, its keys and values get a further axis that is empty where there are no
-            such rows, so that they cost nothing there.
-    """
+            such rows, so that they cost nothing there."""
     l, d, *_ = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     for by in projections:
@@ -126,13 +127,14 @@ def attention_over(
 def attended(
     f: Form, x: Array, pairs: Pairs, projections: Sequence[str] = ("",), after: str = ""
 ) -> Array:
-    """R (l, d), the heads' results of attention over a set of pairs of rows x, side by side.
+    """Define and return R (l, d): the n heads' results of attention over a set of pairs of rows of
+    x, side by side.
 
     Args:
+        pairs: the function that gives the pairs, with a layout of their scores.
         projections: the ending of the names of each set of projections, one or several.
         after: an ending of the names of all arrays and weights, so that they are distinct from
-            those of another attention in the form.
-    """
+            those of another attention in the form."""
     (l, d), (n, h) = x.shape, f.mixer.sizes("n h")
     i, j, c = f.index("i", 1, l), f.index(f"j{after}", 1, n), f.index("c", 1, h)
     a = f.index("a", 1, d)
@@ -180,7 +182,7 @@ def attended(
 
 @offering({"causal": "a token attends to itself and those before it in its block"})
 def local_attention(chosen: Chosen) -> Mixer:
-    """Attention of each row to its block of B rows, with `causal` to the rows up to it there."""
+    """The mixer of attention of each row to its block of B rows, if `causal` up to itself."""
     m = Mixer(
         "local-attention",
         title="Local attention",
@@ -191,6 +193,7 @@ def local_attention(chosen: Chosen) -> Mixer:
     l, *_, B = m.sizes("l d n h B")
 
     def pairs(f: Form, i: Index) -> Layout:
+        """Extents (blocks, B, B) of the scores, and the rows by block and place; `i` is unused."""
         q = f.index("q", 1, l // B + 1)
         e = f.index("e", 1, min_(B, l - (q - 1) * B))
         s = f.index("s", 1, e if chosen else min_(B, l - (q - 1) * B))
@@ -201,8 +204,8 @@ def local_attention(chosen: Chosen) -> Mixer:
 
 
 def by_position(f: Form, i: Index, ahead: Poly) -> Layout:
-    """Row i attends to w rows, the last of which is row i + ahead (if there are so many); scores
-    (l, l): the slot of a key is its row k."""
+    """The layout of scores (l, l) in which the score of row i and key k stands at [i, k]. Row i
+    attends to w rows, the last of which is row i + ahead (fewer at the ends of the sequence)."""
     l, w = f.mixer.sizes("l w")
     last = min_(l, i + ahead) if ahead.terms else i
     k = f.index("k", max_(1, i + ahead - w + 1), last)
@@ -210,8 +213,9 @@ def by_position(f: Form, i: Index, ahead: Poly) -> Layout:
 
 
 def by_offset(f: Form, i: Index, ahead: Poly) -> Layout:
-    """Row i attends to w rows, the last of which is row i + ahead (if there are so many); scores
-    (l, w): the slot k counts these rows, and row i itself has the slot w - ahead."""
+    """The layout of scores (l, w) in which the scores of row i stand side by side: at slot w -
+    ahead that of row i itself. Row i attends to w rows, the last of which is row i + ahead (fewer
+    at the ends of the sequence)."""
     l, w = f.mixer.sizes("l w")
     own = w - ahead
     last = min_(w, l + own - i) if ahead.terms else w
@@ -220,7 +224,8 @@ def by_offset(f: Form, i: Index, ahead: Poly) -> Layout:
 
 
 def restricted_attention(name: str, title: str, idea: str, *, causal: bool) -> Mixer:
-    """Self-attention to the last w rows, or those around; scores (l, l), or `banded` (l, w)."""
+    """The mixer of self-attention to the last w rows if `causal`, else to w rows around. Form
+    `direct` has scores (l, l), `banded` (l, w)."""
     m = Mixer(name, title=title, idea=idea, source=VASWANI, group="attention", references=(TORCH,))
     *_, w = m.sizes("l d n h w")
     ahead = Poly() if causal else call("floor_div", w, 2)

@@ -64,8 +64,8 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def over_all(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Define R from S (n, m, h) and Z (n, m), the sums of k v^T and of k over all rows, which every
-    query reads."""
+    """Define R (l, n h) from S (n, m, h) and Z (n, m), the sums over all rows of k v^T and of k,
+    which every query reads; K is (n, l, m): heads, rows, features."""
     (n, l, m), h = K.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -84,7 +84,7 @@ def begun(name: str, title: str, idea: str, source: str) -> Mixer:
 
 
 def scaled_rows(f: Form, name: str, projected: Node) -> Array:
-    """U (n, l, h): queries or keys, over the fourth root of h."""
+    """Define and return U_name (n, l, h): projected queries or keys over the fourth root of h."""
     l, n, h = f.mixer.sizes("l n h")
     U = f.array(f"U_{name}", n, l, h)
     U[f.indices["j"], f.indices["i"], f.indices["c"]] = Constant(h, Fraction(-1, 2)) * projected
@@ -92,16 +92,16 @@ def scaled_rows(f: Form, name: str, projected: Node) -> Array:
 
 
 def along(f: Form, w: Array, U: Array) -> tuple[Node, Index]:
-    """The product of a row of U with frequency z, and the index z. The frequencies w are (m, h) for
-    all heads, or (n, m, h) with those of each head."""
+    """The product of a row of U (n, l, h) with frequency z, an expression, and the index z. The
+    frequencies w are (m, h) for all heads, or (n, m, h) with those of each head."""
     j, i, c, z = f.indices["j"], f.indices["i"], f.indices["c"], f.index("z", 1, w.shape[-2])
     entry = w[z, c] if len(w.shape) == 2 else w[j, z, c]
     return sum_(entry * U[j, i, c], over=c), z
 
 
 def positive(f: Form, name: str, U: Array, product: Node, z: Index, halves: int = 1) -> Array:
-    """phi (n, l, m), the features of FAVOR+: exp(product - halves*|u|^2/2) / sqrt(m). `halves` is 1
-    in FAVOR+, and 2 in PRF."""
+    """Define and return the features phi (n, l, m): exp(product - halves*|u|^2/2) / sqrt(m), where
+    `product` is of the row u of U and frequency z. `halves` is 1 in FAVOR+, 2 in PRF."""
     (n, l, _), m = U.shape, z.upper[0]
     j, i, c = f.indices["j"], f.indices["i"], f.indices["c"]
     N, phi = f.array(f"N_{name}", n, l), f.array(name, n, l, m, latex=rf"\phi({name})")
@@ -112,7 +112,7 @@ def positive(f: Form, name: str, U: Array, product: Node, z: Index, halves: int 
 
 
 def fourier(f: Form, name: str, U: Array, product: Node, z: Index) -> Array:
-    """phi (n, l, 2m): sine and cosine of every product, over sqrt(m)."""
+    """Define and return features phi (n, l, 2m): sine and cosine of each product over sqrt(m)."""
     (n, l, _), m, j, i = U.shape, z.upper[0], f.indices["j"], f.indices["i"]
     P, phi = f.array(f"P_{name}", n, l, m), f.array(name, n, l, 2 * m, latex=rf"\phi({name})")
     P[j, i, z] = product
@@ -123,8 +123,9 @@ def fourier(f: Form, name: str, U: Array, product: Node, z: Index) -> Array:
 
 @offering({"causal": "row i sums over rows up to i"})
 def performer(chosen: Chosen) -> Mixer:
-    """Performer: linear attention with the positive random features of FAVOR+, whose products have
-    the softmax's exponentials as their mean; over all rows, or with `causal` rows up to i."""
+    """The mixer Performer: linear attention with the positive random features of FAVOR+, whose
+    products have the softmax's exponentials as their mean. Form `direct` sums over all rows; with
+    `causal`, over rows up to i, in the forms `recurrent`, `parallel` and `chunked`."""
     mixer = begun(
         "performer",
         "Performer",
@@ -134,6 +135,7 @@ def performer(chosen: Chosen) -> Mixer:
     w = mixer.buffer("w", *mixer.sizes("m h"))
 
     def phi(f: Form, name: str, projected: Node) -> Array:
+        """Write and return the features (n, l, m) of projected queries or keys ("Q", "K")."""
         U = scaled_rows(f, name, projected)
         return positive(f, name, U, *along(f, w, U))
 
@@ -151,8 +153,9 @@ def performer(chosen: Chosen) -> Mixer:
     {("causal", "gate"): "a gate acts on the sums up to each row"},
 )
 def random_feature_attention(chosen: Chosen) -> Mixer:
-    """Random feature attention: linear attention with sines and cosines of normalised queries and
-    keys times Gaussian frequencies of learned scale; with `gate`, a gated running sum."""
+    """The mixer of random feature attention: linear attention with sines and cosines of normalised
+    queries and keys times Gaussian frequencies of learned scale. Form `direct` sums over all rows;
+    `causal` has `recurrent`, `parallel` and `chunked`; `gate` a gated `recurrent`."""
     mixer = begun(
         "rfa",
         "Random feature attention",
@@ -163,7 +166,8 @@ def random_feature_attention(chosen: Chosen) -> Mixer:
     drawn, sigma = mixer.buffer("w", n, m, h), mixer.parameter("sigma", d, latex=r"\sigma")
 
     def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
-        """Sines and cosines of normalised queries and keys times the frequencies, (n, l, 2m)."""
+        """Write and return sines and cosines of products of frequencies and normed rows, for Q and
+        K."""
         (l,), j, i, c = mixer.sizes("l"), f.indices["j"], f.indices["i"], f.indices["c"]
         w, z = f.array("Omega", n, m, h, latex=r"\Omega"), f.index("z", 1, m)
         w[j, z, c] = sigma[(j - 1) * h + c] * drawn[j, z, c]
@@ -183,8 +187,8 @@ def random_feature_attention(chosen: Chosen) -> Mixer:
 
 
 def gated(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Define R from running sums S and Z with a gate g (n, l) of each row: g times the sums before
-    the row, plus 1 - g times the row's own terms."""
+    """Define R (l, n h) from running sums S and Z with a gate g (n, l) of each row: g times the
+    sums before the row, plus 1 - g times the row's own terms. Q, K: features (n, l, m)."""
     x, w, b = (f.mixer.arrays[name] for name in ("x", "W_g", "b_g"))
     n, l, m = K.shape
     j, i, p, a = f.indices["j"], f.indices["i"], f.index("p", 1, m), f.indices["a"]
@@ -206,8 +210,9 @@ def named(f: Form, *extents: object) -> Array:
 
 
 def from_matrix(f: Form) -> Product:
-    """Frequencies (n, 2m, h) of Gaussians with a full matrix Sigma: Sigma times the drawn numbers,
-    plus the mean and minus the mean."""
+    """Declare and define frequencies (n, 2m, h), Gaussians with a full covariance: Sigma times
+    drawn numbers, plus and minus the mean. Returns a function of (form, "Q" or "K", rows U): the
+    product of a row with frequency z, and the index z."""
     n, m, h = f.mixer.sizes("n m h")
     drawn, Sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("Sigma", n, h, h, latex=r"\Sigma")
     mean, G, w = (
@@ -223,8 +228,9 @@ def from_matrix(f: Form) -> Product:
 
 
 def from_channels(f: Form) -> Product:
-    """Frequencies (n, m, h) of Gaussians with independent channels: exp(sigma/2) times the drawn
-    numbers, plus the mean."""
+    """Declare and define frequencies (n, m, h), Gaussians with independent channels: exp(sigma/2)
+    times the drawn numbers, plus the mean. Returns a function of (form, "Q" or "K", rows U): the
+    product of a row with frequency z, and the index z."""
     n, m, h = f.mixer.sizes("n m h")
     drawn, sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("sigma", n, h, latex=r"\sigma")
     mean, E, w = f.mixer.parameter("mu", n, h, latex=r"\mu"), f.array("E", n, h), named(f, n, m, h)
@@ -235,8 +241,9 @@ def from_channels(f: Form) -> Product:
 
 
 def fast_food(f: Form) -> Product:
-    """FastFood: h frequencies that are never written out. A row is multiplied by B, P H, G, H and S
-    one after the other, and divided by sqrt(h)."""
+    """Declare the parameters of FastFood, whose h frequencies are never written out: a row is
+    multiplied by B, P H, G, H and S one after the other, and divided by sqrt(h). Returns a function
+    of (form, "Q" or "K", rows U) that defines these products and returns the last at z, and z."""
     (h,) = f.mixer.sizes("h")
     f.mixer.power_of_two(h)
     B, G, S = (f.mixer.parameter(f"D_{name}", h, latex=name) for name in "BGS")
@@ -244,6 +251,7 @@ def fast_food(f: Form) -> Product:
     H = f.mixer.buffer("H", h, h, value=lambda p, q, sizes: 1 - 2 * odd_in_both(p - 1, q - 1))
 
     def product(f: Form, name: str, U: Array) -> tuple[Node, Index]:
+        """Write X = B U and Y = G P H X; return S H Y / sqrt(h) at z, and z."""
         j, i, c, z = f.indices["j"], f.indices["i"], f.indices["c"], f.index("z", 1, h)
         X, Y = (f.array(f"{letter}_{name}", *U.shape) for letter in "XY")
         X[j, i, c] = B[c] * U[j, i, c]
@@ -254,17 +262,17 @@ def fast_food(f: Form) -> Product:
 
 
 def odd_in_both(p: int, q: int) -> int:
-    """Whether the number of ones that p and q have in common, in base 2, is odd.
+    """1 if the number of ones that p and q have in common, in base 2, is odd, else 0.
 
     >>> odd_in_both(0b101, 0b110), odd_in_both(0b111, 0b110)
-    (1, 0)
-    """
+    (1, 0)"""
     return (p & q).bit_count() % 2
 
 
 def generated(f: Form) -> Product:
-    """Frequencies (m, h), shared by all heads, that a network of three layers makes of m rows of h
-    drawn numbers."""
+    """Declare and define frequencies (m, h), shared by all heads, that a network of three layers
+    makes of m rows of h drawn numbers. Returns a function of (form, "Q" or "K", rows U): the
+    product of a row with frequency z, and the index z."""
     m, h = f.mixer.sizes("m h")
     rows, width = f.mixer.buffer("w", m, h), h
     o, u = f.index("o", 1, m), f.index("u", 1, width)
@@ -288,15 +296,17 @@ def generated(f: Form) -> Product:
 def learned(
     name: str, title: str, idea: str, made: Callable[[Form], Product], kernel: Callable[..., Array]
 ) -> Mixer:
-    """Linear attention over all rows by random features with learned frequencies.
+    """The mixer of linear attention over all rows by random features with learned frequencies.
 
     Args:
-        made: a function that defines the frequencies, such as `from_matrix`.
-        kernel: a function that defines the features of the products, `fourier` or `PRF`.
-    """
+        made: a function that writes the frequencies and returns the function of their products with
+            queries or keys, such as `from_matrix`.
+        kernel: a function that writes and returns the features of the products: sines and cosines
+            (`fourier`), or exponentials (`PRF`)."""
     mixer = begun(name, title, idea, "Chowdhury et al. 2021, arXiv 2110.08323, section 3")
 
     def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
+        """Write and return the features of the queries and of the keys."""
         product, found = made(f), []
         for letter, projected in (("Q", queries), ("K", keys)):
             U = scaled_rows(f, letter, projected)

@@ -57,8 +57,9 @@ class Gates:
         return sum_(self.x[row, a] * self.W[(*gate, a, b)], over=a) + self.b[(*gate, b)]
 
     def of_state(self, f: Form, state: State | None, *gate: int) -> Node | None:
-        """U h + b_U at channel b of the matrices number `gate`, for a state h. Before the first row
-        there is no state (None): b_U alone, or None without a second bias."""
+        """U h + b_U at channel b, an expression, for a state h, with the matrix of U number `gate`
+        (none: the only one). Before the first row there is no state (None): b_U alone, or None if
+        there is no b_U."""
         a, b = _channels(f)
         bias = None if self.b_U is None else self.b_U[(*gate, b)]
         if state is None:
@@ -84,8 +85,9 @@ def _plus_optional(one: Node, two: Node | None) -> Node:
 
 
 def _layer(mixer: Mixer, number: int, chosen: Chosen) -> tuple[Gates, Array]:
-    """The maps of a layer with `number` gates, and its output y. W and U are (number, d, d), b is
-    (number, d); a single map has no first axis."""
+    """Declare x, y and the parameters of a layer with `number` gates; returns its maps and y. W and
+    U are (number, d, d), b is (number, d); a single map has no first axis. `two-biases` adds
+    b_U."""
     l, d = mixer.sizes("l d")
     x, y = mixer.input("x", l, d), mixer.output("y", l, d)
     packed = (number,) if number > 1 else ()
@@ -98,8 +100,8 @@ def _layer(mixer: Mixer, number: int, chosen: Chosen) -> tuple[Gates, Array]:
 def _gate(
     f: Form, gates: Gates, y: Array, name: str, kind: str, gate: int, *, first: bool = True
 ) -> Array:
-    """An array (l, d): the function `kind` of W x_t + b + U h_{t-1}, with the matrices number
-    `gate`. Without `first`, row 1 is left out, for a gate that multiplies nothing but the state."""
+    """Define and return an array `name` (l, d): the function `kind` of W x_t + b + U h_{t-1}, with
+    the matrices number `gate`. Unless `first`, row 1 is left out, for a gate of the state alone."""
     found, b = f.array(name, *y.shape), _channels(f)[1]
     for row, before in _first_and_later_rows(f, y)[not first :]:
         inside = _plus_optional(gates.of_input(f, row, gate), gates.of_state(f, before, gate))
@@ -109,7 +111,7 @@ def _gate(
 
 @offering(TWO_BIASES)
 def recurrent(chosen: Chosen) -> Mixer:
-    """The tanh RNN: h_t = tanh(W x_t + b + U h_{t-1}), with `two-biases` also + b_U."""
+    """The tanh RNN, a mixer: h_t = tanh(W x_t + b + U h_{t-1} (+ b_U with `two-biases`))."""
     m = Mixer(
         "recurrent",
         title="Recurrent (tanh)",
@@ -131,8 +133,8 @@ def recurrent(chosen: Chosen) -> Mixer:
 
 @offering(TWO_BIASES)
 def lstm(chosen: Chosen) -> Mixer:
-    """The LSTM: c_t = f_t c_{t-1} + i_t g_t and h_t = o_t tanh(c_t), where i, f, o are sigmoid
-    gates and g is tanh, each of W x_t + b + U h_{t-1}."""
+    """The mixer of the LSTM: c_t = f_t c_{t-1} + i_t g_t and h_t = o_t tanh(c_t), where i, f, o are
+    sigmoid gates and g is tanh, each of W x_t + b + U h_{t-1}."""
     m = Mixer(
         "lstm",
         title="LSTM",
@@ -158,8 +160,9 @@ def lstm(chosen: Chosen) -> Mixer:
 
 @offering(TWO_BIASES | RESET_BEFORE)
 def gru(chosen: Chosen) -> Mixer:
-    """The GRU: n_t = tanh(W x_t + b + r_t U h_{t-1}) and h_t = z_t h_{t-1} + (1 - z_t) n_t, where r
-    and z are sigmoid gates; with `reset-before` U (r_t h_{t-1}) in place of r_t U h_{t-1}."""
+    """The mixer of the GRU: n_t = tanh(W x_t + b + r_t U h_{t-1}), where r and z are sigmoid gates;
+    with `reset-before` U (r_t h_{t-1}) in place of r_t U h_{t-1}. Form `recurrent`: h_t = z_t
+    h_{t-1} + (1 - z_t) n_t; form `interpolated`: h_t = n_t + z_t (h_{t-1} - n_t)."""
     before_product = "reset-before" in chosen
     m = Mixer(
         "gru",
@@ -186,7 +189,8 @@ def gru(chosen: Chosen) -> Mixer:
 
 
 def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
-    """The candidate N (l, d), tanh(W x_t + b + r_t (U h_{t-1} + b_U)), with the reset gate R."""
+    """Define and return the candidate N (l, d): tanh(W x_t + b + r_t (U h_{t-1} + b_U)), with the
+    reset gate R."""
     N, b = f.array("N", *y.shape), _channels(f)[1]
     for row, before in _first_and_later_rows(f, y):
         carried = gates.of_state(f, before, 3)
@@ -196,8 +200,8 @@ def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
 
 
 def _reset_before(f: Form, gates: Gates, y: Array, R: Array) -> Array:
-    """The candidate N (l, d), tanh(W x_t + b + U H + b_U), where H = r_t h_{t-1} is multiplied by
-    the reset gate R before the product with U."""
+    """Define and return the candidate N (l, d): tanh(W x_t + b + U H + b_U), where H = r_t h_{t-1}
+    is multiplied by the reset gate R before the product with U."""
     N, H, b = f.array("N", *y.shape), f.array("H", *y.shape), _channels(f)[1]
     (first, _), (i, before) = _first_and_later_rows(f, y)
     H[i, b] = R[i, b] * before(b)

@@ -58,8 +58,8 @@ CORE = {"core": "the recurrence alone: no short convolution, gate or norm, but b
 
 
 def declare_rows(m: Mixer, name: str, width: Poly, *, convolved: bool) -> None:
-    """Declare the parameters of the map `name`: W_name (d, width), and if `convolved` taps w_name
-    (k, width) and a bias b_name (width)."""
+    """Declare the parameters of the map `name` of x: W_name (d, width), and if `convolved` the k
+    taps w_name (k, width) of a short convolution and its bias b_name (width)."""
     m.parameter(f"W_{name}", *m.sizes("d"), width)
     if convolved:
         m.parameter(f"w_{name}", *m.sizes("k"), width)
@@ -67,9 +67,9 @@ def declare_rows(m: Mixer, name: str, width: Poly, *, convolved: bool) -> None:
 
 
 def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, Any]:
-    """(indices, column) of `width` channels: one index called `name`, whose column of a weight is
-    the channel; or with `groups`, a group g and the channel `name` in it, whose column is (g - 1)
-    times the group's width plus the channel."""
+    """(indices, column) of `width` channels: one index called `name`, and as column of a weight the
+    channel; or with `groups`, indices of a group g and a channel `name` in it, and as column (g -
+    1) times the group's width plus the channel."""
     if groups is None:
         c = f.index(name, 1, width)
         return (c,), c
@@ -80,9 +80,10 @@ def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, A
 def rows(
     f: Form, name: str, place: str, groups: Poly | None = None, lying: Places | None = None
 ) -> Array:
-    """A new array `name`, (rows, width) or (rows, groups, width of a group): x W_name, and if there
-    are taps w_name, silu of its short convolution. `place` is the name of the index of channels,
-    `lying` says how rows are laid out: one axis by default, or chunks and places."""
+    """Define and return an array `name`, (rows, width) or (rows, groups, width of a group): x
+    W_name, and if the mixer has taps w_name, silu of its short convolution. `place` is the name of
+    the index of channels, `lying`: the layout of rows, by default one axis, or chunks and
+    places."""
     m = f.mixer
     x, W, w = m.role("input"), m.arrays[f"W_{name}"], m.arrays.get(f"w_{name}")
     (l, d), width = x.shape, W.shape[1]
@@ -102,8 +103,8 @@ def rows(
 
 
 def gated(f: Form, O: Array, place: str) -> Array:
-    """A new array H, the rows O times silu of the gate x W_Z; O and H are (l, width) or (l, groups,
-    width of a group), and `place` is the name of the index of channels."""
+    """Define and return an array H: the rows O times silu of the gate x W_Z. O and H are (l, width)
+    or (l, groups, width of a group), and `place` is the name of the index of channels."""
     x, W = f.mixer.role("input"), f.mixer.arrays["W_Z"]
     (l, d), groups = x.shape, O.shape[1] if len(O.shape) > 2 else None
     axes, column = places(f, place, W.shape[1], groups)
@@ -119,8 +120,9 @@ def gated(f: Form, O: Array, place: str) -> Array:
     {("core", "norms"): "the recurrence alone has no norm"},
 )
 def mamba(chosen: Chosen) -> Mixer:
-    """Mamba, by the recurrence over rows: N states for each of E inner channels, with step Delta, B
-    and C by the token; with `core` without short convolution and gate, with `norms` as in Jamba."""
+    """The mixer Mamba, by the recurrence over rows: N states for each of E inner channels, with
+    step Delta, B and C by the token; with `core` without short convolution and gate, with `norms`
+    as in Jamba."""
     m = Mixer(
         "mamba",
         title="Mamba",
@@ -148,7 +150,8 @@ def mamba(chosen: Chosen) -> Mixer:
         c, o, s, r = f.index("c", 1, E), f.index("o", 1, E), f.index("s", 1, N), f.index("r", 1, R)
 
         def mapped(name: str, W: Array, at: Index) -> Array:
-            """The rows of X by the map W, then normed if there are gains: (l, width of W)."""
+            """Define and return `name` (l, width of W), X times W; normed if the mixer has
+            gains."""
             raw = f.array(f"{name}_p" if gains else name, l, W.shape[1])
             raw[i, at] = sum_(X[i, o] * W[o, at], over=o)
             if not gains:
@@ -211,16 +214,17 @@ class Heads:
         return (h - 1) * p.upper[0] + p
 
     def define(self, array: Array, at: tuple[Any, ...], read: Node) -> None:
-        """Define an array at a row, or at a chunk and place: what the row reads of U at group g,
-        head h and channel p, plus D X."""
+        """Write the equation of an array at a row, or at a chunk and place: `read`, what the row
+        reads of the state at group g, head h and channel p, plus D X."""
         channel = self.index("g"), self.channel
         own = self.f.mixer.arrays["D"][self.head] * self.X[*at, *channel]
         array[*at, *channel] = read + own
 
 
 def recurrent(on: Heads) -> None:
-    """Section 2.1, equation (1): define O by the recurrence of the states S (l, G, n/G, P, N),
-    which decay by exp(Delta A) and add U K^T at each row, and which the row's Q reads."""
+    """Section 2.1, equation (1): write the equations of the output O by the recurrence of the
+    states S (l, G, n/G, P, N), which decay by exp(Delta A) and add U K^T at each row, and which the
+    row's Q reads. G groups of n/G heads, P channels a head, N states a channel."""
     g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
     l, n, P, N, G = on.f.mixer.sizes("l n P N G")
     kept = on.f.array("kept", l, n, latex=r"\bar{A}")
@@ -233,9 +237,9 @@ def recurrent(on: Heads) -> None:
 
 
 def parallel(on: Heads) -> None:
-    """Section 3.2: define O by pairs of rows, W: the product of a row's Q with each K up to the
-    row, times the decay between. F (l, n) is the logarithm of the product of all decays up to a
-    row."""
+    """Section 3.2: write the equations of the output O by pairs of rows, W: the product of a row's
+    Q with each K up to the row, times the decay between. F (l, n) is the logarithm of all decays up
+    to a row."""
     g, h, s, i, later, j = map(on.index, ("g", "h", "s", "i", "i2", "j"))
     l, n, G = on.f.mixer.sizes("l n G")
     k = on.f.index("k", 1, i)
@@ -248,10 +252,10 @@ def parallel(on: Heads) -> None:
 
 
 def chunked(on: Heads) -> None:
-    """Section 6, the SSD algorithm: define O, which reads V, the pairs of a row's chunk plus D X,
-    and S (l//C, G, n/G, P, N), the states at the end of the chunk before. F (l//C + 1, C, n) is the
-    logarithm of the decay since the start of the chunk, summed anew for each row; L is the decay
-    over a whole chunk."""
+    """Section 6, the SSD algorithm: write the equations of the output O, which adds V, the pairs of
+    a row's chunk plus D X, and the read of S (l//C, G, n/G, P, N), the states at the end of the
+    chunk before. F (l//C + 1, C, n) is the logarithm of the decay since the start of the chunk,
+    summed anew for each row; L is the decay over a whole chunk."""
     f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
     g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
     l, n, P, N, G, C = f.mixer.sizes("l n P N G C")
@@ -286,8 +290,9 @@ def chunks_of(f: Form) -> Chunks:
 
 @offering(CORE)
 def mamba_2(chosen: Chosen) -> Mixer:
-    """Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K (the
-    paper's B) and Q (C); with `core` without convolution, gate and norm."""
+    """The mixer Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K
+    (the paper's B) and Q (C); with `core` without convolution, gate and norm. Forms: `recurrent`,
+    `parallel`, `chunked`."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",
@@ -342,8 +347,8 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
 
 @offering({"core": "the recurrence alone: bare projections, no norm of B and C, no gate"})
 def mamba_3(chosen: Chosen) -> Mixer:
-    """Mamba-3 with one input and output (SISO): Mamba-2 whose K and Q turn by angles that add up
-    over rows, and whose states add the row before too; `core`: without norm of B and C and gate."""
+    """The mixer Mamba-3 with one input and output (SISO): Mamba-2 whose K and Q turn by angles that
+    add up over rows, and whose states add the row before too; `core`: without norms and gate."""
     m = Mixer(
         "mamba-3",
         title="Mamba-3",
@@ -393,6 +398,7 @@ def write_turning(f: Form, N: Poly) -> None:
     turn = f.array("turn", l, R)
 
     def mapped(name: str, to: Index, row: Index = i) -> Node:
+        """The entry `to` of x W_name at a row, an expression."""
         return sum_(x[row, a] * m.arrays[f"W_{name}"][a, to], over=a)
 
     step[i, j] = function("softplus", mapped("dt", j) + m.arrays["b_dt"][j])
@@ -432,8 +438,10 @@ def write_turning(f: Form, N: Poly) -> None:
 
 
 def turned(f: Form, name: str, projected: str, N: Poly) -> tuple[Array, Array]:
-    """K or Q: rows of a group, normalised unless there is no gain, plus a bias of the head. States
-    r and R + r turn together, (l, G, n/G, 2R); the last M do not, (l, G, n/G, M)."""
+    """Write the equations of K or Q (`name`) from x W_`projected` (`projected`: B or C): rows of a
+    group, normalised if the mixer has a gain, plus a bias of the head. Returns (the states r and R
+    + r, which turn together, (l, G, n/G, 2R), the last M states, which do not turn, (l, G, n/G,
+    M))."""
     m = f.mixer
     x, (l, n, R, M, G) = m.role("input"), m.sizes("l n R M G")
     i, a, g, e, r = (f.indices[letter] for letter in "iager")

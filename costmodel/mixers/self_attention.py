@@ -151,9 +151,9 @@ def angle(row: int, pair: int, pairs: int) -> float:
 
 
 def slope(head: int, heads: int) -> float:
-    """The factor of distances in a head of ALiBi, counted from 1: 2**(-8 i/n) in head i of n = 2**p
-    heads; of another number, those of the power of two below, then each other one of the power
-    above."""
+    """The factor by which ALiBi multiplies distances in a head (counted from 1): 2**(-8 i/n) in
+    head i of n heads, if n is a power of two; else the factors for the power of two below n, then
+    every second factor for the power above."""
     near = 2 ** (heads.bit_length() - 1)
     if head <= near:
         return float(2 ** (-8 * head / near))
@@ -165,9 +165,10 @@ FARTHEST = 128
 
 
 def bucket(distance: int, buckets: int, both: bool) -> int:
-    """The bucket, from 1, of a key that stands `distance` tokens before a query of T5: half of the
-    buckets have one distance each, the others grow with its logarithm. With `both`, half of all
-    are for keys after the query."""
+    """The bucket, counted from 1, in which T5 puts a key that stands `distance` tokens before the
+    query: half of the `buckets` have one distance each, the others widen with the logarithm of the
+    distance. With `both`, half of all buckets are for keys after the query; without, such keys are
+    in bucket 1."""
     first, number = 1, buckets
     if both:
         buckets = max(1, buckets // 2)
@@ -195,7 +196,8 @@ class Rotated:
     tables."""
 
     def __init__(self, m: Mixer, chosen: Chosen, width: Poly) -> None:
-        """Declare the tables cos and sin (l, channels that turn), for heads of a width."""
+        """Declare the tables cos and sin (l, channels that turn) of the rotary embedding, for heads
+        of `width` channels; the options give the layout of pairs and how many channels turn."""
         (l,) = m.sizes("l")
         self.width, self.turned = width, width
         self.layout = "interleaved" if "rotary-pairs" in chosen else "halves"
@@ -220,8 +222,8 @@ class Rotated:
         )
 
     def define(self, f: Form, into: Array, of: Array, head: tuple[Index, ...], i: Index) -> None:
-        """Define the rows of the array `into` as those of the array `of`, turned by the position of
-        row i, for a head; channels that do not turn are copied."""
+        """Write the equations of the rows of `into`: those of `of`, rotated by the position of row
+        i, at the indices `head`; channels that do not turn are copied."""
         partial = self.turned != self.width
         c, p = f.index("c1" if partial else "c", 1, self.turned), f.index("p", 1, self.turned / 2)
         tables = {"cos": self.cos[i, c], "sin": self.sin[i, c]}
@@ -252,9 +254,9 @@ class Seen:
 
 
 def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
-    """The rows that row i attends to, of a sequence of `rows`: all rows (`bidirectional`, `cross`),
-    the rows up to i, the last w of them (`window`; with `bidirectional` those less than w away), or
-    those of its chunk (`chunked-window`)."""
+    """The rows that row i attends to and the layout of their scores: all `rows` (`bidirectional`,
+    `cross`), the rows up to i, the last w of them (`window`; with `bidirectional` those less than w
+    away), or those of its chunk of w up to i (`chunked-window`)."""
     (l,) = f.mixer.sizes("l")
     if "chunked-window" in chosen:
         (w,) = f.mixer.sizes("w")
@@ -278,8 +280,9 @@ class Placed:
     """Positions as biases of scores: a table, or learned numbers by buckets of distances."""
 
     def __init__(self, m: Mixer, chosen: Chosen, heads: tuple[Poly, ...]) -> None:
-        """Declare the table `alibi` (heads, l), or the parameter b_rel (B, heads) and the bucket of
-        each distance."""
+        """Declare the bias of scores by position: with `alibi` the table (heads, l) of slope times
+        position; else, as in T5, the parameter b_rel (B, heads) and the table of the bucket of each
+        distance. `heads`: the extents of heads, (n,) or (groups, heads in a group)."""
         (l,) = m.sizes("l")
         both = "bidirectional" in chosen
         self.table = self.learned = None
@@ -310,7 +313,7 @@ class Placed:
         self.buckets = m.buffer("bucket", extent, below=B, value=number)
 
     def at(self, head: tuple[Index, ...], seen: Seen) -> Node:
-        """The bias of the score of a head for a row and a key."""
+        """The bias of the score of a head for a row and a key, an expression."""
         if self.table is not None:
             return self.table[*head, seen.key]
         assert self.learned is not None
@@ -329,8 +332,9 @@ def entry_of_group(entry: Any) -> Any:
 
 @offering(OPTIONS, APART, VARIANTS)
 def self_attention(chosen: Chosen) -> Mixer:
-    """Self-attention in n heads with the chosen options (queries in groups, norms, rotary
-    embedding, windows, sinks, gates, ...); weights are (in, out), biases (out,)."""
+    """The mixer of self-attention in n heads with the chosen options (queries in groups, norms,
+    rotary embedding, windows, sinks, gates, ...), in one form `direct`; weights are (in, out),
+    biases (out,)."""
     m = Mixer(
         "self-attention",
         title="Self-attention",
@@ -398,6 +402,7 @@ def self_attention(chosen: Chosen) -> Mixer:
             return f.array(name, *shape, cite=cite if cited else "")
 
         def mapped(name: str, of: Array, row: Index, *at: Any) -> Node:
+            """Row `row` of an array times W_name, plus b_name if there is one, at column `at`."""
             return with_bias(sum_(of[row, a] * W[name][a, *at], over=a), b_.get(name), at)
 
         steps = ["_p", *(["_c"] if clipped else []), *(["_n"] if gains else []),

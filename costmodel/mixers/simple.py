@@ -33,7 +33,8 @@ Product = Callable[[Form, Array, Array, Array], Node]
 
 
 def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Q (K^T V) at head j, row i, channel c, with one matrix M = K^T V (h, h) for each head."""
+    """Write the equation of M = K^T V (h, h) for each head, and return Q M at head j, row i,
+    channel c, an expression; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     i, j = f.index("i", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -43,7 +44,8 @@ def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def qk_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """(Q K^T) V at head j, row i, channel c, from (n, l, h) arrays, by scores of all pairs."""
+    """Write the equation of the scores Z = Q K^T of all pairs of rows, and return Z V at head j,
+    row i, channel c, an expression; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     i, k, j = f.index("i", 1, l), f.index("k", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -64,14 +66,13 @@ def simple(
     output: bool = False,
     forms: Mapping[str, Product] = FORMS,
 ) -> Mixer:
-    """One member of the family: the product of queries, keys and values without softmax, in n
-    heads, times l**(-1/2), which is `Constant(l, -1)`.
+    """One mixer of the family: the product of queries, keys and values without softmax, in n heads,
+    times l**(-1/2), which is `Constant(l, -1)`.
 
     Args:
         residual: whether the input is added at the end.
         output: whether a linear layer follows the concatenated heads.
-        forms: form -> the function that gives the product of queries, keys and values.
-    """
+        forms: form -> the function that gives the product of queries, keys and values."""
     m = Mixer(name, title=title, idea=idea, source=SOURCE, group="linear")
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -114,7 +115,8 @@ simple_resl = simple(
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Q S at head j, row i, channel c; the state S (h, h) of a head is the running sum of k v^T."""
+    """Write the equations of the state S (h, h) of each head, the running sum of k v^T, and return
+    Q S at head j, row i, channel c, an expression; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, h), f.index("c", 1, h)
@@ -123,7 +125,8 @@ def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def parallel(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """(Q K^T) V at head j, row i, channel c, with scores of the pairs of rows k <= i only."""
+    """Write the equation of the scores A = Q K^T of the pairs of rows k <= i, and return A V at
+    head j, row i, channel c, an expression; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)

@@ -31,8 +31,9 @@ from costmodel.language.writing import argmax, exp, sort, sum_
 
 
 def sorted_blocks() -> Mixer:
-    """Sinkhorn attention: a row attends to its block, and to a mixture of complete blocks, in whose
-    weights T rounds normalise rows and columns (exponentials, as in the paper, not logarithms)."""
+    """The mixer of Sinkhorn attention: a row attends to its block of B rows, and to a mixture of
+    the complete blocks, whose weights T rounds of normalising rows and columns make (exponentials,
+    not logarithms)."""
     m = Mixer(
         "sinkhorn",
         title="Sinkhorn attention",
@@ -93,8 +94,8 @@ sinkhorn = sorted_blocks()
 
 
 def sorted_rows() -> Mixer:
-    """Reformer's attention with one round of hashing: rows are sorted by the best of 2m directions,
-    and a row attends to its chunk of C sorted rows and the chunk before."""
+    """The mixer of Reformer's attention with one round of hashing: rows are sorted by the best of
+    2m directions, and a row attends to its chunk of C sorted rows and the chunk before."""
     mixer = Mixer(
         "reformer",
         title="Reformer",

@@ -32,9 +32,10 @@ CHILD = "Child et al. 2019, arXiv 1904.10509, section 4"
 
 
 def strided() -> Mixer:
-    """Attention to the last B rows and to every B-th row before them. Scores (l//B + 1, B, 2B +
-    l//B) of a block and place: slots 1..B are the block before, B + 1..2B the own block, and 2B + p
-    the row at the own place of block p; rows of the first block have their own block at 1..B."""
+    """The mixer of attention to the last B rows and to every B-th row before them. Scores (l//B +
+    1, B, 2B + l//B) of a block and a place in it, by slot: slots 1..B are the block before, B +
+    1..2B the own block, and 2B + p the row at the own place of block p; rows of the first block
+    have their own block at 1..B."""
     m = Mixer(
         "strided-attention",
         title="Sparse Transformer, strided",
@@ -64,7 +65,7 @@ def strided() -> Mixer:
 
 
 def fixed() -> Mixer:
-    """Attention to the own block and to the last s rows of the blocks before."""
+    """The mixer of attention to the own block of B rows, and to the last s of each before."""
     m = Mixer(
         "fixed-attention",
         title="Sparse Transformer, fixed",
@@ -87,8 +88,9 @@ def fixed() -> Mixer:
 
 
 def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
-    """The first s rows, which attend to all rows, and the others, which attend to the first s rows
-    and to a window. `by` is the ending of the names of the global rows' projections."""
+    """Two groups of rows with the keys that they attend to: the first s rows, which attend to all
+    rows, and the others, which attend to the first s rows and to w//2 rows on each side. `by` is
+    the ending of the names of the first group's projections."""
     l, w, s = f.mixer.sizes("l w s")
     g, r, k = f.index("g", 1, min_(s, l)), f.index("r", s + 1, l), f.index("k", 1, l)
     side = w // 2
@@ -97,7 +99,7 @@ def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
 
 
 def windowed() -> Mixer:
-    """Longformer: rows attend to a window and to the first s rows, which attend to all."""
+    """The mixer Longformer: rows attend to a window and the first s rows, which attend to all."""
     m = Mixer(
         "longformer",
         title="Longformer",
@@ -115,8 +117,9 @@ def windowed() -> Mixer:
 
 @cache
 def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
-    """For each of l rows, c rows that are drawn with a seed from the rows outside its window and
-    behind the first s. If these are fewer than c, the remaining ones are drawn from all rows."""
+    """For each of l rows, c rows that are drawn with a fixed seed from the rows outside its window
+    (w//2 rows on each side) and behind the first s. If these are fewer than c, the rest are drawn
+    from all rows."""
     chance, table = Random(0), []
     for i in range(1, l + 1):
         before, after = max(0, i - w // 2 - 1 - s), max(0, l - i - w // 2)
@@ -130,7 +133,8 @@ def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
 
 
 def drawing() -> Mixer:
-    """BigBird: rows attend to a window, the first s rows, which attend to all, and c drawn ones."""
+    """The mixer BigBird: rows attend to a window, c drawn rows, and the first s, which attend to
+    all."""
     m = Mixer(
         "bigbird",
         title="BigBird",

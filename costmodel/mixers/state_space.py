@@ -64,7 +64,9 @@ class Diagonal:
     softmax: bool = False
 
     def read(self, f: Form, form: str, u: Array) -> Node:
-        """The model's output for rows u at row i, channel b, by recurrence or as a convolution."""
+        """Write the equations of the state space model, and return its output for the rows u at row
+        i, channel b, an expression: by a recurrence in the form `recurrent`, else as a
+        convolution."""
         C = complex_(self.m.arrays["C"])
         E, B, T = self._discretised(f)
         if form == "recurrent":
@@ -72,8 +74,9 @@ class Diagonal:
         return convolved(f, form, u, self._kernel(f, u.shape[0], C, B, T), self.m.arrays["D"])
 
     def declare(self) -> None:
-        """Declare the parameters: the logarithm of the step (if there is one), the parts of A, C
-        (channels, N) as complex numbers, and D (channels)."""
+        """Declare the parameters: the logarithm of the step (if there is one), real and imaginary
+        part of A (or their logarithms), C (channels, N states) as complex numbers, and D
+        (channels,)."""
         d, N = self.m.sizes(f"{self.channels} N")
         if self.stepped:
             self.m.parameter("log_step", d)
@@ -88,8 +91,11 @@ class Diagonal:
         return "A_re" if self.softmax else "log_A", "A_im" if self.stepped else "log_A_im"
 
     def _discretised(self, f: Form) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
-        """Define the arrays of E = exp(T), B and T = step A. A division by A is a product with its
-        conjugate over Q, the squared absolute value; M is E - 1."""
+        """Write the equations of the discrete model and return (E, B, T): T = A times the step (A
+        itself without a step), E = exp(T), the factor of the state from row to row, and B = (E - 1)
+        / A, the factor of the input; with `softmax`, B = (E - 1) / (A (E^l - 1)). A division by a
+        complex number is a product with its conjugate over Q, the squared absolute value; M: E -
+        1."""
         d, N = self.m.sizes(f"{self.channels} N")
         b, n = f.index("b", 1, d), f.index("o", 1, N)
         of: Any = (b, n) if self.own else n
@@ -114,7 +120,8 @@ class Diagonal:
         return E, B, T
 
     def _power(self, f: Form, name: str, exponent: ComplexArray, at: Any) -> ComplexArray:
-        """Define the array `name` as exp of a complex exponent, at the indices `at`."""
+        """Define and return `name`, exp of a complex exponent at the indices `at`, by radius and
+        angle."""
         radius = f.array(f"G_{name}" if name != "E" else "G", *self._extents(at))
         power = complex_(f.array(name, *self._extents(at), 2))
         radius[at] = exp(exponent[at].real)
@@ -124,7 +131,8 @@ class Diagonal:
     def _times_the_rest(
         self, f: Form, A: ComplexArray, of: Any, T: ComplexArray, to: Any
     ) -> ComplexArray:
-        """Define Y = A (E^l - 1), by which DSS_softmax divides E - 1 in place of A."""
+        """Define and return Y = A (E^l - 1): DSS_softmax divides E - 1 by Y, where the other models
+        divide by A. `of` and `to` are the indices of A and of Y."""
         L, W, Y = (complex_(f.array(name, *self._extents(to), 2)) for name in "LWY")
         L[to] = T[to] * self.m.role("input").shape[0]
         W[to] = self._power(f, "E_l", L, to)[to] - 1
@@ -143,7 +151,8 @@ class Diagonal:
     def _carried(
         self, f: Form, u: Array, C: ComplexArray, E: ComplexArray, B: ComplexArray
     ) -> Node:
-        """The model's output by the recurrence, at row i, channel b."""
+        """Write the equations of the states S by the recurrence S = E S' + B u (S': the row
+        before), and return the model's output Re(C S) + D u at row i, channel b, an expression."""
         (l, d), (N,) = u.shape, self.m.sizes("N")
         i, later = f.index("i", 1, l), f.index("i2", 2, l)
         b, n = f.index("b", 1, d), f.index("o", 1, N)
@@ -154,7 +163,8 @@ class Diagonal:
         return self._twice(found) + self.m.arrays["D"][b] * u[i, b]
 
     def _kernel(self, f: Form, l: Poly, C: ComplexArray, B: ComplexArray, T: ComplexArray) -> Array:
-        """K (l, d), the kernel at distance s - 1 and channel: Re of the sum of C B exp((s-1) T)."""
+        """Define and return K (l, d): the kernel at distance s - 1 and channel, the real part of
+        the sum over states of C B exp((s-1) T)."""
         d, N = self.m.sizes(f"{self.channels} N")
         s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("o", 1, N)
         to = self.at(b, n)
@@ -176,7 +186,8 @@ class Diagonal:
 def diagonal(
     name: str, title: str, idea: str, source: str, *, own: bool, softmax: bool = False
 ) -> Mixer:
-    """S4D (`own` A for each channel) or DSS (one for all), then gelu, a gated linear unit."""
+    """The mixer S4D (`own`: A for each channel) or DSS (one A for all), then gelu and a gated
+    linear unit; with `softmax` DSS_softmax. Forms: `recurrent`, and the ways to convolve."""
     m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -203,7 +214,7 @@ s4d = diagonal(
 
 @offering({"softmax": "powers of E over their sum, DSS_softmax; A is any complex number"})
 def dss(chosen: Chosen) -> Mixer:
-    """DSS_exp, or DSS_softmax with the option `softmax`."""
+    """The mixer DSS_exp, or DSS_softmax with the option `softmax`."""
     return diagonal(
         "dss",
         "DSS" if chosen else "DSS (exp)",
@@ -215,7 +226,7 @@ def dss(chosen: Chosen) -> Mixer:
 
 
 def gated_state_space() -> Mixer:
-    """GSS: a diagonal model of r channels, normalised, mapped to f and gated by gelu."""
+    """The mixer GSS: a diagonal model of r channels, normed, mapped to f and gated by gelu."""
     m = Mixer(
         "gss",
         title="GSS",
@@ -249,7 +260,7 @@ gss = gated_state_space()
 
 
 def hungry() -> Mixer:
-    """H3: W_out maps Q times S4D of V times a short convolution of K, all three maps of x."""
+    """The mixer H3: W_out maps Q * S4D(V * short convolution of K); Q, K, V are maps of x."""
     m = Mixer(
         "h3",
         title="H3",
@@ -285,7 +296,7 @@ h3 = hungry()
 
 
 def augmented() -> Mixer:
-    """SPADE's bottom layer: S4D beside attention to a window, both normalised, then one map."""
+    """The mixer of SPADE's bottom layer: a map of S4D beside attention to w rows, both normed."""
     m = Mixer(
         "spade",
         title="SPADE",

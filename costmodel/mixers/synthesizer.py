@@ -34,7 +34,7 @@ returns the scores Z (n, l, l), a parameter or an array that is defined at head 
 
 
 def hidden(f: Form, x: Array) -> Array:
-    """H (n, l, h), the first layer of F: relu(x W_F), of which each head has its own h channels."""
+    """Define and return H (n, l, h) = relu(x W_F): h channels for each of n heads; declares W_F."""
     (n, h), (l, d) = f.mixer.sizes("n h"), x.shape
     i, j, c, a = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h), f.index("a", 1, d)
     W_F, H = f.mixer.parameter("W_F", d, d), f.array("H", n, l, h)
@@ -43,8 +43,8 @@ def hidden(f: Form, x: Array) -> Array:
 
 
 def dense(f: Form, x: Array, k: Index) -> Array:
-    """The dense scores Z (n, l, l), which row i alone gives: relu(x W_F), then a map (h, l) for
-    each head; `k` is the index of the rows attended to."""
+    """Define and return the dense scores Z (n, l, l), which row i alone gives: relu(x W_F), then a
+    map (h, l) for each head; `k` is the index of the rows attended to."""
     H = hidden(f, x)
     n, l, h = H.shape
     W, Z = f.mixer.parameter("W", n, h, l), f.array("Z", n, l, l)
@@ -54,8 +54,8 @@ def dense(f: Form, x: Array, k: Index) -> Array:
 
 
 def factorized_dense(f: Form, x: Array, k: Index) -> Array:
-    """The factorized dense scores: a token has B entries S and ceil(l/B) entries P; position
-    (p - 1)*B + e has the score P[p] S[e]. `k` is not used: all positions get scores."""
+    """Define and return the factorized dense scores Z (n, l, l): row i gives B entries S and
+    ceil(l/B) entries P, and position (p - 1)*B + e has the score P[p] S[e]. `k` is not used."""
     H, (B,) = hidden(f, x), f.mixer.sizes("B")
     n, l, h = H.shape
     blocks = (l + B - 1) // B
@@ -77,8 +77,8 @@ def random(f: Form, x: Array, k: Index) -> Array:
 
 
 def factorized_random(f: Form, x: Array, k: Index) -> Array:
-    """The random scores Z (n, l, l), parameters R_1 R_2^T of rank r that do not depend on x, of
-    which only the extents are used; `k` is the index of the rows attended to."""
+    """Define and return the random scores Z (n, l, l): parameters R_1 R_2^T of rank r, which do not
+    depend on x; of x only the extents are used. `k` is the index of the rows attended to."""
     (n, r), (l, _) = f.mixer.sizes("n r"), x.shape
     R_1, R_2 = f.mixer.parameter("R_1", n, l, r), f.mixer.parameter("R_2", n, l, r)
     Z = f.array("Z", n, l, l)
@@ -88,7 +88,7 @@ def factorized_random(f: Form, x: Array, k: Index) -> Array:
 
 
 def written(name: str, title: str, idea: str, scores: Scores, *, causal: bool) -> Mixer:
-    """Attention in n heads by the function `scores`, to rows k <= i if `causal`, else to all."""
+    """The mixer of attention with scores by `scores`, to rows k <= i if `causal`, else to all."""
     source = "Tay et al. 2020, arXiv 2005.00743, section 3"
     m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")
