@@ -37,7 +37,8 @@ def bias_of(call: Call) -> Tensor | None:
 
 
 def is_causal(call: Call) -> bool:
-    """Whether row i sees keys 1..i alone; CountError for a mask aligned in another way."""
+    """Whether the attention is causal, so that the query in row i sees keys 1..i alone; CountError
+    for a mask aligned in another way."""
     if "is_causal" in call.arguments:
         return bool(call.arguments["is_causal"])
     kind = call.arguments.get("custom_mask_type", 0)
@@ -47,8 +48,8 @@ def is_causal(call: Call) -> bool:
 
 
 def dense_only(call: Call) -> None:
-    """Raise CountError if the call packs sequences of several lengths, or has a window or ALiBi
-    slopes; -1 and None stand for no window."""
+    """Raise CountError if the call has arguments that the rules do not cover: sequences of several
+    lengths packed into one, a window, or ALiBi slopes. -1 and None stand for no window."""
     packed = ("cum_seq_q", "cu_seqlens_q", "seqused_k", "seqlen_k")
     windows = ("window_size_left", "window_size_right", "window_size", "alibi_slopes")
     for names, what in ((packed, "packed sequences"), (windows, "a window")):
@@ -58,8 +59,8 @@ def dense_only(call: Call) -> None:
 
 
 def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value, shape (..., tokens, width), with the axis of tokens moved from `axis`;
-    CountError if one is complex."""
+    """(query, key, value) of the call, each of shape (..., tokens, width), with the axis of tokens
+    moved from `axis`; CountError if one is complex."""
     found = tuple(call.tensor(name).transpose(axis, -2) for name in ("query", "key", "value"))
     real_only(call, *found)
     query, key, value = found
@@ -67,8 +68,8 @@ def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call, axis: int = -2) -> Operations:
-    """The forward pass: scores, one multiplication by the scale, softmax with the maximum
-    subtracted, weighted sum, as in the reference in the documentation of
+    """The operations of an attention's forward pass: scores, one multiplication by the scale,
+    softmax with the maximum subtracted, weighted sum, as in the reference in the documentation of
     torch.nn.functional.scaled_dot_product_attention. `axis` is the axis of tokens.
 
     Dropout draws a number and multiplies once for each pair. If gradients are recorded, the kernel
@@ -99,12 +100,12 @@ def dropped(call: Call) -> bool:
 def attention_gradients(
     pairs: int, rows: int, keys: int, width: int, values: int, wanted: Sequence[bool]
 ) -> Operations:
-    """The backward pass of one head: Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its
-    blocks; the logarithm L of each row's sum is kept as in Dao 2023, arXiv 2307.08691, Algorithm 2,
-    and the weights P are computed again.
+    """The operations of the backward pass of one head: Dao et al. 2022, arXiv 2205.14135, Algorithm
+    4, without its blocks; the logarithm L of each row's sum is kept as in Dao 2023, arXiv
+    2307.08691, Algorithm 2, and the weights P are computed again.
 
-    S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
-    dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
+    S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O); dS = P * (dP
+    - D);  dQ = scale dS K;  dK = scale dS^T Q.
 
     Args:
         pairs: the visible query-key pairs.
@@ -128,10 +129,10 @@ def attention_gradients(
 
 
 def attention_backward(call: Call, axis: int = -2) -> Operations:
-    """The gradients of queries, keys and values, over all heads (`axis`: the axis of tokens).
-    Heads of queries that share keys and values add to one gradient. The scores are computed again
-    with their bias, whose gradient is dS without further work; dropout is applied again to the
-    weights P, and to their gradient dP."""
+    """The operations of the gradients of queries, keys and values, over all heads (`axis`: the axis
+    of tokens). Heads of queries that share keys and values add to one gradient. The scores are
+    computed again with their bias, whose gradient is dS without further work; dropout is applied
+    again to the weights P, and to their gradient dP."""
     dense_only(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape

@@ -105,8 +105,8 @@ def logit(call: Call) -> Operations:
 
 @cache
 def covered_positions(windows: int, kernel: int, stride: int, dilation: int) -> int:
-    """Positions along one axis that at least one of `windows` windows touches. Window i touches
-    i * stride + j * dilation for each j below `kernel`.
+    """The number of positions along one axis that at least one of `windows` windows touches. Window
+    i touches i * stride + j * dilation for each j below `kernel`.
 
     >>> covered_positions(5, 3, 1, 1), covered_positions(5, 2, 3, 1)
     (7, 10)
@@ -118,8 +118,8 @@ def covered_positions(windows: int, kernel: int, stride: int, dilation: int) -> 
 
 
 def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
-    """Positions over all axes that at least one window touches, including positions of the
-    padding; `windows` and `kernel` have one number per axis."""
+    """The number of positions over all axes that at least one window touches, including positions
+    of the padding; `windows` and `kernel` have one number per axis."""
     strides, dilations = call.arguments["stride"], call.arguments["dilation"]
     axes = len(kernel)
     return prod(
@@ -131,8 +131,9 @@ def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int])
 
 
 def any_convolution(call: Call) -> Operations:
-    """A convolution. A transposed one multiplies every input entry with every tap and sums the
-    products that fall on one position, also on positions that padding crops."""
+    """The operations of a convolution, plain or transposed. A transposed one multiplies every input
+    entry with every tap and sums the products that fall on one position, also on positions that
+    padding crops."""
     if not call.arguments["transposed"]:
         return plain_convolution(call)
     x, weight, out = call.tensor("input"), call.tensor("weight"), call.output
@@ -146,10 +147,10 @@ def any_convolution(call: Call) -> Operations:
 
 
 def convolution_backward(call: Call) -> Operations:
-    """The gradients of input, weight and bias that `output_mask` asks for. The gradient of the
-    input is a transposed convolution of the result's gradient with the weight (a plain one if the
-    forward pass was transposed); the gradient of the weight sums products over batch and positions;
-    the gradient of the bias sums the result's gradient."""
+    """The operations of those gradients of input, weight and bias that `output_mask` asks for. The
+    gradient of the input is a transposed convolution of the result's gradient with the weight (a
+    plain one if the forward pass was transposed); the gradient of the weight sums products over
+    batch and positions; the gradient of the bias sums the result's gradient."""
     grad, x, weight = (call.tensor(n) for n in ("grad_output", "input", "weight"))
     real_only(call, grad, x, weight)
     wanted, transposed = call.arguments["output_mask"], call.arguments["transposed"]
@@ -169,8 +170,9 @@ def convolution_backward(call: Call) -> Operations:
 
 
 def unfold_backward(call: Call) -> Operations:
-    """Every entry of every window is added to its position along the axis of the windows: one
-    addition per entry, less one per covered position, whose first entry is only stored."""
+    """The operations of the derivative of `unfold` (windows along an axis): every entry of every
+    window is added to its position along the axis: one addition per entry, less one per covered
+    position, whose first entry is only stored."""
     grad, axis = call.tensor("grad_in"), int(call.arguments["dim"])
     windows, size = grad.shape[axis], grad.shape[-1]
     if not grad.numel():
@@ -183,10 +185,10 @@ def unfold_backward(call: Call) -> Operations:
 
 
 def weighted_backward(call: Call, axes: int, taps: int = 2) -> Operations:
-    """The derivative of interpolation over `axes` axes with `taps` taps along each (2 linear, 4
-    cubic): every gradient, times the weight of each axis, is added to the taps**axes entries around
-    its position (the kernels upsample_*_backward). The weights follow from positions alone, as
-    indices do, and are not counted."""
+    """The operations of the derivative of interpolation over `axes` axes with `taps` taps along
+    each (2 linear, 4 cubic): every gradient, times the weight of each axis, is added to the
+    taps**axes entries around its position (the kernels upsample_*_backward). The weights follow
+    from positions alone, as indices do, and are not counted."""
     entries = call.tensor("grad_output").numel() * taps**axes
     return Operations(mul=entries * axes, add=entries)
 
@@ -195,8 +197,9 @@ def weighted_backward(call: Call, axes: int, taps: int = 2) -> Operations:
 
 
 def variance(call: Call, *, root: bool = False) -> Operations:
-    """Per row of R entries: the mean (R - 1 adds, a division), R differences and squares, their
-    sum and a division; with `root` a square root."""
+    """The operations of a variance or, with `root`, a standard deviation. Per row of R entries: the
+    mean (R - 1 adds, a division), R differences and squares, their sum and a division; with `root`
+    a square root."""
     source = call.tensor("self")
     real_only(call, source)
     entries, rows = source.numel(), call.output.numel()

@@ -78,8 +78,9 @@ FLEX_ATTENTION = ("found no compiled frames", "FlexAttention is only supported o
 
 
 def higher_order_reason(error: BaseException) -> str:
-    """Why the call is not counted, if torch raised the error because it cannot run a higher-order
-    operator under a dispatch mode; "" for any other error."""
+    """A sentence on why the call is not counted, if `error` shows that torch cannot run a
+    higher-order operator (which takes functions, as torch.cond) while operations are recorded; ""
+    for any other error."""
     frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     names = [code.co_name for code in frames]
     if "flex_attention" in names and any(sign in text_of(error) for sign in FLEX_ATTENTION):
@@ -107,7 +108,7 @@ def written(func: Any, call: Call) -> list[Tensor]:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a nest of lists and tuples, in order."""
+    """Yield every tensor in a nest of lists and tuples, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):

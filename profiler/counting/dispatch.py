@@ -127,11 +127,12 @@ class DispatchRecorder(DispatchMode):
 
     @contextmanager
     def watching_exits(self) -> Iterator[None]:
-        """A context in which each call of a method of `EXITS` on a floating or complex tensor is
-        noted as an uncounted operation, such as `Tensor.numpy`."""
+        """A context in which each call of a method by which numbers leave torch (`EXITS`, such as
+        `Tensor.numpy`) on a floating or complex tensor is noted as an uncounted operation."""
 
         def noting(name: str) -> Any:
-            """The method `name` of Tensor, which notes each call before it is made."""
+            """Return a replacement for the method `name` of Tensor that notes each call, then makes
+            it."""
             leave = getattr(Tensor, name)
 
             def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -146,7 +147,8 @@ class DispatchRecorder(DispatchMode):
             yield
 
     def counts(self) -> DispatchCounts:
-        """Everything recorded so far."""
+        """The operations recorded so far, in total and by torch operation. `launched` leaves out
+        views, which run no kernel."""
         total = NOTHING
         for op in self.by_op.values():
             total += op.operations
@@ -162,9 +164,10 @@ class DispatchRecorder(DispatchMode):
 def operations_or_parts(
     func: Any, call: Call, args: tuple[Any, ...], kwargs: Any
 ) -> tuple[Operations, bool]:
-    """The operations of a call by its counting rule or, if that does not cover the call, by torch's
-    decomposition into operations with rules; and whether the decomposition was used. Raises
-    CountError: neither the rule nor the decomposition covers the call."""
+    """(operations of a call, whether they were counted by parts): counted by the call's counting
+    rule or, if the rule does not cover the call, by running torch's decomposition into operations
+    with rules on empty tensors. Raises CountError: neither the rule nor the decomposition covers
+    the call."""
     reason = "no rule for this operation"  # kept as text: an error would keep its tensors alive
     try:
         found = operations_of(call)
@@ -190,8 +193,9 @@ def operations_or_parts(
 
 
 def empty_on_meta(leaf: Any) -> Any:
-    """A leaf of a call's arguments on the meta device: an empty tensor of the same shape, strides
-    and dtype for a tensor, the meta device for a device, any other value unchanged."""
+    """A call's argument (a leaf of the nest) on torch's meta device, which holds shapes and no
+    values: an empty tensor of the same shape, strides and dtype for a tensor, the meta device for a
+    device, any other value unchanged."""
     if isinstance(leaf, torch.device):
         return torch.device("meta")
     if not isinstance(leaf, Tensor):
@@ -204,7 +208,8 @@ def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
 
     Operations with a rule in `counting/rules.py` are counted exactly. Operations without a rule,
     and numbers that leave torch (to numpy, Python, a foreign kernel), are listed in `unknown`, and
-    `complete` is then false. Arithmetic without tensors is not seen. The gradient mode stays.
+    `complete` is then false. Arithmetic without tensors is not seen. The gradient mode is left as
+    it is.
 
     Raises:
         CountError: torch cannot run a higher-order operator while the call is counted; one

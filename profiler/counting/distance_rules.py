@@ -20,9 +20,10 @@ from profiler.counting.operations import (
 
 
 def norm_of(entries: int, order: float) -> Operations:
-    """The norm of a row of `entries` entries. Order 1 adds absolute values, order 0 counts nonzero
-    entries, order 2 adds squares and takes a root, order inf takes the largest absolute value, and
-    any other order p takes powers p of absolute values, their sum, and a power 1/p."""
+    """The operations of the norm of a row of `entries` entries. Order 1 adds absolute values, order
+    0 counts nonzero entries, order 2 adds squares and takes a root, order inf takes the largest
+    absolute value, and any other order p takes powers p of absolute values, their sum, and a power
+    1/p."""
     if not entries:
         return NOTHING
     summed = Operations(add=entries - 1)
@@ -36,8 +37,8 @@ def norm_of(entries: int, order: float) -> Operations:
 
 
 def distances(call: Call, rows: str) -> Operations:
-    """The norm of the difference of each pair of rows: one result per pair; `rows` names the
-    argument with the rows."""
+    """The operations of distances, the norm of the difference of each pair of rows (one result per
+    pair); `rows` names the argument with the rows."""
     source = call.tensor(rows)
     real_only(call, source)
     width, order = int(source.shape[-1]), float(call.arguments["p"])
@@ -57,9 +58,10 @@ POWER = Operations(mul=2, div=1) + COMPARE + named_operation("pow") * 2
 
 
 def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> Operations:
-    """For each pair of rows and each column: the difference again, the derivative of the distance
-    by it, and an addition to the gradient of each of the `receivers` rows; nothing for order 0,
-    whose derivative is 0 (torch's DistanceOps). `rows` and `distance` name arguments."""
+    """The operations of the derivative of distances. For each pair of rows and each column: the
+    difference again, the derivative of the distance by it, and an addition to the gradient of each
+    of the `receivers` rows; nothing for order 0, whose derivative is 0 (torch's DistanceOps).
+    `rows` and `distance` name arguments."""
     source, pairs = call.tensor(rows), call.tensor(distance).numel()
     real_only(call, source)
     order = float(call.arguments["p"])
@@ -70,8 +72,8 @@ def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> 
 
 
 def renormalised(call: Call) -> Operations:
-    """The norm of each slice, compared with the largest one allowed; maxnorm / (norm + eps), or 1,
-    times each entry (torch's renorm)."""
+    """The operations of torch's renorm: the norm of each slice, compared with the largest one
+    allowed; maxnorm / (norm + eps), or 1, times each entry."""
     source = call.tensor("self")
     real_only(call, source)
     slices = int(source.shape[call.arguments["dim"]])
@@ -108,8 +110,9 @@ def lengths_of(call: Call, name: str) -> Sequence[int]:
 
 
 def alignment_states(call: Call) -> Sequence[tuple[int, int]]:
-    """Per sequence, its number of steps after the first, and of states: each label, and a blank on
-    either side of it, 2 * labels + 1."""
+    """A pair for each sequence of a CTC loss: the number of its steps after the first, and the
+    number of states of its alignment: each label, and a blank on either side of it, 2 * labels +
+    1."""
     inputs, targets = lengths_of(call, "input_lengths"), lengths_of(call, "target_lengths")
     return [
         (max(steps - 1, 0), 2 * labels + 1) for steps, labels in zip(inputs, targets, strict=True)
@@ -117,9 +120,10 @@ def alignment_states(call: Call) -> Sequence[tuple[int, int]]:
 
 
 def ctc_loss(call: Call) -> Operations:
-    """log(exp(a) + exp(b) + exp(c)) of three predecessors at each state of each step after the
-    first (a predecessor that labels exclude is computed as -inf), and of both final states once per
-    sequence; a sequence without labels has a single state and no such sum (torch's ctc_loss)."""
+    """The operations of a CTC loss: log(exp(a) + exp(b) + exp(c)) of three predecessors at each
+    state of each step after the first (a predecessor that labels exclude is computed as -inf), and
+    of both final states once per sequence; a sequence without labels has a single state and no such
+    sum (torch's ctc_loss)."""
     sequences = alignment_states(call)
     cells = sum(steps * states for steps, states in sequences)
     ends = sum(states > 1 for _, states in sequences)
@@ -127,10 +131,10 @@ def ctc_loss(call: Call) -> Operations:
 
 
 def ctc_loss_backward(call: Call) -> Operations:
-    """The recursion of the loss from the end; at each state and step the sum of both recursions,
-    log-added to the sum of the state's label; then exp(y) - exp(sum + loss - y), times the
-    gradient, at each label of each step, for y the logarithm of its probability (torch's
-    ctc_loss)."""
+    """The operations of a CTC loss's gradient: the recursion of the loss from the end; at each
+    state and step the sum of both recursions, log-added to the sum of the state's label; then
+    exp(y) - exp(sum + loss - y), times the gradient, at each label of each step, for y the
+    logarithm of its probability (torch's ctc_loss)."""
     counts = NOTHING
     labels = int(call.tensor("log_probs").shape[-1])
     for steps, states in alignment_states(call):
@@ -144,9 +148,10 @@ def ctc_loss_backward(call: Call) -> Operations:
 
 
 def product_of_three(call: Call) -> Operations:
-    """For each position of the unrolled axis, the first two tensors are multiplied and summed over
-    summed axes that the third lacks; then the third is multiplied, and the rest summed (torch's
-    _trilinear). `expand1` to `expand3` list the axes that each tensor lacks."""
+    """The operations of torch's _trilinear, a product of three tensors summed over axes. For each
+    position of the unrolled axis, the first two tensors are multiplied and summed over summed axes
+    that the third lacks; then the third is multiplied, and the rest summed. `expand1` to `expand3`
+    list the axes that each tensor lacks."""
     tensors = [call.tensor(name) for name in ("i1", "i2", "i3")]
     real_only(call, *tensors)
     lacking = [set(call.arguments[f"expand{k}"]) for k in (1, 2, 3)]
@@ -171,7 +176,8 @@ def product_of_three(call: Call) -> Operations:
 
 
 def weight_norm_backward(call: Call) -> Operations:
-    """w = v g/n for rows v of length n: dg = sum(dw v)/n, dv = dw (g/n) - v (g/n) (dg/n)."""
+    """The operations of the gradients of a weight norm, w = v g/n for rows v of length n with gain
+    g: dg = sum(dw v)/n, dv = dw (g/n) - v (g/n) (dg/n)."""
     source = call.tensor("saved_v")
     real_only(call, source)
     entries, rows = source.numel(), call.tensor("saved_norms").numel()

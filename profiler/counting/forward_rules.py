@@ -58,8 +58,8 @@ def real_only(call: Call, *tensors: Tensor) -> None:
 
 
 def contraction(call: Call, left: str, right: str, axis: int) -> Operations:
-    """Every output entry is a sum of R products; R is the extent of axis `axis` of the argument
-    named `left`."""
+    """The operations of a matrix product: every output entry is a sum of R products; R is the
+    extent of axis `axis` of the argument named `left`."""
     a, b, terms = call.tensor(left), call.tensor(right), call.tensor(left).shape[axis]
     if terms == 0:
         return NOTHING
@@ -69,9 +69,9 @@ def contraction(call: Call, left: str, right: str, axis: int) -> Operations:
 
 
 def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations:
-    """beta * self + alpha * (left @ right), for the product of the arguments named `left` and
-    `right`, which sums over axis `axis` of `left`; factors of 1 cost nothing, and with beta = 0
-    nothing is added."""
+    """The operations of beta * self + alpha * (left @ right), for the product of the arguments
+    named `left` and `right`, which sums over axis `axis` of `left`; factors of 1 cost nothing, and
+    with beta = 0 nothing is added."""
     counts = contraction(call, left, right, axis)
     entries, alpha, beta = call.output.numel(), call.arguments["alpha"], call.arguments["beta"]
     if alpha != 1:
@@ -84,7 +84,8 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
 
 
 def convolution(call: Call) -> Operations:
-    """Every tap at every output, also taps on padding; then the bias."""
+    """The operations of a convolution: a product for every tap at every output, also taps on
+    padding, and their sum; then the bias."""
     x, weight = call.tensor("input"), call.tensor("weight")
     real_only(call, x, weight)
     taps, outputs = prod(weight.shape[1:]), call.output.numel()
@@ -109,8 +110,8 @@ def multiply(call: Call) -> Operations:
 
 
 def division(call: Call) -> Operations:
-    """self / other at every output entry, rounded if a rounding mode is given; complex by real is
-    two divisions. CountError for a complex divisor."""
+    """The operations of self / other at every output entry, rounded if a rounding mode is given;
+    complex by real is two divisions. CountError for a complex divisor."""
     if (mode := call.arguments.get("rounding_mode")) is not None:
         real_only(call, call.output)
         return (Operations(div=1) + named_operation(mode)) * call.output.numel()
@@ -129,7 +130,8 @@ def addition(call: Call) -> Operations:
 
 
 def multiply_then_add(call: Call) -> Operations:
-    """self + value * tensor1 * tensor2."""
+    """The operations of self + value * tensor1 * tensor2 at every output entry; a value of 1 costs
+    nothing."""
     out = call.output
     counts = product_of(call.tensor("tensor1"), call.tensor("tensor2")) + entry_sum(out)
     if call.arguments["value"] != 1:
@@ -152,8 +154,8 @@ POWERS: Mapping[float, Operations] = {
 
 
 def power_of_entry(call: Call) -> Operations:
-    """Powers of `POWERS` as products and roots (x**4 is two squarings); any other power, and each
-    power of a tensor of exponents, is a `pow`."""
+    """The operations of x**p at every entry. Small powers (`POWERS`) are products and roots (x**4
+    is two squarings); any other power, and each power of a tensor of exponents, is a `pow`."""
     exponent = call.arguments["exponent"]
     real_only(call, call.output)
     known = POWERS.get(exponent) if isinstance(exponent, int | float) else None
@@ -166,8 +168,8 @@ def gelu(call: Call) -> Operations:
 
 
 def elu(call: Call) -> Operations:
-    """x above 0 and alpha * (exp(x) - 1) elsewhere; alpha = 1 costs nothing. CountError for a scale
-    other than 1."""
+    """The operations of ELU at every entry: x above 0 and alpha * (exp(x) - 1) elsewhere; alpha = 1
+    costs nothing. CountError for a scale other than 1."""
     counts = elementwise(call, "elu")
     if call.arguments["scale"] != 1 or call.arguments["input_scale"] != 1:
         raise CountError(f"{call.name}: no rule for a scale")
@@ -225,8 +227,9 @@ def extreme(call: Call) -> Operations:
 
 
 def sorting(call: Call) -> Operations:
-    """A bitonic network for each row, or for all entries if no axis is named: n k (k + 1) / 4
-    comparisons for n = 2**k, the next power of two. torch documents no algorithm."""
+    """The operations of a sort by a bitonic network for each row, or for all entries if no axis is
+    named: n k (k + 1) / 4 comparisons for n = 2**k, the next power of two. torch documents no
+    algorithm."""
     source = call.tensor("self")
     dim = call.arguments.get("dim")
     entries = source.numel() if dim is None or not source.dim() else source.shape[dim]
@@ -242,7 +245,8 @@ def mean(call: Call) -> Operations:
 
 
 def cumulation(call: Call, each: Operations) -> Operations:
-    """A running reduction: R - 1 steps along each row."""
+    """The operations of a running reduction, such as cumsum: R - 1 steps, of `each` operations,
+    along each row of R entries."""
     source = call.tensor("self")
     real_only(call, source)
     length = source.shape[call.arguments["dim"]] if source.dim() else 1
@@ -251,7 +255,8 @@ def cumulation(call: Call, each: Operations) -> Operations:
 
 
 def euclidean_norm(call: Call) -> Operations:
-    """sqrt of a sum of squares; CountError for a norm of another order."""
+    """The operations of a Euclidean norm, the sqrt of a sum of squares; CountError for a norm of
+    another order."""
     source, out = call.tensor("self"), call.output
     real_only(call, source)
     if call.arguments["ord"] != 2:
@@ -274,8 +279,9 @@ def softmax(call: Call) -> Operations:
 
 
 def log_softmax(call: Call) -> Operations:
-    """x - max - log(sum(exp(x - max))) along each row: per entry an exponential and two
-    subtractions, per row R - 1 comparisons, R - 1 additions and a logarithm."""
+    """The operations of log-softmax, x - max - log(sum(exp(x - max))) along each row of R entries:
+    per entry an exponential and two subtractions, per row R - 1 comparisons, R - 1 additions and a
+    logarithm."""
     source = call.tensor("self")
     entries, rows = source.numel(), row_count(call, source)
     return converted(call, source) + Operations(
@@ -310,8 +316,8 @@ def handed_to_python(call: Call) -> Operations:
 
 
 def conversion(call: Call) -> Operations:
-    """A copy: a conversion per entry if the floating type changes, a comparison with 0 per number
-    if the result is boolean, else nothing."""
+    """The operations of a copy: a conversion per entry if the floating type changes, a comparison
+    with 0 per number if the result is boolean, else nothing."""
     source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]
     if call.output.dtype == torch.bool and isinstance(source, Tensor):
         return COMPARE * (source.numel() if is_arithmetic(source.dtype) else 0)

@@ -65,9 +65,10 @@ INTO: Mapping[str, Operations] = {
 
 
 def scatter_reduced(call: Call, places: str) -> Operations:
-    """A combination by `reduce` for each entry of the argument named `places`, with the entry that
-    an index names. CountError for another reduction than those of `INTO`, and for
-    include_self=False."""
+    """The operations of scatter_reduce: each entry of the argument named `places` is combined, by
+    the reduction `reduce` ("sum", "prod", "amax", ...; `INTO` has the operations of one
+    combination), with the entry of the result that an index names. CountError for a reduction that
+    `INTO` lacks, and for include_self=False."""
     kind = call.arguments["reduce"]
     real_only(call, call.output)
     if kind not in INTO:
@@ -85,9 +86,9 @@ def index_add(call: Call) -> Operations:
 
 
 def embedding_backward(call: Call) -> Operations:
-    """Every entry of the gradient is added to the row that an index names; rows of `padding_idx`
-    are left out. CountError for scale_grad_by_freq, and for indices on the meta device with a
-    `padding_idx`."""
+    """The operations of an embedding's gradient: every entry of the result's gradient is added to
+    the row that an index names; rows of `padding_idx` are left out. CountError for
+    scale_grad_by_freq, and for indices on the meta device with a `padding_idx`."""
     if call.arguments["scale_grad_by_freq"]:
         raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
     grad, rows, left_out = call.tensor("grad_output"), call.tensor("indices"), 0

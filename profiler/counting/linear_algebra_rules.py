@@ -42,9 +42,9 @@ def cholesky_of(n: int) -> Operations:
 
 
 def lu_of(rows: int, columns: int) -> Operations:
-    """P L U = A: in each column the largest entry is the pivot (a comparison per entry below it);
-    the entries below are divided by the pivot, and multiples of the pivot's row subtracted from the
-    rows below."""
+    """The operations of the factorisation P L U = A of one matrix: in each column the largest entry
+    is the pivot (a comparison per entry below it); the entries below are divided by the pivot, and
+    multiples of the pivot's row subtracted from the rows below."""
     counts = NOTHING
     for k in range(min(rows, columns)):
         below, after = rows - k - 1, columns - k - 1
@@ -64,9 +64,9 @@ def reflection(entries: int) -> Operations:
 
 
 def qr_of(rows: int, columns: int) -> Operations:
-    """R and the reflections of A: for each column x of p entries with the first entry a, its length
-    b (p products, a root), tau = (b - a)/b, v = x/(a - b), and the reflection of all later
-    columns."""
+    """The operations of a QR factorisation, up to R and the Householder reflections of A: for each
+    column x of p entries with the first entry a, its length b (p products, a root), tau = (b -
+    a)/b, v = x/(a - b), and the reflection of all later columns."""
     counts = NOTHING
     for k in range(min(rows - 1, columns)):
         p = rows - k
@@ -76,8 +76,9 @@ def qr_of(rows: int, columns: int) -> Operations:
 
 
 def columns_of_q(rows: int, columns: int, reflections: int) -> Operations:
-    """The first `columns` columns of Q from its reflections, the last reflection first: each is
-    applied to the later columns, and column k itself becomes e_k - tau v."""
+    """The operations that make the first `columns` columns of Q (`rows` rows) from its Householder
+    reflections, the last reflection first: each is applied to the later columns, and column k
+    itself becomes e_k - tau v."""
     counts = NOTHING
     for k in range(min(reflections, columns, rows)):
         p = rows - k
@@ -101,8 +102,8 @@ def lu(call: Call, matrices: str) -> Operations:
 
 
 def determinant(call: Call, *, logarithm: bool = False) -> Operations:
-    """The LU factors, and the product of the diagonal; with `logarithm` the sum of the logarithms
-    of its absolute values."""
+    """The operations of determinants: the LU factors of each matrix, and the product of the
+    diagonal; with `logarithm` the sum of the logarithms of its absolute values."""
     number, n, _ = rows_and_columns(call, call.tensor("A"))
     each = Operations(mul=max(n - 1, 0))
     if logarithm:
@@ -111,8 +112,9 @@ def determinant(call: Call, *, logarithm: bool = False) -> Operations:
 
 
 def solution(call: Call) -> Operations:
-    """The LU factors of each matrix, and a substitution by L and by U for each right-hand side. An
-    inverse has the columns of the identity as right-hand sides, whose zeros are not left out."""
+    """The operations that solve linear systems: the LU factors of each matrix, and a substitution
+    by L and by U for each right-hand side. An inverse has the columns of the identity as right-hand
+    sides, whose zeros are not left out."""
     number, n, _ = rows_and_columns(call, call.tensor("A"))
     return lu_of(n, n) * number + (substitution(n) + substitution(n, unit=True)) * right_sides(
         call.output, n
@@ -141,7 +143,8 @@ def solved_triangle(call: Call, triangle: str) -> Operations:
 
 
 def qr(call: Call) -> Operations:
-    """R and, unless `mode` is "r", Q with as many columns as R has rows."""
+    """The operations of QR factorisations: R and, unless `mode` is "r", Q with as many columns as R
+    has rows."""
     number, rows, columns = rows_and_columns(call, call.tensor("A"))
     mode = call.arguments["mode"]
     wanted = {"r": 0, "reduced": min(rows, columns), "complete": rows}[mode]

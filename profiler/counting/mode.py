@@ -46,8 +46,8 @@ slow."""
 
 
 def kind_of_operation(func: Any) -> OperationKind:
-    """The name, counting rule and properties (view, in place, ...) of an operation, derived once
-    per operation."""
+    """The facts about a torch operation that hold for all its calls: name, counting rule and
+    properties (view, in place, ...), derived at its first call and kept."""
     found = KINDS.get(id(func))
     if found is None:
         found = KINDS[id(func)] = make_kind(func)
@@ -55,9 +55,9 @@ def kind_of_operation(func: Any) -> OperationKind:
 
 
 def make_kind(func: Any) -> OperationKind:
-    """The kind of an operation, from its schema and its counting rule. An operation is composite,
-    so that its parts are dispatched instead, if torch has its parts and it is a view or has no
-    counting rule."""
+    """Derive the facts about an operation (`OperationKind`) from its schema and its counting rule.
+    An operation is composite, so that its parts are dispatched instead, if torch has its parts and
+    it is a view or has no counting rule."""
     name = func._schema.name
     rule = rule_for(name)
     has = torch._C._dispatch_has_kernel_for_dispatch_key

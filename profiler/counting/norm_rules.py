@@ -44,10 +44,11 @@ def row_norm(entries: int, rows: int, weight: Tensor | None, bias: Tensor | None
 def row_norm_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
 ) -> Operations:
-    """The gradients of a layer norm or a group norm, from the saved r = 1 / sqrt(variance + eps).
-    With x' = (x - mean) r and g = weight dy: dx = (N g - sum g - x' sum(g x')) r / N along a row of
-    N entries; dweight = sum(dy x'); dbias = sum dy. The kernels layer_norm_backward and
-    group_norm_backward. `wanted`: whether dx, dweight and dbias are computed."""
+    """The operations of the gradients of a layer norm or a group norm, from the saved r = 1 /
+    sqrt(variance + eps). With x' = (x - mean) r and g = weight dy: dx = (N g - sum g - x' sum(g
+    x')) r / N along a row of N entries; dweight = sum(dy x'); dbias = sum dy. As torch's kernels
+    layer_norm_backward and group_norm_backward compute them. `entries`: of all rows; `wanted`:
+    whether dx, dweight and dbias are computed."""
     # x'
     total = Operations(mul=entries, add=entries) if wanted[0] or wanted[1] else Operations()
     if wanted[0]:  # g, both sums, dx
@@ -70,9 +71,9 @@ def rms_norm(entries: int, rows: int, weight: Tensor | None) -> Operations:
 def rms_norm_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
 ) -> Operations:
-    """The gradients of an RMS norm, from the saved r = 1 / sqrt(mean(x * x) + eps). With x' = x r
-    and g = weight dy: dx = (g - x' sum(g x') / N) r along a row of N entries; dweight =
-    sum(dy x'). `wanted`: whether dx and dweight are computed."""
+    """The operations of the gradients of an RMS norm over `rows` rows, from the saved r = 1 /
+    sqrt(mean(x * x) + eps). With x' = x r and g = weight dy: dx = (g - x' sum(g x') / N) r along a
+    row of N entries; dweight = sum(dy x'). `wanted`: whether dx and dweight are computed."""
     total = Operations(mul=entries)  # x'
     if wanted[0]:  # g, its sum, dx
         total += Operations(mul=entries if weight is not None else 0)
@@ -92,10 +93,10 @@ def batch_norm(
     training: bool,
     running: bool,
 ) -> Operations:
-    """A batch norm, of which a row is one channel over the whole batch. In training it is a layer
-    norm over these rows; with `running`, the running mean and variance r become (1 - m) r + m new,
-    the new variance times n / (n - 1). Else the running ones are constants: a reciprocal root per
-    row, and per entry a difference and a product."""
+    """The operations of a batch norm, of which a row is one channel over the whole batch. In
+    training it is a layer norm over these rows; with `running`, the running mean and variance r
+    become (1 - m) r + m new, the new variance times n / (n - 1). Else the running ones are
+    constants: a reciprocal root per row, and per entry a difference and a product."""
     if training:
         own = normalised(entries, rows) + Operations(mul=5, add=2) * (rows if running else 0)
     else:
@@ -106,9 +107,10 @@ def batch_norm(
 def batch_norm_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool], *, training: bool
 ) -> Operations:
-    """The gradients of a batch norm: in training dx = weight r / N (N dy - dbias - x' dweight) with
-    the saved r; else dx = dy weight r, for which r is computed again. dweight = sum(dy x'), dbias =
-    sum dy. `wanted`: whether dx, dweight and dbias are computed."""
+    """The operations of the gradients of a batch norm over `rows` channels: in training dx = weight
+    r / N (N dy - dbias - x' dweight) with the saved r = 1 / sqrt(variance + eps) and x' = (x -
+    mean) r; else dx = dy weight r, for which r is computed again. dweight = sum(dy x'), dbias = sum
+    dy. `wanted`: whether dx, dweight and dbias are computed."""
     total = RECIPROCAL_ROOT * (0 if training else rows)
     if (training and wanted[0]) or (weight is not None and wanted[1]):
         total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')
@@ -179,8 +181,8 @@ def batch_rule(call: Call, *, training: bool | None = None) -> Operations:
 
 
 def batch_backward_rule(call: Call, mode: str = "") -> Operations:
-    """The gradients of a batch norm. `mode` names the argument that is true in training, "" for a
-    kernel that runs in training alone."""
+    """The operations of a call for the gradients of a batch norm. `mode` names the argument that is
+    true in training, "" for a kernel that runs in training alone."""
     source = source_of(call)
     return batch_norm_backward(
         source.numel(),

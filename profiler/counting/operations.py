@@ -51,7 +51,7 @@ class Operations(Record, frozen=True):
         )
 
     def __mul__(self, times: int) -> Operations:
-        """Every class `times` times."""
+        """A copy in which the number of each class is multiplied by `times`."""
         return Operations(
             self.mul * times,
             self.add * times,
@@ -78,7 +78,7 @@ def named_operation(name: str) -> Operations:
 
 
 def operations_of_steps(steps: Iterable[str]) -> Operations:
-    """The operations of a list of steps, each step named by its class.
+    """Count steps, each named by the class of its operation.
 
     >>> operations_of_steps(("mul", "erf", "mul"))
     Operations(mul=2, add=0, div=0, exp=0, other={'erf': 1})

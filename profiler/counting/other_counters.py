@@ -147,7 +147,7 @@ FAILURES: Mapping[str, str] = {
 
 
 def _in_words(error: Exception) -> str:
-    """Why another project's counter failed, in words: a rule of fvcore raised the error, torch
+    """A sentence on why another project's counter failed: a rule of fvcore raised the error, torch
     could not trace the call for a known reason (`FAILURES`), or else the error's own message."""
     frames = traceback.extract_tb(error.__traceback__)
     rule = next((f.name for f in frames if f.filename.endswith("jit_handles.py")), "")
@@ -160,7 +160,8 @@ def _in_words(error: Exception) -> str:
 
 
 def note_only(seen: Counter[str], name: str) -> Callable[[Any, Any], Counter[str]]:
-    """A handler for fvcore that adds nothing to its figures and notes that the operation ran."""
+    """Return a handler for fvcore that adds nothing to its figures and counts in `seen` each run of
+    the operation `name`."""
 
     def handle(inputs: Any, outputs: Any) -> Counter[str]:
         seen[name] += 1

@@ -11,9 +11,10 @@ from profiler.counting.operations import NOTHING, Operations, named_operation
 
 
 def promoted(call: Call) -> Operations:
-    """The implicit conversions of an operation, one per entry: of operands to the common floating
-    type, in which torch computes, and from it to the type of the result. Tensors without an axis do
-    not influence the common type and are not counted; nothing if no operand is floating."""
+    """The number of implicit conversions that an operation makes, one per entry, as operations of
+    the class `convert`: of operands to the common floating type, in which torch computes, and from
+    it to the type of the result. Tensors without an axis do not influence the common type and are
+    not counted; nothing if no operand is floating."""
     given = [value for name, value in call.arguments.items() if name != "out"]
     operands = [t for t in tensors_in(given) if is_arithmetic(t.dtype) and t.dim()]
     if not operands:

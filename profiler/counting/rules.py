@@ -31,8 +31,9 @@ RULES: Mapping[str, Rule] = {
 
 
 def nominal(name: str) -> str:
-    """The kind of an operation that is counted by a definition although its kernel may run another
-    algorithm ("sorts", "fused attention"); "" for any other operation."""
+    """The name of the kind of operation, if a call of it is counted by a definition although its
+    kernel may run another algorithm ("sorts", "fused attention"); "" if it is counted as it is
+    executed."""
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"
@@ -52,8 +53,9 @@ def nominal_words(names: Iterable[str]) -> str:
 
 
 def rule_for(name: str) -> Rule | None:
-    """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`); None if there is
-    no rule, as for every operation outside `aten`.
+    """The counting rule (a function from a call to its operations) of an operation named as torch
+    names it (`aten::mm`, `aten::add_`); None if there is no rule, as for every operation outside
+    `aten`.
 
     An in-place operation (`add_`) follows the rule of its out-of-place form (`add`).
     """
@@ -70,9 +72,9 @@ def only_moves(name: str) -> bool:
 
 
 def operations_of(call: Call) -> Operations | None:
-    """The operations of one call; None if the operation has no rule. Arithmetic on integers and
-    booleans alone is indexing and counts 0, except matrix products, convolutions and sorts. Raises
-    CountError: the rule does not cover the arguments."""
+    """The numbers of scalar operations of one call; None if the operation has no rule. Arithmetic
+    on integers and booleans alone is indexing and counts 0, except matrix products, convolutions
+    and sorts. Raises CountError: the rule does not cover the arguments."""
     rule = rule_for(call.name)
     if rule is None:
         return None

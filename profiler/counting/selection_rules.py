@@ -22,8 +22,9 @@ from profiler.counting.operations import COMPARE, NOTHING, Operations, named_ope
 
 
 def topk(call: Call) -> Operations:
-    """k searches for the largest entry along each row of n entries, earlier finds masked but still
-    compared: k (n - 1) comparisons, as the equations count top_k. torch documents no algorithm."""
+    """The operations of top-k: k searches for the largest entry along each row of n entries,
+    earlier finds masked but still compared: k (n - 1) comparisons, as the equations count top_k.
+    torch documents no algorithm."""
     source, k = call.tensor("self"), int(call.arguments["k"])
     entries = source.shape[call.arguments["dim"]] if source.dim() else 1
     rows = source.numel() // max(entries, 1)
@@ -49,8 +50,9 @@ def neighbours(call: Call, entries: int) -> int:
 
 
 def distinct(call: Call, *, ordered: bool = False) -> Operations:
-    """Distinct entries: a comparison of each two neighbours, after a sort; `ordered`
-    (unique_consecutive) leaves out the sort. CountError for distinct rows along a `dim`."""
+    """The operations that find distinct entries: a comparison of each two neighbours, after a sort;
+    `ordered` (unique_consecutive) leaves out the sort. CountError for distinct rows along a
+    `dim`."""
     if call.arguments.get("dim") is not None:
         raise CountError(f"{call.name}: the number of compared entries of a row depends on values")
     pairs = COMPARE * neighbours(call, call.tensor("self").numel())
@@ -62,8 +64,9 @@ LOG_SUM = Operations(add=3, exp=1, other={"compare": 1, "log": 1})
 
 
 def histogram(call: Call) -> Operations:
-    """Each entry is compared with both bounds and adds one to the bin (x - min) * bins / (max -
-    min); without given bounds, the minimum and the maximum are computed first."""
+    """The operations of a histogram: each entry is compared with both bounds and adds one to the
+    bin (x - min) * bins / (max - min); without given bounds, the minimum and the maximum are
+    computed first."""
     source = call.tensor("self")
     entries = source.numel()
     given = call.arguments["min"] != call.arguments["max"]
@@ -100,8 +103,8 @@ def rows_taken(call: Call) -> int:
 
 
 def filled_bags(call: Call) -> int:
-    """The number of bags with at least one row; CountError on the meta device, where offsets have
-    no values."""
+    """The number of bags (groups of rows of an embedding bag) with at least one row; CountError on
+    the meta device, where offsets have no values."""
     starts, rows = call.tensor("offsets"), rows_taken(call)
     if starts.is_meta:
         raise CountError(f"{call.name}: the number of filled bags depends on values")
@@ -110,8 +113,9 @@ def filled_bags(call: Call) -> int:
 
 
 def embedding_bag(call: Call) -> Operations:
-    """The rows of a bag are added (mode max: compared), one operation fewer than there are rows,
-    after a product if rows have weights; a mean divides each entry of the result."""
+    """The operations of an embedding bag: the rows of a bag are added (mode max: compared), one
+    operation fewer than there are rows, after a product if rows have weights; a mean divides each
+    entry of the result."""
     mode, width = call.arguments["mode"], call.tensor("weight").shape[-1]
     rows, bags = rows_taken(call), filled_bags(call)
     each = COMPARE if mode == MAX else Operations(add=1)
@@ -122,9 +126,9 @@ def embedding_bag(call: Call) -> Operations:
 
 
 def embedding_bag_backward(call: Call) -> Operations:
-    """The gradient of its bag is added to every row, times the row's weight, or for a mean divided
-    by the bag's size; for a maximum, each entry of the bag's gradient is added to one row.
-    CountError for scale_grad_by_freq."""
+    """The operations of an embedding bag's gradient: the gradient of its bag is added to every row,
+    times the row's weight, or for a mean divided by the bag's size; for a maximum, each entry of
+    the bag's gradient is added to one row. CountError for scale_grad_by_freq."""
     if call.arguments["scale_grad_by_freq"]:
         raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
     grad, mode = call.tensor("grad"), call.arguments["mode"]
@@ -147,9 +151,10 @@ def weights_of_rows_backward(call: Call) -> Operations:
 
 
 def grouped_product(call: Call) -> Operations:
-    """A matrix product for each group. An operand with two axes is split among the groups, along
-    its rows, columns or summed axis; every part belongs to one group. So each entry of a left
-    operand with two axes is multiplied by one row of `mat2`, whichever axis is split."""
+    """The operations of a matrix product for each group. An operand with two axes is split among
+    the groups, along its rows, columns or summed axis; every part belongs to one group. So each
+    entry of a left operand with two axes is multiplied by one row of `mat2`, whichever axis is
+    split."""
     left, right, out = call.tensor("self"), call.tensor("mat2"), call.output
     terms = left.shape[-1]
     products = (
@@ -161,7 +166,8 @@ def grouped_product(call: Call) -> Operations:
 
 
 def summed_products(call: Call) -> Operations:
-    """beta * self + alpha * the sum of left @ right over the batch; factors of 1 cost nothing."""
+    """The operations of beta * self + alpha * the sum of left @ right over the batch; factors of 1
+    cost nothing."""
     left, out = call.tensor("batch1"), call.output
     real_only(call, left, out)
     entries, terms = out.numel(), left.shape[0] * left.shape[-1]
@@ -207,9 +213,9 @@ JOINED: Mapping[str, Operations] = {
 
 
 def segments(call: Call) -> Operations:
-    """A reduction by segments: each entry of a segment is joined to those before it, the first one
-    to the initial value if there is one; a mean divides once per segment with entries. CountError
-    on the meta device, where the lengths have no values."""
+    """The operations of a reduction by segments: each entry of a segment is joined to those before
+    it, the first one to the initial value if there is one; a mean divides once per segment with
+    entries. CountError on the meta device, where the lengths have no values."""
     kind, lengths = call.arguments["reduce"], call.arguments["lengths"]
     lengths = call.tensor("offsets").diff() if lengths is None else lengths
     if lengths.is_meta:

@@ -7,11 +7,11 @@ from profiler.counting.operations import Operations
 
 
 def fft(call: Call, real: str | None) -> Operations:
-    """A Fourier transform. Along one axis of length N a real transform takes N ceil(log2 N)
-    multiplications and 3/2 as many adds, a complex one twice both: nominal, exact if N is a power
-    of two. Over several axes the transforms run one after the other; the one along the last axis
-    is real if a side is real, and the others are complex. `real` names the real side ("self",
-    "output"); None if both are complex."""
+    """The operations of a Fourier transform. Along one axis of length N a real transform takes N
+    ceil(log2 N) multiplications and 3/2 as many adds, a complex one twice both: nominal, exact if N
+    is a power of two. Over several axes the transforms run one after the other; the one along the
+    last axis is real if a side is real, and the others are complex. `real` names the real side
+    ("self", "output"); None if both are complex."""
     side = call.output if real == "output" else call.tensor("self")
     *others, last = call.arguments["dim"]
     half = call.tensor("self") if real == "output" else call.output  # the complex side
@@ -22,8 +22,9 @@ def fft(call: Call, real: str | None) -> Operations:
 
 
 def transforms_along(call: Call, length: int, entries: int, factor: int) -> Operations:
-    """`entries / length` transforms of one length; `factor` is 1 for a real transform, 2 for a
-    complex one. CountError for an empty axis, and if the nominal number of adds is not whole."""
+    """The operations of `entries / length` Fourier transforms of one length; `factor` is 1 for a
+    real transform, 2 for a complex one. CountError for an empty axis, and if the nominal number of
+    adds is not whole."""
     if length < 1:
         raise CountError(f"{call.name}: expected a length of at least 1")
     steps = entries * (length - 1).bit_length()

@@ -56,8 +56,9 @@ class ZeroGradientCounter(DispatchMode):
         self.spent = NOTHING
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and set the masks of its results, which are True at entries that hold a
-        gradient. An argument that the operation writes loses its mask first."""
+        """Run a dispatched operation, return its result, and set the masks of its results, which
+        are True at entries that hold a gradient. An argument that the operation writes loses its
+        mask first."""
         result = super().see(kind, args, kwargs)
         if not kind.view:
             call = bind(kind.func, args, kwargs, result)
@@ -71,10 +72,11 @@ class ZeroGradientCounter(DispatchMode):
     def masks_of_results(
         self, func: Any, args: Any, kwargs: Any, call: Call
     ) -> list[tuple[Tensor, Tensor]]:
-        """Add the work on padding zeros to `spent`; return (result, mask) of each masked result.
-        [] if every entry of the results holds a gradient: in a forward pass that runs again, if no
-        operand has a mask, or for an operation that neither only moves entries (`MOVES`) nor has a
-        rule for masks (`COUNTED`)."""
+        """Add the operations that a call spends on padding zeros to `spent`; return (result, mask)
+        for each result that needs a mask (True at entries that hold a gradient). [] if every entry
+        of the results holds a gradient: in a forward pass that runs again, if no operand has a
+        mask, or for an operation that neither only moves entries (`MOVES`) nor has a rule for masks
+        (`COUNTED`)."""
         name = call.name.removeprefix("aten::")
         own = name.removesuffix("_")
         if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):
@@ -111,8 +113,9 @@ same operation on the masks of the operands gives the mask of the result."""
 
 
 def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, Tensor]]:
-    """(result, mask) of each result of an operation that only moves entries: it runs again on the
-    masks of its operands, except indices; [] if torch does not define it for booleans."""
+    """(result, mask) for each result of an operation that only moves entries: the operation runs
+    again with the masks in place of its floating operands; [] if torch does not define it for
+    booleans."""
 
     def masked(leaf: Any) -> Any:
         return mask_of(leaf) if isinstance(leaf, Tensor) and is_arithmetic(leaf.dtype) else leaf
@@ -125,8 +128,9 @@ def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, T
 
 
 def storage_mask(tensor: Tensor) -> Tensor | None:
-    """The mask of a tensor's whole storage, one boolean per entry; None without one, or if the
-    tensor's entries have another size in bytes than those for which the mask was made."""
+    """The mask of a tensor's whole storage, one boolean per entry (True: it holds a gradient); None
+    without one, or if the tensor's entries have another size in bytes than those for which the mask
+    was made."""
     if tensor.layout is not torch.strided:
         return None
     storage = tensor.untyped_storage()
@@ -179,7 +183,7 @@ def set_mask(tensor: Tensor, mask: Tensor | None) -> None:
 
 
 def subtracted(total: Operations, carried: Operations) -> Operations:
-    """total - carried, class by class."""
+    """The operations total - carried, class by class."""
     names = {*total.other, *carried.other}
     return Operations(
         total.mul - carried.mul,
@@ -195,7 +199,7 @@ MaskedCount = tuple[Operations, Tensor]
 
 
 def operations_at(call: Call, mask: Tensor) -> Operations:
-    """The operations of a call without those at entries of its result where `mask` is False.
+    """The operations of a call at the entries of its result where `mask` is True.
 
     Each entry costs total // entries; a remainder belongs to no single entry, and is kept.
     """

@@ -46,7 +46,7 @@ def boards_seen(around: Surroundings) -> int:
 
 
 def unused_because(around: Surroundings) -> tuple[str, str]:
-    """Why torch does not use an existing board, and the remedy."""
+    """(why torch does not use an existing board, the remedy), in words."""
     if around.cuda_build is None:
         return NO_CUDA
     if "CUDA_VISIBLE_DEVICES" in around.host.variables:
@@ -63,7 +63,8 @@ def gpu_unused(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
-    """Why nothing can be measured on a GPU here, and the remedy; None if torch can use CUDA."""
+    """(why nothing can be measured on a GPU here, the remedy), in words; None if torch can use
+    CUDA."""
     if around.cuda_usable():
         return None
     if boards := boards_seen(around):
@@ -91,8 +92,8 @@ def triton(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def board(around: Surroundings) -> Iterator[MachineFinding]:
-    """Findings from the facts that NVML states about the board (its mode, sharing, persistence and
-    clocks), and on other processes; none on a CPU, or if NVML cannot be loaded."""
+    """Yield findings from the facts that NVML states about the board (its mode, sharing,
+    persistence and clocks), and on other processes; none on a CPU, or if NVML cannot be loaded."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
     try:
@@ -150,8 +151,8 @@ SLOW_CLOCKS = ("slowdown", "brake", "power cap")
 
 
 def clocks(events: list[str]) -> MachineFinding | None:
-    """A finding if clocks are held down at rest, by the causes of lowered clocks that NVML names
-    (`events`); else None."""
+    """A finding if heat or power slows the board's clocks now: if NVML's causes of lowered clocks
+    (`events`) contain one of `SLOW_CLOCKS`; else None."""
     slow = [event for event in events if any(word in event for word in SLOW_CLOCKS)]
     said = f"clocks are throttled now: {', '.join(slow)}"
     return (
@@ -180,8 +181,8 @@ def load(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def limited(around: Surroundings) -> Iterator[MachineFinding]:
-    """Findings if torch has more threads than the processors that the control group grants, the
-    cores that the process may use, or the physical cores: one finding for each."""
+    """Yield findings if torch has more threads than the processors that the control group grants,
+    the cores that the process may use, or the physical cores: one finding for each."""
     limit, cores = cpu_limit(around.host), usable_cores(around.host)
     threads = around.threads()
     if isinstance(limit, float) and limit < threads:
@@ -202,7 +203,7 @@ def limited(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def scaling(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding if the processors' frequency varies with load or temperature."""
+    """Yield a finding if the processors' frequency varies with load or temperature."""
     governor = around.host.text(f"{SCALING}/scaling_governor")
     if governor is not None and governor != "performance":
         said = f"the governor '{governor}' changes the processors' frequency with the load"

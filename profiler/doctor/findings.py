@@ -41,7 +41,8 @@ NEEDS_GPU = "it needs an NVIDIA GPU, and the device is a CPU"
 
 
 def operations(around: Surroundings) -> MachineFinding:
-    """Count a matrix product: (2, 3) times (3, 5) has 30 multiplications."""
+    """The finding on whether operations are counted, by a trial: a matrix product (2, 3) times (3,
+    5) has 30 multiplications."""
     from profiler.counting.dispatch import count_dispatch
 
     a, b = torch.ones(2, 3, device=around.device), torch.ones(3, 5, device=around.device)
@@ -60,7 +61,8 @@ def small_call(device: str) -> Callable[[], Any]:
 
 
 def timed(around: Surroundings, meter: str) -> MachineFinding:
-    """Try a meter of latency on a short call, for at most a fraction of a second.
+    """The finding on whether a latency can be measured, by trying a meter on a short call, for at
+    most a fraction of a second.
 
     `meter`: the name of a function of `meters.latency`, which is also the name of its reading.
     """
@@ -84,7 +86,7 @@ def timed(around: Surroundings, meter: str) -> MachineFinding:
 
 
 def memory(around: Surroundings) -> MachineFinding:
-    """Measure the peak of allocating a tensor of 4,000 bytes."""
+    """The finding on peak memory, by a trial: allocating a tensor of 4,000 bytes must show."""
     from profiler.meters.memory.allocator import peak_memory
 
     found = peak_memory(lambda: torch.ones(1000, device=around.device), device=around.device)
@@ -98,7 +100,8 @@ def memory(around: Surroundings) -> MachineFinding:
 
 
 def saved(around: Surroundings) -> MachineFinding:
-    """Observe with torch's hooks the 40 bytes that exp saves for its backward pass."""
+    """The finding on saved tensors, by a trial: torch's hooks must show the 40 bytes that exp saves
+    for its backward pass."""
     seen: list[int] = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,7 +144,8 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 def compiling(around: Surroundings) -> MachineFinding:
-    """Compile a function with torch.compile, in a separate process without earlier caches."""
+    """The finding on torch.compile, by a trial: it compiles a function in a separate process
+    without earlier caches."""
     for name in OFF:
         if around.host.variables.get(name, "0") not in ("", "0"):
             return MachineFinding(
@@ -171,7 +175,8 @@ def without_board(around: Surroundings, what: str) -> MachineFinding | None:
 
 
 def energy(around: Surroundings) -> MachineFinding:
-    """Find the board's energy counter, or else its power sensor, whose integral gives energy."""
+    """The finding on energy: whether the board has an energy counter, or else a power sensor, whose
+    integral over time gives energy."""
     if found := without_board(around, "energy"):
         return found
     sensor = around.sensor(around.device)
@@ -185,7 +190,8 @@ def energy(around: Surroundings) -> MachineFinding:
 
 
 def sharing_fix(reason: str) -> str:
-    """The remedy if the reason is that MIG splits the board or others use it; "" for others."""
+    """The remedy if the reason, a sentence, says that MIG splits the board or other processes use
+    it; "" for other reasons."""
     if "MIG" in reason:
         return "take a whole GPU, or have MIG switched off (sudo nvidia-smi -mig 0)"
     if "process" in reason or "held by others" in reason or "busy" in reason:
@@ -200,7 +206,7 @@ POWERS = {
 
 
 def power(around: Surroundings) -> MachineFinding:
-    """Find the board's power sensor."""
+    """The finding on power: whether the board has a power sensor, and of which kind."""
     if found := without_board(around, "power"):
         return found
     sensor = around.sensor(around.device)
@@ -212,7 +218,8 @@ def power(around: Surroundings) -> MachineFinding:
 
 
 def gpm(around: Surroundings) -> MachineFinding:
-    """Ask whether the board has GPM: utilisation of DRAM and tensor cores, since Hopper."""
+    """The finding on GPM (NVML's utilisation of DRAM and tensor cores, since Hopper): whether the
+    board has it."""
     what = "GPM utilisation"
     if found := without_board(around, what):
         return found
@@ -226,8 +233,8 @@ def gpm(around: Surroundings) -> MachineFinding:
 
 
 def counters(around: Surroundings) -> MachineFinding:
-    """Run ncu on a process with one kernel: whether ncu reads the counters, or at least the
-    instructions by opcode (`PARTLY`)."""
+    """The finding on hardware counters, by running ncu on a process with one kernel: whether ncu
+    reads the counters, or at least the instructions by opcode (`PARTLY`)."""
     what = "hardware counters"
     if not around.on_gpu:
         return MachineFinding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")
@@ -282,7 +289,8 @@ def diagnose(
     probes: Mapping[str, Probe] = PROBES,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Diagnosis:
-    """Try every probe; with `quick`, only those that start no process.
+    """Try every probe, each of which tries to measure one quantity; with `quick`, only those that
+    start no process. Returns the findings, and the findings on disturbances.
 
     If torch does not find the GPU, every finding is the reason.
     """

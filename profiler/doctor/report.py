@@ -10,7 +10,8 @@ from profiler.host.probes import MachineFinding
 
 
 def document(found: Diagnosis) -> Document:
-    """Tables of measurable quantities and of disturbances; JSON has every finding separately."""
+    """The document of a diagnosis: tables of measurable quantities and of disturbances, equal
+    findings joined; JSON has every finding separately."""
     return Document(
         lambda: tables(found),
         data=lambda: {
@@ -31,8 +32,8 @@ def tables(found: Diagnosis) -> list[Table]:
 
 
 def _table(title: str, verdict: str, findings: Sequence[MachineFinding]) -> Table:
-    """A row per finding; `verdict` heads the column of verdicts. The column of remedies is left out
-    if no finding has a remedy."""
+    """A table with a row per finding; `verdict` heads the column of verdicts. The column of
+    remedies is left out if no finding has a remedy."""
     fixes = any(each.fix for each in findings)
     columns = (
         Column("what", "what", numeric=False, wide=True, names=True),

@@ -53,7 +53,7 @@ Call = Callable[[], Any]
 
 
 def range_of(name: str) -> str:
-    """The NVTX range of a kernel.
+    """The name of the NVTX range in which a calibration kernel runs.
 
     >>> range_of("exp")
     'costmodel_exp'
@@ -66,7 +66,8 @@ NAMES = (GEMM, COPY, EX2, HALVES, *FUNCTIONS)
 
 
 def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]:
-    """Name of a calibration kernel -> a function that allocates tensors and returns the call."""
+    """Name of a calibration kernel (of known work) -> a function that allocates its tensors and
+    returns the call that launches it."""
     kind = DTYPES[dtype]
     return {
         GEMM: lambda: product_kernel(device, kind),
@@ -92,7 +93,8 @@ def copy_kernel(device: torch.device) -> Call:
 
 
 def chain_kernel(device: torch.device) -> Call:
-    """`CHAIN` multiply-adds per entry on pairs of halves, in PTX so that no compiler drops any."""
+    """Return a call of a kernel that executes `CHAIN` multiply-adds per entry on pairs of
+    half-precision numbers, in PTX so that no compiler drops any."""
     from torch.cuda.jiterator import _create_jit_fn
 
     run = _create_jit_fn(CHAINED)
@@ -101,7 +103,8 @@ def chain_kernel(device: torch.device) -> Call:
 
 
 def function_kernel(name: str, device: torch.device, kind: torch.dtype) -> Call:
-    """A torch function applied to `ENTRIES` positive numbers near 1; a division takes two."""
+    """Return a call that applies the torch function `name` to `ENTRIES` positive numbers near 1; a
+    division takes two operands."""
     entries = (torch.randn(ENTRIES, device=device).abs() + 0.5).to(kind)
     out = torch.empty_like(entries)
     called = getattr(torch, name)
@@ -181,9 +184,10 @@ class KernelCounts:
 def calibrated(
     counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str, l2_bytes: int
 ) -> Calibration:
-    """The calibration, from a run of its kernels with performance counters and a run with counts
-    by opcode; of a run that failed, the checks hold the reason. `l2_bytes`: the size of the cache,
-    in which as many written bytes may remain."""
+    """Make the calibration (checks of counters, and operations per function), from a run of its
+    kernels with performance counters and a run with counts by opcode; of a run that failed, the
+    checks hold the reason. `l2_bytes`: the size of the cache, in which as many written bytes may
+    remain."""
 
     def found(name: str) -> KernelCounts:
         return counted_of(name, counters, opcodes, chip, dtype)
@@ -216,7 +220,8 @@ def calibrated(
 def counted_of(
     name: str, counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str
 ) -> KernelCounts:
-    """The counts of the kernels that were launched in the NVTX range of a calibration kernel."""
+    """The counts of the kernels that were launched in the NVTX range of the calibration kernel
+    `name`; None for a part whose run failed or that no kernel has."""
     executed = moved = by_opcode = tile = None
     if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
         names = chip.executed(dtype)
@@ -228,8 +233,8 @@ def counted_of(
 
 
 def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Mapping[str, int]:
-    """Executed operations by class; {} if the number of multiplications is unknown. `halves`:
-    half-precision operations per counted instruction, None if not calibrated."""
+    """Class -> number of operations that a kernel executed; {} if the number of multiplications is
+    unknown. `halves`: half-precision operations per counted instruction, None if not calibrated."""
     if found.opcodes is None:
         return {}
     executed = classes_of(found.executed, found.opcodes, dtype, halves)
@@ -237,8 +242,9 @@ def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Map
 
 
 def product_check(found: KernelCounts, dtype: str, halves: float | None, why: str) -> Check:
-    """The check of the matrix product: multiplications plus additions, with whole tiles. `halves`:
-    half-precision operations per counted instruction, or None; `why`: why nothing was counted."""
+    """The check of the matrix product: the counted multiplications plus additions beside the known
+    ones, whole tiles included. `halves`: half-precision operations per counted instruction, or
+    None; `why`: why nothing was counted."""
     product = Product(1, SIDE, SIDE, SIDE)
     product = product.padded(found.tile) if found.tile else product
     counted = classes_of(found.executed, found.opcodes, dtype, halves, why)

@@ -24,7 +24,8 @@ WARMUPS = 3
 
 
 def count_call(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
-    """Make one call within an NVTX range, after warm-up calls; `reset` precedes each call."""
+    """Make one call within the NVTX range `name`, after warm-up calls; `reset` undoes what a call
+    changed, before each call."""
     for _ in range(WARMUPS):
         reset()
         call()

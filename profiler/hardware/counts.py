@@ -50,7 +50,8 @@ NEEDS = (
 def counts_of_call(
     device: str, dtype: str, call: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """The counts of one call, or Unavailable with the reason in one sentence.
+    """Read what the hardware executes and moves in one call (instructions, DRAM bytes), by running
+    it under ncu; or Unavailable with the reason in one sentence.
 
     `call` describes the call to a separate process: `make`, the "module:function" that makes it,
     and `of`, the JSON value that this function takes. `note` receives each step.
@@ -82,7 +83,8 @@ def not_asked() -> Unavailable:
 
 
 def missing_tools(device: str, ncu: str | None) -> str:
-    """The missing prerequisites of reading counters, joined by "and"; "" if none is missing."""
+    """The missing prerequisites of reading counters, as words joined by "and"; "" if none is
+    missing."""
     found = []
     if not torch.cuda.is_available():
         found.append("torch finds no NVIDIA GPU")
@@ -106,10 +108,11 @@ def chip_of(device: str) -> Chip | Unavailable:
 
 
 def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
-    """The three runs: counters and DRAM bytes of cold caches, DRAM bytes in sequence, opcodes.
+    """The three runs of a process under ncu that one call needs: performance counters with the DRAM
+    bytes of cold caches, DRAM bytes with caches as the kernels leave them, counts by opcode.
 
-    DRAM bytes in sequence have a run to themselves, which takes one pass: a second pass would
-    find the data of the first pass in the caches.
+    DRAM bytes in sequence have a run to themselves, which takes one pass: a second pass would find
+    the data of the first pass in the caches.
     """
     moved = tuple(chip.moved.values())
     return (
@@ -121,8 +124,9 @@ def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
 
 @cache
 def calibration(ncu: str, device: str, dtype: str) -> Calibration:
-    """The calibration of a device for a number type, run once per process. What ncu may not read
-    here is not run: its reason stands in place of the run."""
+    """Calibrate the counters of a device for a number type, once per process: run kernels of known
+    work under ncu. Metrics that ncu may not read here are not run: the reason stands in place of
+    the run."""
     chip, able = CHIPS[torch.cuda.get_device_capability(device)], abilities(ncu, device)
     counters, _, opcodes = runs_of(chip, dtype)
     asked = {"device": device, "dtype": dtype}
@@ -139,8 +143,11 @@ def calibration(ncu: str, device: str, dtype: str) -> Calibration:
 def counter_runs(
     ncu: str, chip: Chip, dtype: str, asked: Mapping[str, Any], able: Ability
 ) -> dict[str, Ran | Refused]:
-    """Name -> result of the three runs of a call. Runs of metrics that ncu may not read are not
-    started; if the first run is started and fails, the others get its reason instead of a start."""
+    """Run a call three times under ncu, and return name of the run -> its result: performance
+    counters with DRAM bytes of cold caches, DRAM bytes in sequence, counts by opcode. `asked` says
+    as JSON values which call the process under ncu makes; `able` says which metrics ncu may read.
+    Runs of other metrics are not started, and have the reason as result; if the first run is
+    started and fails, the others get its reason instead of a start."""
     runs: dict[str, Ran | Refused] = {}
     failed: Refused | None = None
     for run in runs_of(chip, dtype):
@@ -155,9 +162,9 @@ def counter_runs(
 def merged_runs(
     chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
 ) -> HardwareCounts:
-    """The counts of a call from its runs, by name, without runs that launched other kernels than
-    the first; each missing number has a reason. `known` is the calibration, `version` that of
-    ncu."""
+    """Join the results of a call's runs (name -> result) into its counts, without runs that
+    launched other kernels than the first; each missing number has a reason. `known` is the
+    calibration, `version` that of ncu."""
     read, reasons = alike(runs)
     names = chip.executed(dtype)
     counted, moved = None, {}
@@ -195,8 +202,8 @@ def merged_runs(
 
 
 def alike(runs: Mapping[str, Ran | Refused]) -> tuple[dict[str, Ran], dict[str, str]]:
-    """Name -> run, for the successful runs with the launches of the first successful run; and name
-    -> reason, for all other runs."""
+    """Two dicts: name -> run, for the successful runs that launched the same kernels as the first
+    successful run; and name -> reason, for all other runs."""
     read: dict[str, Ran] = {}
     reasons: dict[str, str] = {}
     for name, run in runs.items():
@@ -217,7 +224,8 @@ def launches_of_run(run: Ran) -> list[Launch]:
 
 
 def unlike(first: Sequence[Launch], other: Sequence[Launch]) -> str:
-    """The sentence that the second run launched other kernels than the first; "" if equal."""
+    """The sentence that two runs launched different kernels (`first`, `other`: name, grid and block
+    of each launch); "" if they launched the same."""
     if first == other:
         return ""
     what = "different kernels"

@@ -34,7 +34,8 @@ needs no permission to read performance counters."""
 
 
 def sass(name: str) -> str:
-    """The metric that counts one SASS instruction, once per thread whose predicate was true.
+    """The name of ncu's metric that counts one SASS instruction, once per thread whose predicate
+    was true.
 
     >>> sass("ffma")
     'smsp__sass_thread_inst_executed_op_ffma_pred_on.sum'
@@ -98,8 +99,9 @@ CHIPS: Mapping[tuple[int, int], Chip] = {
 
 
 def complete_counts(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | None:
-    """The counters in `read` whose sums are complete: None if one of `names` in `OPERATIONS` was
-    not read; no tensor core total if one of the totals was not read (their sum would be too small).
+    """The counters in `read` (name -> count) whose sums are complete: None if one of `names` in
+    `OPERATIONS` was not read; no tensor core total if one of the totals was not read (their sum
+    would be too small).
 
     >>> complete_counts({"fadd": 1, "fmul": 2}, ["fadd", "fmul"])
     {'fadd': 1, 'fmul': 2}
@@ -114,7 +116,8 @@ def complete_counts(read: Mapping[str, int], names: Collection[str]) -> dict[str
 
 
 def operations_in_counters(executed: Mapping[str, int], kinds: str) -> dict[str, int]:
-    """Multiplications and additions outside tensor cores, from counted instructions.
+    """The numbers of multiplications and additions outside tensor cores, from counted instructions
+    (name -> count).
 
     `kinds` holds the first letters of the precisions to include, such as "fd". A multiply-add is
     one multiplication and one addition, an instruction on pairs counts twice.
@@ -142,8 +145,8 @@ MUFU = "MUFU."
 
 
 def executed_by(opcodes: Mapping[str, int]) -> dict[str, int]:
-    """Counts per instruction of `OPERATIONS`, added up from counts per opcode. They replace the
-    performance counters where these may not be read.
+    """The counts per arithmetic instruction (`fadd`, ...), added up from counts per opcode. They
+    replace the performance counters where these may not be read.
 
     >>> executed_by({"FADD.FTZ": 2, "FADD": 1, "HFMA2.MMA": 4, "MUFU.EX2": 8})
     {'fadd': 3, 'hfma': 4}
@@ -157,7 +160,7 @@ def executed_by(opcodes: Mapping[str, int]) -> dict[str, int]:
 
 
 def special_functions(opcodes: Mapping[str, int]) -> dict[str, int]:
-    """Executed MUFU instructions by function: EX2, RCP, RSQ, ...
+    """The numbers of executed MUFU instructions (special functions) by function: EX2, RCP, RSQ, ...
 
     >>> special_functions({"MUFU.EX2": 3, "MUFU.EX2.F16": 1, "MUFU.RCP": 2, "FADD": 9})
     {'EX2': 4, 'RCP': 2}

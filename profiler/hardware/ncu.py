@@ -80,8 +80,8 @@ class Ran:
         return found
 
     def parts(self, metric: str) -> dict[str, int] | None:
-        """Opcode -> a metric summed over all kernels; None if some kernel has no value, or only a
-        total without opcodes."""
+        """Opcode -> the number of instructions, by a metric with one value for each opcode, summed
+        over all kernels; None if some kernel has no value, or only a total without opcodes."""
         found: dict[str, int] = {}
         for kernel in self.kernels:
             listed = kernel.parts.get(metric, {})
@@ -108,8 +108,8 @@ class Refused:
 
 
 def options(run: NcuRun, ranges: Sequence[str] = (), log: str | None = None) -> list[str]:
-    """The command-line options of ncu. Without `log` ncu writes its report to stdout; without
-    `ranges` it counts every kernel."""
+    """The command-line options of ncu for a run. Without `log` ncu writes its report to stdout;
+    without `ranges` it counts every kernel."""
     included = [word for name in ranges for word in ("--nvtx-include", name)]
     parts = ("--print-metric-instances", "details") if OPCODES in run.metrics else ()
     into = () if log is None else ("--log-file", log)
@@ -144,7 +144,8 @@ def run_ncu(
     limit_s: float = LIMIT_S,
     host: Host | None = None,
 ) -> Ran | Refused:
-    """Run the module `CHILD` under ncu and read the report.
+    """Run the module `CHILD` (the program that makes one call) under ncu, and return the kernels
+    that ncu reports, or why it reports none.
 
     Args:
         asked: the call, or the calibration, that the process under ncu runs, as JSON values.
@@ -164,8 +165,8 @@ def run_ncu(
 def understood(
     done: ChildExit, report: str, run: NcuRun, limit_s: float, host: Host
 ) -> tuple[Kernel, ...] | Refused:
-    """The kernels in a report of ncu, or the cause of their absence, from how the process ended and
-    what it printed, with a remedy."""
+    """Read ncu's report: the kernels in it; or, from how the process ended (`done`) and what it
+    printed, the cause why there are none, with a remedy."""
     if done.status is None:
         slow = f"ncu did not end within {limit_s:.0f} s and was stopped"
         return Refused(slow, "try again (a first import of torch is slow), or smaller sizes")
@@ -244,8 +245,8 @@ def fault_in(texts: Iterable[str]) -> Fault | None:
 
 
 def in_container(fix: str, host: Host) -> str:
-    """The remedy; in a container, the driver's option on the host (`HOST_OPTION`) is followed by
-    the container's own option."""
+    """The remedy `fix` in words; in a container, a remedy that sets the driver's option on the host
+    (`HOST_OPTION`) is followed by the container's own option."""
     inside = container(host) not in (None, NO_CONTAINER)
     if fix == HOST_OPTION and inside:
         return f"{fix}; or start the container with --cap-add=SYS_ADMIN"
@@ -282,12 +283,14 @@ def ability(
     python: str = sys.executable,
     host: Host | None = None,
 ) -> Ability:
-    """Test ncu on a process with one kernel. A second process tests counts by opcode if counters
-    fail for a reason that need not affect instrumented code, such as a missing permission;
-    otherwise counts by opcode can be read if counters can."""
+    """Find out which metrics ncu may read here, by running it on a process with one kernel. A
+    second process tests counts by opcode if counters fail for a reason that need not affect
+    instrumented code, such as a missing permission; otherwise counts by opcode can be read if
+    counters can."""
 
     def refused(metric: str) -> Refused | None:
-        """Read one metric of a process with one kernel: why ncu refuses it, None if it is read."""
+        """Read one metric of a process with one kernel; returns why ncu refuses it, or None if it
+        is read."""
         run = NcuRun("probe", (metric,), "none")
         program = (python, "-c", ONE_KERNEL.format(device=device))
         done = start((ncu, *options(run), *program), PROBE_S, plain_variables())

@@ -79,8 +79,8 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 
 def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str, str]) -> Kernel:
-    """The launch in one row of the table: `cells` maps a column to its text, `units` a metric to
-    its unit. A metric without a value is left out."""
+    """Read the launch of a kernel in one row of the table: `cells` maps a column to its text,
+    `units` a metric to its unit. A metric without a value is left out."""
     values: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
     for name in metrics:
@@ -96,8 +96,8 @@ def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str,
 
 
 def metric_value(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
-    """The value x `factor` in the cell `text` of metric `name`, and its parts by opcode ({} if none
-    are given); ReportError for a part without an opcode, or parts that do not add up to it."""
+    """Read the cell `text` of metric `name`: (value times `factor`, its parts by opcode), {} if no
+    parts are given; ReportError for a part without an opcode, or parts that do not add up to it."""
     whole, _, inside = text.partition("(")
     value = counted_number(name, whole, factor)
     if not inside:

@@ -47,7 +47,8 @@ def classes_of(
     halves: float | None,
     without: str = "",
 ) -> ExecutedClasses:
-    """The operations of a call by class, from counters and opcodes.
+    """The numbers of executed operations of a call by class, from counters and opcodes, with a
+    reason for each class of unknown number.
 
     Args:
         executed: counted instructions and tensor core totals; None if they were not read.
@@ -82,10 +83,10 @@ def arithmetic_of(
     halves: float | None,
     without: str,
 ) -> dict[str, int] | str:
-    """Multiplications and additions, or why they are unknown. Opcodes replace counters that were
-    not read, unless tensor cores worked: opcodes do not give their number of operations.
-    `halves`: half-precision operations per counted instruction, None if not calibrated; `without`:
-    why `executed` was not read."""
+    """The numbers of multiplications and additions, or, as a string, why they are unknown. Opcodes
+    replace counters that were not read, unless tensor cores worked: opcodes do not give their
+    number of operations. `halves`: half-precision operations per counted instruction, None if not
+    calibrated; `without`: why `executed` was not read."""
     matrix = None if executed is None else tensor_total(executed)
     # whether tensor cores worked; None without opcodes
     worked = None if opcodes is None else any(o.partition(".")[0] in MATRIX for o in opcodes)

@@ -60,8 +60,8 @@ class HardwareCounts(Record, frozen=True):
         return [*self.calibration.labels, *([said] if rounded else [])]
 
     def written(self) -> dict[str, Any]:
-        """The fields (the version as `ncu`, moved bytes as `dram`), the labels, and executed
-        special functions as `mufu`."""
+        """The counts as a dict for JSON: the fields (the version as `ncu`, moved bytes as `dram`),
+        the labels (warnings of failed checks), and executed special functions as `mufu`."""
         return {
             "chip": self.chip,
             "ncu": self.version,
@@ -82,7 +82,8 @@ class HardwareCounts(Record, frozen=True):
         }
 
     def readings(self) -> dict[str, Measured]:
-        """Name of a reading -> DRAM bytes, read plus written, or the reason for its absence."""
+        """Name of a reading -> the DRAM bytes that the call read and wrote, with cold caches and in
+        sequence, or the reason why they are missing."""
         found: dict[str, Measured] = {}
         for caches, name in MOVED.items():
             if caches not in self.moved:
@@ -121,8 +122,9 @@ class HardwareLevel(Record, frozen=True):
 
 
 def hardware_level(measurement: Measurement) -> HardwareLevel | None:
-    """What the hardware executed in a measurement; None if the measurement has no hardware counts.
-    Of the classes that opcodes do not identify, only the dispatched ones are `untold`."""
+    """The numbers of operations by class that the hardware executed in a measurement; None if the
+    record has no hardware counts. `untold` has a reason for each class of unknown number; classes
+    that opcodes never identify are listed there only if torch dispatched some."""
     record = measurement.counts.get("hardware")
     if record is None:
         return None

@@ -52,8 +52,8 @@ class Product:
         return self.batch * self.rows * self.columns * self.terms
 
     def padded(self, tile: Tile) -> Product:
-        """The product with its extents rounded up to whole tiles. A tile is of a column-major
-        result, so that its rows lie along the columns of torch's row-major result.
+        """A copy of the matrix product with its extents rounded up to whole tiles. A tile is of a
+        column-major result, so that its rows lie along the columns of torch's row-major result.
 
         >>> Product(2, 5, 7, 9).padded((8, 4, 16))
         Product(batch=2, rows=8, columns=8, terms=16)

@@ -60,7 +60,8 @@ class Within:
         self._begun = self.clock()
 
     def __call__(self, call: Callable[[], Any], *, device: torch.device, **_: Any) -> Measured:
-        """The duration of a call, sampled for a share of the time; Unavailable after the time."""
+        """The least duration of a call in seconds, sampled for a share of the seconds given;
+        Unavailable once these have passed."""
         share = self.seconds / CALLS
         if self.clock() > self._begun + self.seconds - share:
             return Unavailable(f"the {self.seconds:g} seconds had passed: give more by --seconds")
@@ -88,7 +89,8 @@ class Figure:
 def measured(
     place: torch.device, timing: Callable[..., Measured]
 ) -> tuple[list[Figure], dict[str, str]]:
-    """The measured figures of a device, and figure -> the reason why it could not be measured.
+    """Measure the rates of a device: (figures of a board's file, figure -> the reason why it could
+    not be measured).
 
     Args:
         timing: the meter of the calls.
@@ -122,7 +124,8 @@ def measured(
 
 
 def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:
-    """The name of a device, and its figures that the system says; unknown figures are left out."""
+    """(name of a device, figures that torch or the operating system states: multiprocessors,
+    memory, clock, cache); unknown figures are left out."""
     found: dict[str, tuple[float | None, str]] = {}
     if place.type == "cuda":
         about: Any = torch.cuda.get_device_properties(place)
@@ -142,7 +145,8 @@ def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:
 
 
 def text(name: str, figures: list[Figure]) -> str:
-    """The file of a board with these figures, as `tables/devices/README.md` says."""
+    """The text of a board's file (TOML) with these figures, in the form of the files in
+    `tables/devices`."""
     lines = [f"name = {json.dumps(name)}"]
     for one in figures:
         group, _, dtype = one.name.partition(".")

@@ -74,7 +74,8 @@ def default_device() -> str:
 
 
 def kind_of_device(name: str) -> torch.device:
-    """A CPU or CUDA device, present or not; MeasureError for other types of device."""
+    """The torch device that `name` stands for, a CPU or CUDA device, present or not; MeasureError
+    for other types of device."""
     try:
         place = torch.device(name)
     except RuntimeError:
@@ -85,8 +86,8 @@ def kind_of_device(name: str) -> torch.device:
 
 
 def device_name(name: str | None) -> str:
-    """The name of a device, by default the GPU where there is one, else cpu; MeasureError if the
-    device is not present."""
+    """Check and complete the name of a device: by default the GPU where there is one, else cpu;
+    MeasureError if the device is not present."""
     if name is None:
         return default_device()
     place = kind_of_device(name)

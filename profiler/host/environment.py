@@ -35,7 +35,8 @@ PACKAGES = {
 
 
 def environment(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
-    """Machine, software and state as JSON values, with `reasons` for missing facts.
+    """The facts of machine, software and state at this moment as a dict of JSON values, with
+    `reasons` for missing facts.
 
     Host names, user names and paths are left out.
     """
@@ -78,8 +79,8 @@ def package_version(package: str) -> str | None:
 
 
 def versions(reasons: dict[str, str]) -> dict[str, str]:
-    """The versions of `PACKAGES`, of the CUDA that torch was built with, and of the cuDNN that
-    torch loads; `reasons` for missing ones."""
+    """Fact -> version of the `PACKAGES` that affect measurements, of the CUDA that torch was built
+    with, and of the cuDNN that torch loads; `reasons` receives a sentence for each missing one."""
     found: dict[str, str] = {}
     for fact, package in PACKAGES.items():
         version = package_version(package)
@@ -99,7 +100,8 @@ def versions(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def torch_settings() -> dict[str, Any]:
-    """The settings of torch that change speed or precision, as they hold while a call is timed."""
+    """Name -> value of the settings of torch that change speed or precision, as they hold while a
+    call is timed."""
     with full_precision():
         return {
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
@@ -170,8 +172,8 @@ def board_facts(
 
 
 def cuda_facts(place: torch.device, reasons: dict[str, str]) -> dict[str, Any]:
-    """The name, compute capability, multiprocessors, memory and L2 size that torch reports; a
-    missing fact has a sentence in `reasons`."""
+    """A dict with the name, compute capability, multiprocessors, memory and L2 size that torch
+    reports; `reasons` receives a sentence for each missing fact."""
     if not torch.cuda.is_available():
         reasons["cuda_device"] = "torch finds no NVIDIA GPU"
         return {}
@@ -222,8 +224,9 @@ def environment_differences(
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The facts, without those that vary from run to run (`VARYING`), as one mapping, nested names
-    joined by dots: `gpu.uuid`. `prefix`: the names around these facts, "" at the top."""
+    """A copy of the facts, without those that vary from run to run (`VARYING`), as one mapping,
+    nested names joined by dots: `gpu.uuid`. `prefix`: the names around these facts, "" at the
+    top."""
     found: dict[str, Any] = {}
     for name, value in facts.items():
         if not prefix and name in VARYING:

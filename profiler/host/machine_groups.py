@@ -46,8 +46,8 @@ class Group:
 
 
 def machine_groups(records: Sequence[Measurement]) -> list[Group]:
-    """The records by machine and software, in the order of first occurrence. A record joins the
-    first group whose known facts all agree with the record's known facts."""
+    """Group the records by machine and software, in the order of first occurrence. A record joins
+    the first group whose known facts all agree with the record's known facts."""
     found: list[list[Measurement]] = []
     known: dict[str, dict[Hashable, int]] = {}  # fact -> value -> bit set of groups with the value
     for record in records:
@@ -69,9 +69,9 @@ def machine_groups(records: Sequence[Measurement]) -> list[Group]:
 
 
 def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
-    """The known facts of machine and software in which two environments may differ, by names
-    joined by dots; the environment variables are one fact, as a variable that is absent is
-    unset."""
+    """Name -> value of the known facts of machine and software by which records are told apart,
+    nested names joined by dots; the environment variables are one fact, as a variable that is
+    absent is unset."""
     found: dict[str, Hashable] = {}
     for name, value in environment.items():
         facts = {x: y for x, y in flat({name: value}).items() if x not in BOARDS and y is not None}

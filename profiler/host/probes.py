@@ -86,8 +86,8 @@ def stopped(started: subprocess.Popen[str]) -> str:
 
 
 def last_line(done: ChildExit) -> str:
-    """The last line of output that reports an error, or else the last line; without paths, and with
-    the exit status."""
+    """The last line of a process's output that reports an error, or else its last line; without
+    paths, and with the exit status."""
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
     said = (errors or lines or ["it said nothing"])[-1]
@@ -146,7 +146,8 @@ CODES: Mapping[int | None, str] = {
 
 
 def nvml_fault(around: Surroundings) -> tuple[str, str] | None:
-    """The reason why NVML cannot be loaded, and the remedy; None if NVML can be loaded."""
+    """(the reason why NVML, the library of NVIDIA's sensors, cannot be loaded; the remedy or "");
+    None if NVML can be loaded."""
     try:
         around.nvml()
     except SensorError as error:

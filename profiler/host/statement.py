@@ -44,8 +44,8 @@ def document(records: Sequence[Measurement]) -> Document:
 
 
 def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
-    """One paragraph per machine, and one on what no record states. Raises ValueError: there are no
-    records."""
+    """The paragraphs on compute of a paper: one per machine, and one on what records never state.
+    Raises ValueError: there are no records."""
     if not records:
         raise ValueError("expected one record or more, got none")
     found = machine_groups(records)
@@ -68,7 +68,7 @@ def said(words: str, fact: Any) -> str:
 
 
 def machine(group: Group) -> Iterator[str]:
-    """Sentences on board, processor, memory, and the facts that vary from run to run."""
+    """Yield sentences on board, processor, memory, and the facts that vary from run to run."""
     threads = group.fact("threads")
     number = "an unknown number of threads" if threads is None else plural(threads, "thread")
     host = f"{group.fact('cpu') or 'a processor whose name is not recorded'} ({host_facts(group)})"
@@ -81,7 +81,8 @@ def machine(group: Group) -> Iterator[str]:
 
 
 def board(group: Group) -> str:
-    """The GPU in words, with the number of boards."""
+    """The GPU in words, with its known facts in brackets, and the number of boards if there are
+    several."""
     boards = {(r.environment.get("gpu") or {}).get("uuid") for r in group.records} - {None}
     number = f"{len(boards)} boards of the type " if len(boards) > 1 else ""
     known = comma_list([
@@ -134,8 +135,8 @@ def state(group: Group, when: str) -> dict[str, str]:
 
 
 def runs(group: Group) -> Iterator[str]:
-    """Sentences on the numbers of records, implementations and mixers, on dates, sizes, seeds and
-    failures."""
+    """Yield sentences on the numbers of records, implementations and mixers, on dates, sizes, seeds
+    and failures."""
     records = group.records
     first, last = (end(r.created for r in records) for end in (min, max))
     implementations = plural(len({(r.mixer, r.implementation) for r in records}), "implementation")
@@ -167,7 +168,8 @@ def seeds(group: Group) -> str:
 
 
 def sizes(group: Group) -> str:
-    """Each size with its values; with more than four, the first, the last and their number."""
+    """Words on each size with its values, "l = 128, 256; d = 64"; with more than four values, the
+    first, the last and their number."""
     found = []
     for letter in in_order({letter for r in group.records for letter in r.sizes}):
         values = sorted({r.sizes[letter] for r in group.records if letter in r.sizes})
@@ -189,7 +191,7 @@ def latencies(group: Group) -> list[Reading]:
 
 
 def times(group: Group) -> Iterator[str]:
-    """Sentences on times of compiling and of calls, times of one sample, estimates of a busy
+    """Yield sentences on times of compiling and of calls, times of one sample, estimates of a busy
     machine, and why sampling stopped."""
     yield said(
         "Compiling took {}, which is in no latency.", readings_words(quiet(group, "compile"))
@@ -228,7 +230,7 @@ def timed_calls(group: Group) -> str:
 
 
 def timed_s(reading: Reading) -> float | None:
-    """Seconds of a reading's timed calls in all its processes; None if unknown.
+    """The total seconds of a reading's timed calls in all its processes; None if unknown.
 
     An older record gives the seconds per call of each region (`samples`) and the calls in a region
     (`block`), except if its samples are means over a round (`comparison`).
@@ -241,7 +243,8 @@ def timed_s(reading: Reading) -> float | None:
 
 
 def readings_words(readings: Sequence[Reading]) -> str:
-    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; "" without readings of one name."""
+    """Readings of one name in words: `1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; ""
+    without readings."""
     if not readings:
         return ""
     name, unit = readings[0].name, readings[0].unit
@@ -256,8 +259,8 @@ def readings_words(readings: Sequence[Reading]) -> str:
 
 
 def memory_and_energy(group: Group) -> Iterator[str]:
-    """Sentences on the peak memory of calls, runs that do not agree to the byte, and joules per
-    call."""
+    """Yield sentences on the peak memory of calls, repeated runs of one call whose peaks differ,
+    and joules per call."""
     peaks, joules = group.readings("peak_memory"), group.readings("energy")
     yield said("Peak memory of a call beyond weights and inputs: {}.", readings_words(peaks))
     loose = sum(r.details.get("agree") is False for r in peaks)
@@ -274,8 +277,8 @@ def memory_and_energy(group: Group) -> Iterator[str]:
 
 
 def counters(group: Group) -> Iterator[str]:
-    """Sentences on the tool that read hardware counters, and on whether it counted known kernels
-    correctly; none if no record has counters."""
+    """Yield sentences on the tool that read hardware counters, and on whether it counted known
+    kernels correctly; none if no record has counters."""
     read = [r.counts["hardware"] for r in group.records if "hardware" in r.counts]
     labels = dict.fromkeys(label for found in read for label in found["labels"])
     if not read:
@@ -291,7 +294,8 @@ def counters(group: Group) -> Iterator[str]:
 
 
 def bars(group: Group) -> Iterator[str]:
-    """Sentences on error bars (the variation that they cover, and their widths) and on labels."""
+    """Yield sentences on error bars (the variation that they cover, and their widths) and on labels
+    (disturbances)."""
     timed = [r for name in LATENCIES for r in quiet(group, name)]
     joules = group.readings("energy")
     alone = [r for r in timed if processes_in(r) == 1]
@@ -332,8 +336,8 @@ def labels(group: Group) -> str:
 
 
 def widest(readings: Sequence[Reading], of: str) -> str:
-    """The largest distance from a value to an end of its interval, relative to the value: `3.2% of
-    its median`, where `of` is "its median"; "" without intervals."""
+    """Words for the largest distance from a value to an end of its interval, relative to the value:
+    `3.2% of its median`, where `of` is "its median"; "" without intervals."""
     found = [
         max(abs(end - reading.value) for end in reading.interval) / abs(reading.value)
         for reading in readings
@@ -353,8 +357,8 @@ PROGRAMS = {
 
 
 def software(group: Group) -> Iterator[str]:
-    """Sentences on ceilings, versions, and the settings and variables that affect speed or
-    precision."""
+    """Yield sentences on ceilings (the device's best measured rates), versions, and the settings
+    and variables that affect speed or precision."""
     reached = ceilings_words(r.environment for r in group.records)
     yield said("At best the device reached, in the same processes: {}.", reached)
     versions = [f"{name} {group.fact(each)}" for each, name in PROGRAMS.items() if group.fact(each)]
@@ -367,8 +371,8 @@ def software(group: Group) -> Iterator[str]:
 
 
 def missing(group: Group) -> Iterator[str]:
-    """Sentences on the readings that some records lack, with their reasons, and on the facts that
-    no record states."""
+    """Yield sentences on the readings that some records lack, with their reasons, and on the facts
+    that no record states."""
     found = []
     for name, words in EXPECTED.items():
         asked = [r for r in group.records if name != "compile" or r.compiled]

@@ -73,7 +73,8 @@ SCALING = f"{CPU}/cpu0/cpufreq"
 
 
 def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """Facts that identify processor, memory and limits; for a missing fact, `reasons` says why."""
+    """Name -> value of the facts that identify processor, memory and limits; for a missing fact,
+    `reasons` receives why."""
     found = {
         "cpu": cpu_model(host),
         "cores": host.cores(),
@@ -91,7 +92,8 @@ def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
 
 
 def host_state(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """Facts that vary from run to run: load average and the clock of the first core."""
+    """Name -> value of the facts that vary from run to run: load average and the clock of the first
+    core (MHz); for a missing fact, `reasons` receives why."""
     found = {
         "load_average": load_average(host),
         "cpu_MHz": megahertz(host, f"{SCALING}/scaling_cur_freq"),
@@ -183,8 +185,8 @@ def load_average(host: Host) -> float | None:
 
 
 def cpu_limit(host: Host) -> float | str | None:
-    """The CPU limit of the control groups (cgroups), in processors, or `unlimited`; None if no
-    group states a limit.
+    """How many processors the control groups (cgroups) grant the process, or `unlimited`; None if
+    no group states a limit.
 
     A group's limit holds for its subgroups too. The answer is the least limit of the process's
     group and the groups that contain it.
@@ -206,7 +208,7 @@ def cpu_limit(host: Host) -> float | str | None:
 
 
 def upwards(path: str) -> list[str]:
-    """The folder of a control group and its parent folders.
+    """The paths of a control group's folder and of its parent folders, the innermost first.
 
     >>> upwards("/a/b")
     ['/a/b', '/a', '']

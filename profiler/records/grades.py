@@ -55,9 +55,9 @@ def mark_of_all(readings: Iterable[Reading]) -> str:
 
 
 def mark(labels: Iterable[str]) -> str:
-    """The words in brackets behind an estimate with these labels: the disturbances other than
-    preemption, else `1 sample` if nothing disturbed it, else `busy`; then `one thread` and
-    `1 sample` if these labels are not said yet.
+    """The words in brackets behind an estimated time whose measurement has these labels: the
+    disturbances other than preemption, else `1 sample` if nothing disturbed it, else `busy`; then
+    `one thread` and `1 sample` if these labels are not said yet.
 
     >>> mark(["preempted", "one thread"]), mark(["throttled"]), mark(["1 sample"])
     ('busy, one thread', 'throttled', '1 sample')

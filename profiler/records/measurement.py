@@ -114,8 +114,9 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of_values(cls, record: Any) -> Measurement:
-        """The record of JSON values that are finite and without control characters; RecordError
-        for another schema, or a field that is missing or has a wrong type, unit or bounds."""
+        """Make a record from a dict of JSON values, which are finite and without control
+        characters; RecordError for another schema, or a field that is missing or has a wrong type,
+        unit or bounds."""
         if not isinstance(record, dict):
             raise RecordError(f"expected an object, got {type(record).__name__}")
         if record.get("schema") != SCHEMA:
@@ -155,7 +156,8 @@ def readings_of(records: Iterable[Measurement], name: str) -> list[Reading]:
 def divide(
     measured: Mapping[str, Measured],
 ) -> tuple[dict[str, Reading], dict[str, str]]:
-    """The readings, and the reasons for the missing ones, by name."""
+    """Split the results of meters into two dicts: name -> reading, and name -> reason for those
+    that are missing (`Unavailable`)."""
     readings = {name: m for name, m in measured.items() if isinstance(m, Reading)}
     reasons = {name: m.reason for name, m in measured.items() if isinstance(m, Unavailable)}
     return readings, reasons

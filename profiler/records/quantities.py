@@ -40,7 +40,7 @@ class MeasuredQuantity(Struct, frozen=True):
 
     @property
     def cost_key(self) -> str:
-        """The key in the costs of `reconcile`, which carries the unit.
+        """The key of this quantity among a call's costs in JSON: its name with the unit behind.
 
         >>> QUANTITIES["energy"].cost_key, QUANTITIES["kernels"].cost_key
         ('energy_J', 'kernels')
@@ -89,7 +89,7 @@ LATENCIES = tuple(each.reading for each in COMPARED if each.unit == "s")
 
 
 def read_by(*meters: Meter) -> tuple[str, ...]:
-    """The readings of these meters.
+    """The names of the readings that these meters take.
 
     >>> read_by("energy")
     ('energy', 'energy_net', 'power')

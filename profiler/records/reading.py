@@ -45,8 +45,9 @@ class Reading(Record, frozen=True):
     def converted(
         self, name: str, unit: str, convert: Callable[[float], float], keep: Iterable[str] = ()
     ) -> Reading:
-        """The same measurement as another quantity: the monotone function `convert` is applied to
-        value, samples and the ends of the interval. Of the other details, only `keep` remain."""
+        """A reading of another quantity, `name` in `unit`, from the same measurement: the monotone
+        function `convert` is applied to value, samples and the ends of the interval. Of the other
+        details, only `keep` remain."""
         details = {key: self.details[key] for key in keep if key in self.details}
         if self.interval is not None:
             details["ci_low"], details["ci_high"] = sorted(map(convert, self.interval))
@@ -54,7 +55,7 @@ class Reading(Record, frozen=True):
 
     @classmethod
     def from_json(cls, name: str, stored: Any, place: str = "readings") -> Reading:
-        """The reading stored under `name` in a mapping.
+        """Check and return the reading that a record stores under `name`, as JSON values.
 
         Raises:
             RecordError: a field has a wrong type, unit or bounds: a duration of zero, a negative
@@ -97,8 +98,9 @@ def quantile(samples: Sequence[float], part: float) -> float:
 
 
 def details_of_time(timed: Reading) -> Mapping[str, Any]:
-    """The details of a time, with `n`, `p20`, `p80` and `stop_rule`. Where the record lacks one of
-    the four, numbers are computed from the samples, and the rule is `NOT_RECORDED`."""
+    """The details of a time, with its number of samples `n`, their 20 % and 80 % quantiles `p20`
+    and `p80`, and why sampling stopped (`stop_rule`). Where the record lacks one of the four,
+    numbers are computed from the samples, and the rule is `NOT_RECORDED`."""
     if {"n", "p20", "p80", "stop_rule"} <= timed.details.keys():
         return timed.details
     low, high = (quantile(timed.samples or (timed.value,), part) for part in (0.2, 0.8))
@@ -107,7 +109,8 @@ def details_of_time(timed: Reading) -> Mapping[str, Any]:
 
 
 def taken_once(name: str, value: float, details: Mapping[str, Any] = {}) -> Reading:
-    """The reading of one sample, in the unit that the table of readings states.
+    """Make the reading of a quantity that was measured once, in the unit that the table of readings
+    states.
 
     >>> taken_once("weights", 8).samples
     (8.0,)

@@ -340,8 +340,9 @@ def checked(value: Any, kind: type[Kind], where: str) -> Kind:
 
 
 def with_key(value: Any, kind: type, path: str) -> str:
-    """A path in a message of msgspec, such as `.readings[...].value`, with the key in place of
-    `[...]`: the first key whose entry fails to convert if it stands alone in the mapping."""
+    """The path of a wrong field in a message of msgspec, such as `.readings[...].value`, with the
+    key of the mapping in place of `[...]`: the first key whose entry fails to convert to `kind` if
+    it stands alone in the mapping."""
     head, dots, tail = path.partition("[...]")
     alone = deepcopy(value)
     holder = alone
@@ -362,8 +363,9 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def plain(value: Any, where: str = "", depth: int = 0) -> Any:
-    """Nested JSON values, records among them, with each control character replaced by U+FFFD; they
-    lie at `where` in the record, inside `depth` containers.
+    """A copy of nested JSON values, records among them, with each control character replaced by
+    U+FFFD. `where`: their place in the record, for messages; `depth`: how many containers are
+    around them.
 
     Raises:
         RecordError: a number is not finite or too large, nesting is too deep, or a value is no
@@ -399,9 +401,9 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
 
 
 def looked_at(value: Any, depth: int = 0) -> Any:
-    """Nested JSON values, returned as they are if they pass the checks; only for values whose texts
-    are known to have no control character, and whose numbers are finite. Raises RecordError: an
-    integer is too large, or nesting too deep."""
+    """Check nested JSON values and return them as they are; only for values whose texts are known
+    to have no control character, and whose numbers are finite. Raises RecordError: an integer is
+    too large, or nesting too deep."""
     if depth == DEEPEST:
         raise RecordError(f"nested deeper than {DEEPEST} levels")
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -26,7 +26,7 @@ class StoreError(ValueError):
 
 
 def line_of(record: Measurement) -> str:
-    """One line of JSON; StoreError if a number is not finite or a value is not JSON."""
+    """A record as one line of JSON; StoreError if a number is not finite or a value is not JSON."""
     try:
         printed = record.to_json()
     except RecordError as error:
@@ -85,7 +85,7 @@ BEGINNING = b'{"schema": '
 
 
 def unended(handle: int) -> bytes:
-    """The bytes of a file after its last newline."""
+    """The bytes of an open file after its last newline: b"" unless its last line was cut off."""
     size = os.fstat(handle).st_size
     taken = 1  # nearly always the last byte is a newline
     while True:
@@ -97,7 +97,7 @@ def unended(handle: int) -> bytes:
 
 
 def read_from(handle: int, start: int, end: int) -> bytes:
-    """The bytes of an open file between two offsets."""
+    """The bytes of an open file between two offsets; fewer if the file ends before."""
     found = bytearray()
     while start + len(found) < end:
         more = os.pread(handle, end - start - len(found), start + len(found))
@@ -108,7 +108,8 @@ def read_from(handle: int, start: int, end: int) -> bytes:
 
 
 def ending(text: bytes) -> bytes:
-    """The bytes that end a last line without newline, so that a new line may begin.
+    """The bytes to append to a file whose last line `text` has no newline, so that a new line may
+    begin: a newline, after the mark `CUT` if the line is the beginning of a record.
 
     >>> ending(b""), ending(b'{"schema": 1}'), ending(b'{"schema": 1, "i'), ending(b"no record")
     (b'', b'\\n', b' (cut off)\\n', b'\\n')
@@ -144,8 +145,9 @@ class Line:
 
 
 def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
-    """The lines of an open file, numbered after the `before` lines already read. Empty lines are
-    left out, and so is a `CUT` that ends a line reported before."""
+    """Yield a `Line` (a record, or why it is none) for each line of an open file, numbered after
+    the `before` lines already read. Empty lines are left out, and so is a `CUT` that ends a line
+    reported before."""
     for number, read in enumerate(texts, start=before + 1):
         text = read.removesuffix(b"\n")
         if text.strip() and text != CUT:
@@ -153,8 +155,8 @@ def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
 
 
 def line_from(text: bytes, number: int, *, last: bool) -> Line:
-    """One line with its record; with a remark if the line ends with `CUT`, and with a problem if it
-    is no record for another reason. `last`: no newline follows the line."""
+    """Read one line as a `Line` with its record; with a remark if the line ends with `CUT`, and
+    with a problem if it is no record for another reason. `last`: no newline follows the line."""
     if text.endswith(CUT) and not last:
         said = f"line {number} was cut off as its writer was stopped, and was skipped"
         return Line(number, text, remark=f"{said}; the records below it are whole")
@@ -170,8 +172,8 @@ def line_from(text: bytes, number: int, *, last: bool) -> Line:
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[Line]:
-    """Every non-empty line of a file, read one after another; StoreError if the file is
-    unreadable."""
+    """Yield every non-empty line of a file as a `Line` (a record, or why it is none), read one
+    after another; StoreError if the file is unreadable."""
     place = Path(path)
     try:
         with place.open("rb") if place.is_file() else BytesIO(read_bytes(place)) as file:
@@ -185,7 +187,7 @@ def lines(path: str | os.PathLike[str]) -> Iterator[Line]:
 def read(
     path: str | os.PathLike[str], tell: Callable[[str], object] = lambda remark: None
 ) -> tuple[list[Measurement], list[str]]:
-    """Every readable measurement, in order, and one sentence per unreadable line.
+    """(every readable measurement of a file, in order; one sentence per unreadable line).
 
     Failed measurements of a sweep are included, without readings. `tell` receives the remarks on
     truncated lines of a file that was continued. StoreError if the file cannot be read.
@@ -207,7 +209,7 @@ ALIKE = ("environment", "reasons", "counts")
 
 
 def values_of(text: bytes) -> Any:
-    """The JSON values of a line, with each control character in a text replaced by U+FFFD.
+    """Decode the JSON values of a line, with each control character in a text replaced by U+FFFD.
 
     Raises:
         RecordError: a number is not finite or too large, or nesting is too deep.

@@ -21,7 +21,7 @@ LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
-    """A measured value with this many significant digits and an SI prefix.
+    """A measured value as text, with this many significant digits and an SI prefix.
 
     >>> scaled(0.000354121, "s"), scaled(1.2e12, "op/s"), scaled(0.0, "J")
     ('354.1 µs', '1.2 Top/s', '0 J')
@@ -34,7 +34,8 @@ def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
 
 
 def value_words(value: float, unit: str) -> str:
-    """A measured value: bytes and counts (unit 1) as whole numbers, others with an SI prefix.
+    """A measured value as text: bytes and counts (unit 1) as whole numbers, others with an SI
+    prefix.
 
     >>> value_words(4096, "B"), value_words(1500, "1"), value_words(0.0015, "s")
     ('4,096 B', '1,500', '1.5 ms')
@@ -45,8 +46,8 @@ def value_words(value: float, unit: str) -> str:
 
 
 def told_apart(found: float, who: str, expected: float, digits: int = 6) -> str:
-    """Two different numbers, `who` between them, with `digits` significant digits; with as many
-    more as tell them apart, and their difference, if these are equal.
+    """Two different numbers as text, `who` between them, with `digits` significant digits; if these
+    are equal, with as many digits as tell the numbers apart, and with their difference.
 
     >>> told_apart(0.5, "forward gives", 0.25), told_apart(1 + 2**-30, "forward gives", 1.0)
     ('0.5, forward gives 0.25', '1.000000001, forward gives 1 (a difference of 9.3e-10)')
