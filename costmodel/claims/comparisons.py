@@ -70,14 +70,14 @@ class FormulaClaim(Claim):
                 if disagreement := found.disagreement:
                     return Finding(
                         False,
-                        answer.text,
+                        answer,
                         {**sizes, **disagreement.sizes},
                         f"{what} {found.text}",
                         compared=found,
                         there=disagreement.there,
                         parted=f"{what} {found.text}",
                     )
-        return Finding(True, answer.text, {}, found.text if found else "", compared=found)
+        return Finding(True, answer, {}, found.text if found else "", compared=found)
 
     def fits(self, given: Sizes, sizes: Sizes) -> bool:
         """Whether the claim's mixer exists at `given` and `sizes`, with some values of its other

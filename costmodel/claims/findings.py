@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from costmodel.claims.identities import IdentityCheck
+from costmodel.claims.quantities import Answer
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit
@@ -24,7 +25,7 @@ class Finding:
     """
 
     holds: bool
-    derived: str
+    answer: Answer | str
     counterexample: Sizes = field(default_factory=dict)
     note: str = ""
     in_limit: bool = False
@@ -33,6 +34,11 @@ class Finding:
     there: Mapping[str, str] = field(default_factory=dict)
     parted: str = ""
     """The part of the note that repeats the values of `there` in words."""
+
+    @property
+    def derived(self) -> str:
+        """The derived answer as text: a formula or cases, written when it is asked for."""
+        return self.answer if isinstance(self.answer, str) else self.answer.text
 
 
 def join_notes(*notes: str) -> str:

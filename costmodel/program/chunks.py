@@ -197,6 +197,8 @@ class _Lying:
         def changed(equation: Equation) -> Equation:
             """The equation with each reference to the array at two positions in place of one; an
             index alone on the axis is replaced by two indices first."""
+            if array is not equation.whole and all(of is not array for of, _ in _places(equation)):
+                return equation
             lone = {
                 found.atom: found
                 for of, positions in _places(equation)
