@@ -76,8 +76,8 @@ LEGEND = {
 
 
 def in_words(verdicts: Sequence[Verdict]) -> str:
-    """The number of claims with each verdict as a sentence; the counts that make the exit code 1
-    (stale and unrecorded disagreements) come last."""
+    """A sentence with the number of claims by verdict; the counts that make the exit code 1 (stale
+    and unrecorded disagreements) come last."""
     found = summary(verdicts)
     recorded = sum(v.verdict == "disagrees" and v.misprint == "recorded" for v in verdicts)
     shown = [
@@ -89,7 +89,8 @@ def in_words(verdicts: Sequence[Verdict]) -> str:
 
 
 def _recorded(recorded: int, of: int) -> str:
-    """How many of the disagreements are recorded as misprints: ` (all recorded as misprints)`."""
+    """How many of the `of` disagreements are recorded as misprints: ` (all recorded as misprints)`;
+    "" if there are no disagreements."""
     if not of:
         return ""
     many = "all" if recorded == of else str(recorded or "none")
@@ -97,7 +98,8 @@ def _recorded(recorded: int, of: int) -> str:
 
 
 def published(verdicts: Sequence[Verdict]) -> Document:
-    """The page of published claims: counts of verdicts, a table per source, and a legend."""
+    """The page of published claims: the numbers of verdicts by source, a table of claims per
+    source, and a legend."""
     return Document(
         lambda: [
             Heading("Published figures and claims, checked", 1),
@@ -119,7 +121,7 @@ def published(verdicts: Sequence[Verdict]) -> Document:
 
 
 def _counts(verdicts: Sequence[Verdict]) -> Table:
-    """The number of claims with each verdict, per source and in total."""
+    """The table of the numbers of claims with each verdict, a row per source and one for all."""
     names = ("claims", *VERDICTS, "misprints")
     groups = [(s, list(found)) for s, found in groupby(verdicts, key=lambda v: v.source)]
     groups += [("together", list(verdicts))] if len(groups) > 1 else []
@@ -150,8 +152,9 @@ def _told(verdict: Verdict) -> str:
 def checked(
     verdicts: Sequence[Verdict], left_out: Sequence[str] = (), readings: Sequence[str] = ()
 ) -> Document:
-    """A user's claims one by one; how words of a table were interpreted, and which cells were left
-    out; the claims that disagree or were not checked; and the number of each verdict."""
+    """The document of a user's claims one by one, then the claims that disagree or were not
+    checked, and the number of each verdict. `readings`: how words of the user's table were
+    interpreted; `left_out`: which of its cells hold no claim and why."""
     beside = {"readings": list(readings), "left_out": list(left_out)}
     return Document(
         lambda: [
@@ -170,8 +173,8 @@ LISTED = {"disagrees": "What disagrees", "not-checkable": "What was not checked"
 
 
 def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
-    """Lists of the claims that disagree and of those not checked, one line per claim; nothing for
-    a single claim."""
+    """Lists of the claims that disagree and of those not checked, one line per claim; nothing for a
+    single claim, which is printed already."""
     for name, title in LISTED.items():
         found = [verdict for verdict in verdicts if verdict.verdict == name]
         if len(verdicts) > 1 and found:
@@ -195,8 +198,8 @@ def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
 
 
 def _counted(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
-    """The number of claims with each verdict as a sentence, and the number of reasons `left_out`
-    for which rows and columns hold no claims."""
+    """A sentence with the number of claims by verdict, and the number of rows and columns left out
+    (the length of `left_out`, their reasons)."""
     counts = summary(verdicts)
     listed = [f"{counts[name]} {name}" for name in VERDICTS if counts[name]]
     claims = f"{counts['claims']} claim{'s' * (len(verdicts) != 1)}"
@@ -278,7 +281,9 @@ def _stated(verdict: Verdict) -> str:
 
 
 def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """The lines below a claim, as (name, text): verdict, derived, difference and so on."""
+    """The lines below a claim as (name, text): the verdict and what it means; then the derived
+    value, the difference, where both are equal, the first counterexample, the conventions under
+    which the claim is true, and the note, as far as there are any."""
     tried = verdict.verdict == "agrees" and not verdict.proven
     unsized = verdict.verdict == "disagrees" and not verdict.sized
     means = TRIED if tried else UNSIZED if unsized else MEANINGS[verdict.verdict]
@@ -305,7 +310,8 @@ WHO = {"derived": "derived", "claimed": "claimed", "instrumented": "counted by e
 
 
 def _parting(verdict: Verdict) -> str:
-    """The smallest counterexample, with the derived, claimed and executed values there."""
+    """The smallest counterexample of a claim as text: its sizes, with the derived, claimed and
+    executed values there."""
     sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items()) or "all sizes"
     values = [f"{WHO[who]} {value}" for who, value in verdict.there.items()]
     if "derived" in verdict.there and "claimed" not in verdict.there:

@@ -77,8 +77,8 @@ class Named:
 
     @cached_property
     def made_for(self) -> Mapping[tuple[str, str, str], str]:
-        """(array, how, step) -> the name of the array that was made for this array in this way,
-        such as its gradient: the key ("Q", "gradient", "") leads to "Q.grad"."""
+        """(array, how, step) -> the name of the array that was derived from this array in this way:
+        the key ("Q", "gradient", "") leads to "Q.grad", the gradient of Q."""
         arrays = (*self.whole.values(), *self.system.mixer.arrays.values())
         origins = {array.name: array.origin for array in arrays if array.origin}
         return {(o.of.name, o.how, o.step): name for name, o in origins.items()}
@@ -94,8 +94,8 @@ class Named:
 
 
 def aligned(one: Shares, two: Shares) -> list[Pair]:
-    """Pairs (equation of the first mixer, equation of the second) that are compared: first each of
-    the first mixer in order, with its partner or "", then the rest of the second, after "".
+    """Pairs (equation of the first mixer, equation of the second) that are compared: each equation
+    of the first mixer in order, with its partner or "", then the rest of the second, after "".
 
     Inputs, contexts and outputs match, and arrays made for matching arrays, such as gradients. The
     partner of any other equation is the first that exists of these equations of the second mixer:
@@ -105,8 +105,7 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
        operations of the same classes;
     3. the equation of equal name, if both read an array in common or the mixers are variants of
        one mixer;
-    4. an equation of any name, if both read matching arrays and have equally many operations.
-    """
+    4. an equation of any name, if both read matching arrays and have equally many operations."""
     left, right = Named(one), Named(two)
     partner: dict[str, str] = {}
     for role in ("input", "context", "output"):
@@ -222,8 +221,8 @@ class Differences:
         return (*line, ".")
 
     def _at(self, side: Explanation) -> Mapping[str, int]:
-        """The sizes that get numbers: all sizes of this side; with `symbolic` only b, the given
-        sizes, and those in the mixer's braces."""
+        """The sizes that get numbers on one side (a mixer): all of them; with `symbolic` only b,
+        the given sizes, and those in braces behind the mixer's name."""
         if not self.symbolic:
             return side.sizes
         own = {"b": 1, **self.given, **side.mixer.given}
@@ -235,8 +234,8 @@ class Differences:
         return {x: y for x, y in self.ties.items() if self.symbolic and x in own}
 
     def _of_sides(self, phase: str) -> tuple[list[Shares], list[str]]:
-        """The operations of both sides in a phase, and the reasons why a side has none, each with
-        the name of the side."""
+        """(The operations by equation of both sides in a phase, the reasons why a side has none,
+        each with the name of the side)."""
         found, reasons = [], []
         for name, side in self.sides:
             try:
@@ -281,8 +280,9 @@ class Differences:
         return Formula(value) if self.symbolic else value.at({})
 
     def _table(self, one: Shares, two: Shares, phase: str) -> Table:
-        """The equations of both mixers, in four sections: equations that differ, those of one mixer
-        alone, those of the other alone, those with equal counts; then the sums over all."""
+        """The table of one phase, first mixer minus second, in four sections: equations that
+        differ, those of one mixer alone, those of the other alone, those with equal counts; then
+        the sums over all."""
         classes = {*one.columns, *two.columns}
         columns = [c for c in CLASSES if c in classes] + sorted(classes - {*CLASSES, *LAST})
         columns += [c for c in LAST if c in classes]
@@ -330,8 +330,8 @@ class Differences:
         )
 
     def _called(self, pair: Pair) -> Line:
-        """The name of an equation, `Q / K` if the names differ, ` / K` if only the second mixer has
-        the equation."""
+        """An equation's name as a cell: `Q / K` if the two mixers call it differently, ` / K` if
+        only the second mixer has the equation."""
         one, two = pair
         own = [self.one.array(one)] if one else []
         if not two or one == two:
@@ -339,7 +339,8 @@ class Differences:
         return (*own, *([" / "] if own else []), self.two.array(two))
 
     def _in_all(self, table: Table, phase: str) -> str:
-        """The totals of both mixers in the last row of a table of numbers, as a sentence."""
+        """A sentence that compares the totals of both mixers, which stand in the last row of the
+        table."""
         _, own, other, *_ = table.body[-1]
         assert isinstance(own, int) and isinstance(other, int)
         (one, two), occasion = self.names, OCCASIONS[phase]

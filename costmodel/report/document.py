@@ -86,7 +86,8 @@ def letter(name: str) -> Formula:
 
 
 def sentence(line: Text) -> Line:
-    """The line with a capital at its beginning, and a full stop and a space at its end."""
+    """The line as a sentence: a capital at its beginning, a full stop (unless it has an end) and a
+    space at its end."""
     first, *others = line if isinstance(line, tuple) else (line,)
     first = first[:1].upper() + first[1:] if isinstance(first, str) else first
     last = others[-1] if others else first
@@ -197,8 +198,8 @@ class Table:
 
 
 def _footnotes(cell: Text) -> Iterator[str]:
-    """The footnotes of a cell: reasons of missing values and notes of marked cells, parts of a line
-    one after the other."""
+    """The footnotes of a cell, as texts in order: the reason of a missing value, the note of a
+    marked cell, and those of all parts of a line."""
     if isinstance(cell, tuple):
         for part in cell:
             yield from _footnotes(part)
@@ -304,14 +305,14 @@ DIGITS = 4
 
 
 def number(value: int | Fraction, *, rounded: bool = False) -> str:
-    """A number as text: integers, and decimals with at most six places, in full; other fractions,
-    and with `rounded` all, are rounded to `DIGITS` significant digits or to an integer.
+    """A number as text: integers, and decimals with at most six places, in full; other fractions
+    are rounded to `DIGITS` significant digits, or to an integer if that has more. With `rounded`,
+    all fractions are rounded.
 
     >>> number(1234567), number(Fraction(12345, 8)), number(Fraction(12345, 8), rounded=True)
     ('1,234,567', '1,543.125', '1,543')
     >>> number(Fraction(278888448, 21119488)), number(Fraction(123456788, 3))
-    ('13.21', '41,152,263')
-    """
+    ('13.21', '41,152,263')"""
     if isinstance(value, int) or value.denominator == 1:
         return f"{int(value):,}"
     if not rounded and not is_rounded(value):
@@ -330,12 +331,11 @@ def is_rounded(value: Fraction) -> bool:
 
 
 def pieces(word: str) -> list[str]:
-    """The pieces of a word between which a line may be broken: after signs, but not within numbers;
-    the whole word if it has at most `LONG` characters.
+    """The pieces of a word between which a line may be broken: after signs such as `-`, `+`, `*`,
+    but not within numbers; the whole word if it has at most `LONG` characters.
 
     >>> pieces("self-attention+bidirectional"), pieces("2308.07661"), pieces("4*d**2*l/n")
-    (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])
-    """
+    (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])"""
     return _BREAK.split(word) if len(word) > LONG else [word]
 
 

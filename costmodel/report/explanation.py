@@ -95,7 +95,8 @@ class Explanation:
 
     @cached_property
     def _arrays(self) -> Mapping[str, Array]:
-        """Name -> array, of the form and of all phases, gradients included."""
+        """Name -> array, of the form and of all phases, gradients included. A phase without an
+        answer adds no array: its section prints the reason (`_phase`)."""
         found = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
         for phase in self.phases:
             try:
@@ -127,14 +128,16 @@ class Explanation:
         return found if self.full else [*found, Paragraph((MORE,))]
 
     def _placed(self, place: str) -> Iterator[Part]:
-        """The answers that stand outside of the phases, in the introduction or at the end."""
+        """The answers of the questions that stand outside of the phases: `place` is "introduction",
+        or "end", where each has a heading."""
         for question in QUESTIONS:
             if question.place == place:
                 yield from [Heading(question.title)] if place == "end" else []
                 yield from self._told(question, question.figures[0].phases[0])
 
     def _introduction(self) -> Paragraph:
-        """Source, aliases, the sizes with their meanings and numbers, and the convention."""
+        """A paragraph: source, aliases, the sizes with their meanings and numbers, and the
+        convention."""
         line: list[Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
         if self.mixer.aliases:
             line.append(f"Also called {', '.join(self.mixer.aliases)}. ")
@@ -156,8 +159,9 @@ class Explanation:
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
     def _limits(self, phase: str) -> Iterator[Part]:
-        """The least time on the board, if one is asked for: the seconds of each limit alone; then
-        the predicted time, and the constants behind it."""
+        """If a board is asked for: a sentence with the least time on the board and the seconds of
+        each limit (arithmetic, memory) alone, or why there is none; in a forward pass also the
+        predicted time and its constants."""
         if self.on is None:
             return
         lead = f"With {self.dtypes.caption} on the board {self.on.caption}: "
@@ -182,8 +186,8 @@ class Explanation:
             yield Paragraph((f"No predicted time: {reason}.",))
 
     def _told(self, question: Question, phase: str) -> Iterator[Part]:
-        """The sentences, tables and equations of a question about its answer, or the reason why
-        there is no answer."""
+        """What a question says about its answer in a phase, as parts of the document (details only
+        in a full explanation); or a sentence with the reason why there is no answer."""
         try:
             for said in question.sentences(self.case(phase)):
                 if not self.full and (isinstance(said, tuple) or said.detail):
@@ -201,8 +205,7 @@ class Explanation:
             yield Paragraph((f"{question.title}: not derived: {error}.",))
 
     def _listing(self, said: Listing, phase: str) -> Table:
-        """The table for the columns, rows and notes that a question adds, with the phase in its
-        title."""
+        """A question's table as a table of the document, with the phase in its title."""
         title = PHASE_TITLES[phase]
         columns = tuple(
             Column(name, header, numeric=number) for name, header, number in said.columns
@@ -216,8 +219,8 @@ class Explanation:
         )
 
     def _written(self, said: Written) -> Shown:
-        """An equation of a question, in text and in LaTeX; without a right side, the closed form is
-        the right side."""
+        """An equation that a question adds (such as a sum and its closed form), in plain text and
+        in LaTeX; without a right side, the closed form is the right side."""
         notations = Notation(False, {}), Notation(True, self.names or {})
         left, closed = Math(*map(said.left, notations)), Formula(said.closed)
         if said.right is None:
@@ -240,7 +243,8 @@ class Explanation:
         return self._shown(self.mixer.forms[self.form].equations)
 
     def _shown(self, equations: Iterable[Equation]) -> Display:
-        """Equations of the mixer, displayed with their ranges and numbers."""
+        """The equations of the mixer for display, with their ranges and their numbers in the paper,
+        in plain text and in LaTeX."""
         shown = []
         for entry in equations:
             text = equation(entry, latex=False)
@@ -256,8 +260,9 @@ class Explanation:
         return Display(tuple(shown))
 
     def _phase(self, phase: str) -> Iterator[Part]:
-        """The answers of a phase to all questions, after the equations that the phase adds; a phase
-        that does not exist or is not derived gets the reason instead."""
+        """The section of a phase: the equations that the phase adds (loss, gradients), then the
+        answers of all questions. A phase that does not exist or is not derived gets a sentence with
+        the reason."""
         try:
             system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
         except Unanswered as error:
@@ -318,8 +323,8 @@ class Explanation:
         yield self._shown(e for e in system.equations if e not in forward)
 
     def _forms(self) -> Iterator[Part]:
-        """The forms of the mixer, whether each has one-token inference, and comparisons with this
-        form."""
+        """An item for each form: whether it has one-token inference, or why not; then a sentence on
+        each other form against this one, in each phase."""
         for name in self.mixer.forms:
             system = system_of(self.mixer, name, (), "inference")
             reason = inference_reason(system)
@@ -332,8 +337,9 @@ class Explanation:
                     yield from self._against(other, phase)
 
     def _against(self, other: str, phase: str) -> Iterator[Part]:
-        """Where this form takes fewer operations than another, as a formula in the sizes; else by
-        ranges of lengths. Nothing if a form has no answer in the phase at these sizes."""
+        """A sentence: where this form takes fewer operations than `other`, as a condition on the
+        sizes, or else by ranges of lengths. Nothing if a form has no answer in the phase at these
+        sizes."""
         forms = [answers(self.mixer, name, phase, self.convention) for name in (self.form, other)]
         if any(found.beyond(self.sizes) for found in forms):
             return
@@ -356,8 +362,9 @@ class Explanation:
 
 
 def _fewer(form: str, other: str, about: Crossover) -> str:
-    """Where a form takes fewer operations than another, as a condition on the sizes; "" if the
-    condition is not derived, has several cases, or has a bound with a square root."""
+    """A clause that says where a form takes fewer operations than another, as a condition on the
+    sizes; "" if the condition is not derived, has several cases, or has a bound with a square
+    root."""
     try:
         own, its = (each.cases for each in about.conditions)
     except Unanswered:
@@ -389,8 +396,8 @@ def _fewer(form: str, other: str, about: Crossover) -> str:
 
 
 def _ranges(form: str, other: str, about: Crossover) -> str:
-    """At which lengths the other form takes fewer operations, as a clause: as ranges; if the
-    remainder of the length decides, so in words; or the reason why no ranges are derived."""
+    """A clause that says at which lengths the other form takes fewer operations than `form`: as
+    ranges; that the remainder of the length decides; or why no ranges are derived."""
     try:
         found = [one for one in about.ranges if one.least == about.names[1:]]
     except Unanswered:
@@ -412,7 +419,7 @@ MANY = 10
 
 
 def _range(about: Crossover, one: Stretch) -> str:
-    """A range of lengths: for l = 53..64, from l = 79 on."""
+    """A range of lengths as text: `for l = 53..64`, `from l = 79 on`."""
     if about.goes_on(one):
         return f"from {about.over} = {one.first} on"
     last = f"..{one.last}" if one.last > one.first else ""

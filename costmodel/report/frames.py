@@ -16,11 +16,10 @@ from costmodel.symbolic.at_sizes import LARGEST_INTEGER
 
 
 def parquet(document: Document, path: Path) -> None:
-    """Write the rows of a document to a file.
+    """Write the rows of a document to the file `path` in Parquet, each column in one type.
 
     Raises:
-        ModuleNotFoundError: pyarrow is not installed.
-    """
+        ModuleNotFoundError: pyarrow is not installed."""
     import pyarrow
     from pyarrow import parquet as files
 
@@ -47,7 +46,8 @@ def column(values: Sequence[Any]) -> list[Any]:
 
 
 def number(value: Any) -> int | float | Fraction | None:
-    """A value of a row as a number; a text such as `1/2` is a fraction, any other text is None."""
+    """A value of a row as a number; a text such as `1/2` becomes a fraction, any other text and
+    None become None."""
     if isinstance(value, int | float):
         return value
     above, sign, below = str(value).partition("/")

@@ -111,7 +111,8 @@ class Latex(Typeset):
     missing = "--"
 
     def write(self, document: Document) -> str:
-        """The document in LaTeX: a preamble in comments, then its parts, items as lists."""
+        """The document in LaTeX: a preamble in comments, then its parts, list items in an itemize
+        environment."""
         parts = document.parts()
         self.lead = document.lead
         self.several = sum(isinstance(part, Table) for part in parts) > 1
@@ -139,9 +140,9 @@ class Latex(Typeset):
         return f"\\begin{{verbatim}}\n{part.text}\n\\end{{verbatim}}"
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
-        """A table with its caption above, footnotes and notes below: a float if its estimated lines
-        fit a page, of one column if the width is given and enough; else a longtable. `notes` is not
-        used: a table prints all its own notes."""
+        """A table with its caption above, footnotes and notes below: a float if its estimated
+        number of lines fits a page, else a longtable, turned to landscape if that avoids many
+        panels. `notes` is not used: a table prints all its own notes."""
         inches = self.page.inches
         part, names = _with_short_floors(part, self.page.names)
         writer = Latex(replace(self.page, names=names))
@@ -167,7 +168,8 @@ class Latex(Typeset):
         return escaped(self.page.caption) or "".join(self.about(table)).strip()
 
     def about(self, table: Table) -> list[str]:
-        """The table's title and the table's lead, else the document's, as sentences."""
+        """The sentences of the caption: the table's title, then the table's lead if it has one,
+        else the document's."""
         title = table.title if isinstance(table.title, tuple) else (table.title,)
         return [
             self.text(sentence(line)) for line in (title, *(table.lead or self.lead)) if any(line)
@@ -191,8 +193,8 @@ class Latex(Typeset):
         return "; ".join(self.cases(cell)) if isinstance(cell, Formula) else super().math(cell)
 
     def cases(self, cell: Formula) -> list[str]:
-        """The cases of a formula, each in dollar signs and with its condition; one if not
-        piecewise."""
+        """The cases of a formula in LaTeX, each in dollar signs with its condition; one without a
+        condition if the formula is not piecewise."""
         found, names = cases(cell.value), self.page.names
         if cell.of or not found[0][0]:
             return [super().math(cell)]
@@ -230,8 +232,8 @@ def _mark(number_of: int) -> str:
 
 
 def preamble(command: str, *, turned: bool = False) -> str:
-    """Two comments: the command that writes the fragment, if there is one, and the packages that it
-    needs."""
+    """Two lines of comments: the command that writes the fragment, if `command` has one, and the
+    packages that the fragment needs; `turned`: whether it has pages in landscape."""
     packages = PACKAGES if turned else PACKAGES[:-1]
     written = f"% {' '.join(command.split())}\n" if command else ""
     return f"{written}% needs \\usepackage{{{','.join(packages)}}}"
@@ -302,8 +304,8 @@ class _Set:
 
     @cached_property
     def letters(self) -> Mapping[Text, str]:
-        """Formula with a paragraph below the table (piecewise, or longer than `HIGHEST`) -> its
-        letter."""
+        """Formula that is printed in a paragraph below the table (piecewise, or longer than
+        `HIGHEST` characters) -> the letter that stands in its cell."""
         found = dict.fromkeys(
             cell for row in self.table.body for cell in row
             if isinstance(cell, Formula)
@@ -348,15 +350,17 @@ class _Set:
         ]
 
     def _length(self, cell: Text) -> int:
-        """The estimated width of an unbroken cell; 3 for the letter `(a)` of a formula below."""
+        """The estimated width of a cell on one line, in characters; 3 for the letter `(a)` of a
+        formula that is printed below."""
         if cell not in self.letters:
             return len(self._plain(cell))
         main = self.main(cell)
         return 3 if main is None else 4 + len(self._plain(Formula(main[1])))
 
     def main(self, cell: Text) -> tuple[Constraints, Any] | None:
-        """The case (guards, formula) of a piecewise formula that a cell prints: the case at the
-        default sizes. None for a formula of one case, or whose case is longer than `HIGHEST`."""
+        """The case (guards, value) of a piecewise formula that its cell prints: the case that holds
+        at the default sizes. None for any other cell, and for a case longer than `HIGHEST`
+        characters."""
         if not isinstance(cell, Formula) or cell.of:
             return None
         usual = defaultdict(lambda: 16, {x: y.default for x, y in LETTERS.items() if y.default})
@@ -372,8 +376,9 @@ class _Set:
 
     @cached_property
     def widths(self) -> list[int]:
-        """The least width of each column in characters, with the gap beside it; cells of words and
-        names, which may be broken into lines, count at most `line`."""
+        """The least width of each column in characters, its gap included; columns whose cells may
+        be broken into lines need no more than a line of `LINE` (names) or `line` (words)
+        characters."""
         widths = []
         for k, column in enumerate(self.table.columns):
             widest = self.natural[k]
@@ -436,8 +441,9 @@ class _Set:
         return {k: own[k] if k in names else (1 - lead) * rest[k] for k in panel}
 
     def _stretched(self, columns: Sequence[int], room: float) -> Mapping[int, float]:
-        """Column -> its share of the panel's width without the columns that name rows; 1 in total.
-        Spare room goes to columns of broken cells, in proportion to the width that they lack."""
+        """Column -> its share (of 1) of the panel's width beside the columns that name rows.
+        `room`, in characters: what exceeds the least widths goes to columns of broken cells, in
+        proportion to the width that each lacks."""
         least = sum(self.widths[k] for k in columns)
         lacking = {k: max(self.natural[k] - self.widths[k], 0) for k in columns}
         more = max(room - least, 0) / (sum(lacking.values()) or 1)
@@ -461,7 +467,8 @@ class _Set:
         return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{inside}\end{{tabular}}"
 
     def body(self, panel: Sequence[int]) -> str:
-        """The rows of a panel, with section headings across it."""
+        """The rows of a panel (some columns of the table) in LaTeX, with section headings across
+        it."""
         lines = []
         for row in self.table.rows:
             if not isinstance(row, Section):
@@ -476,8 +483,8 @@ class _Set:
         return "\n".join(lines)
 
     def _cell(self, column: Column, cell: Text) -> str:
-        """A cell in LaTeX; a formula that is printed below the table is its letter, a piecewise one
-        its main case with the letter."""
+        """A cell in LaTeX; for a formula that is printed below the table its letter, for a
+        piecewise formula its case at the default sizes with the letter."""
         if cell in self.letters:
             letter, main = self.letters[cell], self.main(cell)
             if main is None:
@@ -489,7 +496,7 @@ class _Set:
         return self.writer.text(cell, self.table.marks, rounded=column.rounded)
 
     def below(self, own: Sequence[str]) -> str:
-        """The paragraphs below the table: `own`, footnotes, notes and formulas."""
+        """The paragraphs below the table: footnotes, notes, and formulas behind their letters."""
         text, marks = self.writer.text, self.table.marks
         lines = [*own, *(f"{_mark(k)}\\,{text(sentence(note))}" for note, k in marks.items())]
         lines += [text(sentence(line)) for line in self.table.said]
@@ -549,8 +556,8 @@ def _letter(k: int) -> str:
 
 
 def _heading(column: Column, room: int) -> list[str]:
-    """The heading of a column, with a capital first, in lines of `room` characters, or `SHORT` if
-    that is more; a longer word is abbreviated if `SHORTER` has it."""
+    """The heading of a column, with a capital first, broken into lines of at most `room` characters
+    (`SHORT` if that is more); a longer word is abbreviated if `SHORTER` has it."""
     room, lines = max(room, SHORT), [""]
     for word in (column.title or PLAIN_TEXT.text(column.header)).split():
         piece = SHORTER.get(word.lower(), word) if len(word) > room else word
@@ -567,8 +574,8 @@ SHORTER = {"multiplications": "mult.", "exponentiations": "exp."}
 
 
 def _float(made: _Set, caption: str, label: str, own: Sequence[str], star: str) -> str:
-    """A table on one page, as a float: of one column, or with a star across both columns of a
-    two-column text."""
+    """The LaTeX of a table on one page, as a float: one column wide if its width is given
+    (`Page.inches`), else across both columns of a two-column text."""
     tabulars = [
         f"\\begin{{tabular}}{{@{{}}{made.columns(panel)}@{{}}}}\n\\toprule\n{made.head(panel)}\n"
         f"\\midrule\n{made.body(panel)}\n\\bottomrule\n\\end{{tabular}}"
@@ -589,8 +596,8 @@ def _float(made: _Set, caption: str, label: str, own: Sequence[str], star: str) 
 
 
 def _long(made: _Set, caption: str, label: str, own: Sequence[str]) -> str:
-    """A longtable over several pages, turned if its layout is, which a two-column text interrupts
-    with one column; its further panels follow without a caption of their own."""
+    """The LaTeX of a table over several pages (longtable), in landscape if it is laid out for that;
+    a two-column text is set in one column meanwhile."""
     lines = [
         r"\csname if@twocolumn\endcsname\onecolumn\let\tableends\twocolumn"
         r"\else\let\tableends\relax\fi",

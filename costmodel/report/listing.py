@@ -41,8 +41,8 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """The package that the mixer's implementations need and that is not installed; "" if every
-        package is installed. Any other ModuleNotFoundError is raised."""
+        """The package that the mixer's implementations need and that is not installed, such as
+        "torch"; "" if all are. A ModuleNotFoundError for another module is raised."""
         try:
             self.modules(self.mixer.name)
         except ModuleNotFoundError as error:
@@ -98,13 +98,12 @@ class Entry:
 
 
 def matching(word: str) -> tuple[str, ...]:
-    """The built-in mixers with a word that begins with `word`, in any case, in their name, title,
-    idea, family, source, options or references; all mixers for "".
+    """The names of the built-in mixers that have a word beginning with `word`, in any case, in
+    their name, title, idea, family, source, options or references; all mixers for "".
 
     Raises:
         UnknownMixer: there is none; the message names the column that the word means, or the
-            families. TableError: there is none, and the word may mean several columns.
-    """
+            families. TableError: there is none, and the word may mean several columns."""
     begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
     found = tuple(name for name in names() if begins.search(_searched(builtin(name))))
     if not found:
@@ -135,11 +134,11 @@ def entries(of: Sequence[str], modules: Modules) -> list[Entry]:
 
 
 def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
-    """One table with a section per family; CSV and JSON have more about each mixer.
+    """The document of `list`: one table with a section per family; CSV and JSON have more about
+    each mixer.
 
     Args:
-        whole: whether the table has all columns, or only name, idea and forms.
-    """
+        whole: whether the table has all columns, or only name, idea and forms."""
     return Document(
         lambda: [_table(found, whole)],
         data=lambda: {"mixers": [entry.as_json() for entry in found]},
@@ -174,7 +173,7 @@ BRIEF = (
 
 
 def _table(found: Sequence[Entry], whole: bool) -> Table:
-    """The table with a section per family and notes below; without `whole` only the first `BRIEFLY`
+    """The table with a section per family and notes below; unless `whole`, only the first `BRIEFLY`
     columns, and a note on how to see the others."""
     shown = COLUMNS if whole else COLUMNS[:BRIEFLY]
     families: dict[str, list[Entry]] = {}
@@ -231,7 +230,8 @@ def _options(found: Sequence[Entry]) -> list[Note]:
 
 
 def _variants(found: Sequence[Entry], whole: bool) -> list[Note]:
-    """A note with the names of variants, and with what they stand for if `whole`."""
+    """[A note with the names of variants, and with what they stand for if `whole`]; [] without
+    variants."""
     named = [item for entry in found for item in entry.mixer.variants.items()]
     listed = ", ".join(f"{name} ({stands})" if whole else name for name, stands in named)
     what = "variants with names of their own, which options and sizes may follow"

@@ -32,7 +32,8 @@ class Markdown(Typeset):
         return f"{'#' * part.level} {escaped(part.text)}"
 
     def display(self, part: Display) -> str:
-        """The equations in one aligned block: `left &= right`, ranges, number."""
+        """The equations as one block of aligned LaTeX, a line each: `left &= right`, ranges,
+        number."""
         lines = []
         for shown in part.equations:
             sides = " = ".join(self.tex(s) for s in (shown.right, shown.closed) if s is not None)
@@ -97,7 +98,8 @@ def code(words: str) -> str:
 
 
 def escaped(words: str) -> str:
-    """Words without active characters of markdown; two or more leading spaces become `&nbsp;`."""
+    """Words with the active characters of markdown escaped; two or more leading spaces become
+    `&nbsp;`, and line breaks spaces."""
     inside = words.lstrip(" ")
     lead = "&nbsp;" * (len(words) - len(inside)) if inside and words.startswith("  ") else ""
     plain = inside if lead else words

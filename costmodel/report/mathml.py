@@ -73,7 +73,7 @@ class _Reader:
         return self.tokens[self.next] if self.next < len(self.tokens) else ""
 
     def take(self) -> str:
-        """The next token that is no space, which is read."""
+        """The next token that is no space; the reader moves behind it. ValueError at the end."""
         token = self.peek()
         if not token:
             raise ValueError(f"the formula ends too early: {self.latex}")
@@ -87,14 +87,16 @@ class _Reader:
         self.take()
 
     def row(self, ends: tuple[str, ...]) -> str:
-        """The elements up to one of the tokens `ends`; one element, or an `<mrow>`."""
+        """The MathML of the tokens up to one of `ends`, a closing brace or the end (which is not
+        read): one element, or an `<mrow>`."""
         found = []
         while self.peek() not in (*ends, "}", ""):
             found.append(self.scripted())
         return found[0] if len(found) == 1 else f"<mrow>{''.join(found)}</mrow>"
 
     def scripted(self) -> str:
-        """An element with its subscript, superscript and primes."""
+        """The MathML of an element with its subscript, superscript and primes; below and above it
+        for signs such as a sum."""
         base, below, above = self.element(), "", ""
         while self.peek() in ("_", "^", "'"):
             sign = self.take()
@@ -112,7 +114,8 @@ class _Reader:
         return f"<{tag}>{base}{below}{above}</{tag}>"
 
     def argument(self) -> str:
-        """The group in braces, or the single element, behind a command or a script's sign."""
+        """The MathML of the group in braces, or of the single element, behind a command or a
+        script's sign."""
         if self.peek() != "{":
             return self.element()
         self.take()
@@ -129,7 +132,8 @@ class _Reader:
         return "".join(self.tokens[start : self.next - 1])
 
     def element(self) -> str:
-        """One element: a letter, a number, a sign, a group, or a command with its arguments."""
+        """The MathML of one element: a letter, a number, a sign, a group, or a command with its
+        arguments."""
         token = self.take()
         if token == "{":
             self.next -= 1
@@ -161,7 +165,7 @@ class _Reader:
         return _COMMANDS[name](self)
 
     def fenced(self) -> str:
-        r"""`\left( ... \right)`: a row between brackets that grow with it."""
+        r"""The MathML of `\left( ... \right)`: a row between brackets that grow with it."""
         left = self.bracket()
         inside = self.row((r"\right",))
         self.expect(r"\right")
@@ -175,7 +179,8 @@ class _Reader:
         return f"<mfrac>{self.argument()}{self.argument()}</mfrac>"
 
     def cases(self) -> str:
-        r"""`\begin{cases} a & b \\ ... \end{cases}`: rows behind a brace."""
+        r"""The MathML of `\begin{cases} a & b \\ ... \end{cases}`: rows behind a brace. ValueError
+        for another environment."""
         if (named := self.words()) != "cases":
             raise ValueError(f"no rule prints the environment '{named}' in {self.latex}")
         ends, rows = ("&", r"\\", r"\end"), []
@@ -193,7 +198,7 @@ class _Reader:
         return f'<mrow><mo>{{</mo><mtable class="cases">{table}</mtable></mrow>'
 
     def upright(self) -> str:
-        r"""A name in upright letters, as `\mathrm` sets it."""
+        r"""The MathML of a name in upright letters, as `\mathrm` sets it."""
         name = self.words()
         return (
             f'<mi mathvariant="normal">{escape(name)}</mi>'

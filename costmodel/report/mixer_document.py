@@ -55,7 +55,8 @@ HINT = (
 
 
 def document(table: Table, hint: str = "") -> Document:
-    """A document with a table per phase; below them what was left out, and a hint."""
+    """The document of a table of costs: a table per phase; below them the mixers that were left
+    out, and the `hint` if there is one."""
     phases = [block.phase for block in table.blocks]
     return Document(
         lambda: [
@@ -71,7 +72,7 @@ def document(table: Table, hint: str = "") -> Document:
 
 def shown(block: Block, request: Request) -> doc.Table:
     """The table of one phase. Sizes that vary have a column even if it is not requested; the form
-    has a column only if it is, and otherwise stands behind the mixer's name."""
+    has a column only if that is requested, and otherwise stands behind the mixer's name."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
     more = [x for x in varying(block.rows) if x not in chosen]
@@ -109,8 +110,9 @@ def _letters(rows: Iterable[tuple[Text, ...] | doc.Section]) -> set[str]:
 
 
 def _by_causality(rows: Sequence[Row]) -> Iterator[Row | doc.Section]:
-    """The rows of causal mixers, then those of bidirectional ones, each below a heading; without
-    headings if no bidirectional mixer has a ratio."""
+    """The rows of causal mixers, then those of bidirectional mixers, each group below a heading,
+    since ratios are to causal self-attention; without headings if no bidirectional mixer has a
+    ratio."""
     later = [row for row in rows if not_causal(row.mixer) and not row.blocked]
     groups = {
         "causal": [row for row in rows if row not in later],
@@ -123,7 +125,7 @@ def _by_causality(rows: Sequence[Row]) -> Iterator[Row | doc.Section]:
 
 
 def _unanswered(block: Block) -> dict[Row, str]:
-    """Row -> the reason why the form has no such phase, for the rows to leave out of a table. {} if
+    """Row -> the reason why the form has no such phase: the rows that the table leaves out. {} if
     every row would be left out, or if all columns are figures that exist without the phase, such as
     parameters."""
     figures = [COLUMNS[name] for name in block.columns if name in FIGURES]
@@ -154,7 +156,8 @@ def named_form(mixer: Mixer, form: str) -> Line:
 
 
 def column(name: str, *, names: bool) -> Column:
-    """The column of a figure or a size; `names` says whether it is part of the name of a row."""
+    """The column of a figure or a size; `names`: whether it is a part of the row's name, such as a
+    size that varies."""
     if is_letter(name):
         return Column(name, doc.letter(name), names=names)
     figure = COLUMNS[name]
@@ -166,8 +169,8 @@ def column(name: str, *, names: bool) -> Column:
 
 
 def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
-    """The value of the column `name` as a cell; `other`, the operations of further classes, leaves
-    out the classes that have a column of their own in `shown`."""
+    """The value of the column `name` of a row as a cell. The figure `other` (operations of further
+    classes) leaves out the classes that have a column of their own in `shown`."""
     if name == "mixer":
         return _mixer(row, form="form" in shown)
     kind = COLUMNS[name].kind if name in COLUMNS else "number"
@@ -192,8 +195,8 @@ def _steps(path: CriticalPath) -> Text:
 
 
 def cell(value: Value, of: str = "") -> doc.Cell:
-    """A value as a cell of a document, "" for None; `of` is a function around a formula, such as
-    "O"."""
+    """A figure's value as a cell: a number, text or reason unchanged, a path as text, a formula as
+    `Formula`, "" for None. `of` is a function around a formula, such as "O"."""
     if value is None:
         return ""
     if isinstance(value, (int, str, Fraction, Missing)):
@@ -204,8 +207,8 @@ def cell(value: Value, of: str = "") -> doc.Cell:
 
 
 def _mixer(row: Row, *, form: bool) -> Text:
-    """A mixer's name, with a footnote if it is not causal, and a form other than the default behind
-    it; `form` says that the form has a column of its own."""
+    """A mixer's name as a cell, with a footnote if it is not causal, and followed by the form if
+    that is not the default and has no column of its own (`form`)."""
     named: doc.Cell = Named(row.mixer.name, row.mixer.title)
     if reason := not_causal(row.mixer):
         named = doc.Marked(named, reason)
@@ -222,7 +225,7 @@ def not_causal(mixer: Mixer) -> str:
 
 
 def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
-    """The parts of a figure by name, `1,056,768 compare, 16 sqrt`, without those that are columns
+    """The parts of a figure as a cell, `1,056,768 compare, 16 sqrt`, without those that are columns
     in `shown`; 0 if there are none, Missing if they are not known."""
     found = row.rest(figure, shown)
     if isinstance(found, Missing):
@@ -231,8 +234,8 @@ def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
 
 
 def notes(block: Block, request: Request) -> Iterator[Note]:
-    """The notes below the table of a phase: on its figures, rounding, tokens, bytes, gradients and
-    nominal counts, each only if a column or a row needs the note."""
+    """The notes below the table of a phase, each only if a column or a row needs it: on its
+    figures, rounding, tokens, bytes, gradients and nominal counts."""
     shown = block.columns
     yield from _of_figures(block, "steps")
     ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
@@ -367,8 +370,9 @@ def sizes_of(
     open_: Collection[str] = (),
     unused: Collection[str] = (),
 ) -> Line:
-    """The sizes of forms in phases, without those in `unused`: those given, those that are open,
-    which have no value unless given, then those with defaults."""
+    """A line with the sizes of forms in phases: those given (or open: without a value unless
+    given), then those with defaults, each with its meaning; and the given sizes that none of the
+    forms has."""
     letters: dict[str, dict[Mixer, None]] = {}
     for mixer, form in forms:
         for x in {x for phase in phases for x in letters_of(mixer, phase, form)}:
@@ -401,9 +405,9 @@ def _values(given: tuple[int, ...] | str) -> tuple[int | Formula, ...]:
 
 
 def _meanings(letter: str, mixers: Iterable[Mixer], *, defaults: bool = True) -> list[Letter]:
-    """The meanings of a letter in these mixers, with `defaults` apart where these differ: one if
-    they agree; else the meaning in `LETTERS`, then each other meaning with the names of its
-    mixers."""
+    """The meanings that a letter has in these mixers: one if they agree; else the usual meaning,
+    then each other meaning with the names of its mixers. With `defaults`, equal meanings with
+    different default values are listed apart."""
     found: dict[Letter, list[str]] = {}
     for mixer in mixers:
         said = mixer.letter(letter)
@@ -423,7 +427,7 @@ def _meanings(letter: str, mixers: Iterable[Mixer], *, defaults: bool = True) ->
 
 
 def size(said: Letter, *values: int | Formula) -> Line:
-    """A size in words: `sequence length l = 128`, or `sequence length l` without values."""
+    """A size as a line: `sequence length l = 128`, or `sequence length l` without values."""
     meaning, letter = said.meaning.partition(":")[0], said.letter
     if not values:
         return (f"{meaning} ", doc.letter(letter))

@@ -136,8 +136,8 @@ class Row(Case):
     """One row of a table: a case, and the values of its columns."""
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
-        """The value of a column or size; None for a size that the row lacks. A figure with parts,
-        such as `other`, is added up without the parts that are columns in `shown`."""
+        """The value of a column or size; None for a size that the row lacks. A figure that is a
+        sum, such as `other`, leaves out the parts that are columns in `shown`."""
         if is_letter(name):
             return self.sizes.get(name, self.ties.get(name))
         figure = COLUMNS[name]
@@ -151,8 +151,8 @@ class Row(Case):
         return sum(part for part in rest.values() if isinstance(part, (int, Fraction)))
 
     def rest(self, figure: Figure, shown: Sequence[str]) -> Mapping[str, Value] | Missing:
-        """The parts of a figure by name, without the parts that are columns in `shown`; Missing if
-        the figure has no answer."""
+        """Name -> part, of a figure that is a sum, without the parts that are columns in `shown`;
+        Missing if the figure has no answer."""
         found = self.parts(figure)
         if isinstance(found, Missing):
             return found
@@ -160,12 +160,12 @@ class Row(Case):
 
 
 def baseline(request: Request) -> Callable[[Case], Case]:
-    """The function for `Case.baseline`, which returns the case of self-attention that ratios of a
-    case divide by. Its sizes are those of the case, else the given ones, else the defaults; letters
-    of its own that the mixer uses in another meaning are not taken over.
+    """The function that gives, for a case, the case of self-attention that its ratios divide by.
+    That has the sizes of the case, else the given sizes, else the defaults; a letter with which the
+    case's mixer means a size of its own is not taken over.
 
-    The function raises Unanswered if self-attention does not exist at these sizes or in the phase.
-    """
+    The function raises Unanswered if self-attention does not exist at these sizes or in the
+    phase."""
 
     def of(case: Case) -> Case:
         """The case of self-attention that the ratios of `case` divide by."""
@@ -242,14 +242,13 @@ class Table:
 
 
 def table(request: Request) -> Table:
-    """The table that a request asks for.
+    """The table that a request asks for: for each phase, rows (mixer, form, sizes) and columns.
 
     Raises:
         SizeError: typed sizes that do not fit a named mixer, sizes that do not fit the first mixer
             of a group, or sizes that fit none of the mixers.
         EquationError: a form that a named mixer lacks.
-        TableError: a column that cannot be sorted, or an optimiser without its column.
-    """
+        TableError: a column that cannot be sorted, or an optimiser without its column."""
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError("--optimiser needs the column 'optimiser': add it to --columns")
     if request.board is None and {*OF_A_BOARD} & {*(request.columns or ())}:
@@ -286,8 +285,9 @@ def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
 
 
 def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[str, ...]:
-    """The forms of a mixer that the request asks for: one, or all. For a mixer that lacks the form:
-    () and a sentence in `left_out`, or EquationError if the user named the mixer."""
+    """The names of the forms of a mixer that the request asks for: one, or all. For a mixer that
+    lacks the form: () and a sentence added to `left_out`, or EquationError if the user named the
+    mixer."""
     if found := forms_of(mixer, request):
         return found
     if request.named:
@@ -303,9 +303,9 @@ def _rows(
 ) -> list[Row]:
     """The rows of a form in a phase, one for each combination of sizes that fits the mixer.
 
-    A combination that does not fit is added to `left_out`. SizeError instead if it is the user's:
-    given sizes that alone do not fit a named mixer, or any sizes of the first mixer of a group.
-    """
+    For a combination that does not fit, the reason is added to `left_out`; or SizeError is raised,
+    if the given sizes alone do not fit a mixer that the user named, or if the mixer is the first of
+    a group."""
     about = answers(mixer, form, phase, request.convention)
     letters = letters_of(mixer, phase, form)
     rows = []
@@ -346,7 +346,8 @@ def _rows(
 
 
 def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ...]:
-    """The columns of a block: the requested ones; else mixer, what varies, and the usual ones."""
+    """The names of the columns in a phase: the requested ones that exist in it; else mixer, form,
+    the sizes that vary, and the figures that are usual for such rows."""
     if request.columns is not None:
         return tuple(
             name for name in request.columns if is_letter(name) or phase in COLUMNS[name].phases

@@ -47,11 +47,11 @@ COMPUTED = re.compile(rf"[=@\t\r]|[+-](?!{NUMBER}\Z).")
 
 
 def told(cell: Any) -> Any:
-    """A cell for a spreadsheet: an apostrophe marks a text that would be taken for a formula.
+    """A cell for a spreadsheet: "" for None; a text that a spreadsheet would take for a formula
+    gets an apostrophe before it.
 
     >>> told("=1+1"), told("-2/3"), told("-d*l"), told(None)
-    ("'=1+1", '-2/3', "'-d*l", '')
-    """
+    ("'=1+1", '-2/3', "'-d*l", '')"""
     if cell is None:
         return ""
     return f"'{cell}" if isinstance(cell, str) and COMPUTED.match(cell) else cell
@@ -61,7 +61,7 @@ class Json(Writer):
     """The data of a document as one JSON object of schema 1, with one line per item of a list."""
 
     def write(self, document: Document) -> str:
-        """The object of the document in JSON, with the number of its schema."""
+        """The object of the document as text in JSON, with the number of its schema."""
         assert document.data is not None
         entries = {"schema": 1, **document.data()}
         return (

@@ -23,11 +23,10 @@ def rows(table: Table) -> Rows:
 
 
 def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
-    """The names and the values of all columns: those shown in any phase, one for each class of
-    `other`, and the reasons for missing values last.
+    """The header and rows of CSV: the columns shown in any phase, one for each class of operations
+    in `other`, and the reasons for missing values last.
 
-    Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere.
-    """
+    Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere."""
     found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
     lead = [*LABELS, *in_order({x for row, _ in found for x in row.sizes})]
@@ -44,8 +43,9 @@ def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
 
 
 def _valued(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Value]:
-    """The values of one row: convention, `columns`, classes `others`, reasons. A column that the
-    block does not show is None; a class that the row lacks is 0, or None without counts."""
+    """The values of one row: convention, `columns`, the classes `others`, and the reasons for
+    missing values. A column that the row's phase does not show is None; a class that the row lacks
+    is 0, or None if the counts are missing."""
     named = (*block.columns, *LABELS)
     values = {
         name: row.value(name, columns) if name in named or is_letter(name) else None
@@ -91,8 +91,8 @@ def json_row(row: Row) -> dict[str, Any]:
 
 
 def figures_of(row: Row, figures: Iterable[Figure]) -> dict[str, Any]:
-    """The values of a row by the keys of figures, with `reasons` for missing values and `searched`,
-    the reasons why figures found by search have no formula, if there are any."""
+    """Key of a figure in JSON -> the row's value, and `reasons` for missing values; if figures were
+    found by search, also `searched`, the reasons why they have no formula."""
     result: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     searched: dict[str, str] = {}

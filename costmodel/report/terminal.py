@@ -55,8 +55,8 @@ class Terminal(Writer):
         return _equations(part, self.page.width)
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
-        """A table with its title above, and below it its footnotes and `notes`. A formula longer
-        than the page's width is a footnote."""
+        """The text of a table: its title above, its footnotes and `notes` below. A formula longer
+        than the page's width becomes a footnote."""
         part = _with_long_formulas_below(part, self.page.width)
         title = wrapped(text(part.title), self.page.width)
         titled = [bold(title, self.page), ""] if title else []
@@ -115,7 +115,8 @@ def _fragments(word: str, room: int) -> list[str]:
 
 
 def _equations(part: Display, width: int | None) -> str:
-    """One line per equation; a longer equation is broken, with its ranges on lines below."""
+    """The text of displayed equations, one line each; an equation that is too long is broken, with
+    its ranges on lines below. `width` None: no line is broken."""
     left = max((len(shown.left.text) for shown in part.equations), default=0)
     lines = []
     for shown in part.equations:
@@ -132,8 +133,8 @@ def _equations(part: Display, width: int | None) -> str:
 
 
 def _with_long_formulas_below(table: Table, width: int | None) -> Table:
-    """The table with a mark in place of each formula that is longer than `width` characters, and
-    with that formula as the footnote."""
+    """The table with each formula that is longer than `width` characters as a footnote, and a mark
+    in the formula's cell."""
 
     def short(cell: Text) -> Text:
         formula = FACTORED_TEXT.text(cell) if isinstance(cell, Formula) else ""
@@ -171,8 +172,8 @@ MOST_BANDS = 3
 
 
 def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[list[int]]:
-    """The columns in bands that fit the room, each band with the columns that name the rows; [] if
-    some column does not fit next to these."""
+    """The columns in bands (groups of column numbers) whose `least` widths fit the room, each band
+    with the columns that name the rows; [] if some column does not fit next to these."""
     names = naming(columns)
     bands: list[list[int]] = []
     for k in (k for k in range(len(columns)) if k not in names):
@@ -211,8 +212,8 @@ def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
 def _least(
     columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
 ) -> list[int]:
-    """The least width of each column: its natural width, `widths`; a column of words may shrink to
-    its longest piece between two places where a line may be broken."""
+    """The least width of each column: its natural width (`widths`), but for a column of words the
+    longest piece between two places where a line may be broken."""
     least = list(widths)
     for k, column in enumerate(columns):
         if column.wide:
@@ -224,8 +225,9 @@ def _least(
 
 
 def _shrunk(widths: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
-    """The widths, of which the largest above its least width is reduced by 1 until all columns fit
-    the room, or none can be reduced; unchanged if `room` is None."""
+    """The widths, reduced so that all columns fit the room: 1 at a time from the widest column that
+    is above its `least` width; unchanged if `room` is None. They stay too wide if none can
+    shrink."""
     widths = list(widths)
     while room is not None and _total(widths) > room:
         wide = [k for k, width in enumerate(widths) if width > least[k]]
@@ -246,8 +248,8 @@ def _grid(
     widths: Sequence[int],
     page: Page,
 ) -> list[str]:
-    """The lines of a table with the columns `shown` side by side; `widths` are theirs, `cells` has
-    those of all columns."""
+    """The lines of a table with the columns numbered `shown` side by side, in their `widths`;
+    `cells` has the texts of all columns."""
     columns = [table.columns[k] for k in shown]
     head = [
         textwrap.wrap(text(c.header), w, break_on_hyphens=False)

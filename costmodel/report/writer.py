@@ -58,7 +58,7 @@ class Writer:
         yield from ()
 
     def block(self, part: Part, notes: Sequence[Line]) -> str:
-        """One part of a document; `notes` are printed below a table."""
+        """The text of one part of a document; `notes` are printed below a table."""
         if isinstance(part, Heading):
             return self.heading(part)
         if isinstance(part, Paragraph):
@@ -88,7 +88,8 @@ class Writer:
         raise NotImplementedError
 
     def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
-        """A cell or a sentence; with `rounded`, all fractions are rounded."""
+        """The text of a cell or a line of cells in the format. `marks`: footnote -> its number, for
+        missing and marked cells; with `rounded`, all fractions are rounded."""
         if isinstance(cell, tuple):
             return "".join(self.text(part, marks, rounded=rounded) for part in cell)
         if isinstance(cell, (int, Fraction)):
@@ -126,7 +127,8 @@ class Writer:
         return words
 
     def math(self, cell: Formula | Math | Equal) -> str:
-        """A formula, other notation, or an equation between cells, in plain text."""
+        """The text of a formula, of other notation, or of an equation between cells, in plain
+        text."""
         if isinstance(cell, Formula):
             found = formula_pretty(cell.value, factored=self.factored)
             return f"{cell.of}({found})" if cell.of else found
@@ -143,7 +145,8 @@ class Typeset(Writer):
         return f"${self.tex(cell)}$"
 
     def tex(self, cell: Formula | Math | Equal | str) -> str:
-        """Notation in LaTeX, without dollar signs."""
+        """The LaTeX of a formula, other notation, an equation between cells, or a text, without
+        dollar signs."""
         if isinstance(cell, Formula):
             found = formula_latex(cell.value, self.page.names)
             return rf"{cell.of}({found})" if cell.of else found
@@ -162,7 +165,8 @@ def cited(number: str) -> str:
 
 
 def _spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
-    """Join blocks of text with an empty line between them; items of a list without."""
+    """The blocks of text joined with an empty line between them; between items of a list only a
+    line break."""
     words = []
     for k, (part, block) in enumerate(blocks):
         pair = (part, blocks[k - 1][0] if k else None)

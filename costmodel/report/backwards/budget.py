@@ -62,14 +62,13 @@ class Budgets:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """A row for each mixer, form and combination of the given sizes, with its answer or the
-        reason why there is none.
+        """A row for each mixer, form and combination of the given sizes: the largest value of the
+        open size (the size that the user asks for), or the reason why there is none.
 
         Raises:
             SizeError: the open size is given or no mixer has it, or sizes that do not fit a named
                 mixer.
-            Unanswered: no row has an answer.
-        """
+            Unanswered: no row has an answer."""
         given, request, letter = self.request.given, self.request, self.letter
         refuse_unknown([letter, *given], request.mixers)
         if letter in given:
@@ -94,8 +93,9 @@ class Budgets:
         return tuple(rows)
 
     def _found(self, mixer: Mixer, form: str, sizes: Mapping[str, int]) -> Budget | Missing:
-        """The largest value of the open size for one row, or the reason why there is none;
-        SizeError for sizes that do not fit a mixer that the user named."""
+        """The largest value of the open size within the limits, for one mixer, form and the other
+        `sizes`, or the reason why there is none; SizeError for sizes that do not fit a mixer that
+        the user named."""
         about = answers(mixer, form, self.phase, self.request.convention)
         try:
             case = Case(about, sizes, dtypes=self.request.dtypes, ties=ties(self.request.given))
@@ -115,8 +115,9 @@ class Budgets:
 
     @property
     def _lead(self) -> tuple[Line, ...]:
-        """The sizes, the convention and the limits; where t is open and l is not given, the new
-        token is the last of the sequence, l = t."""
+        """The lines above the table: the sizes, the convention and the limits. If the open size is
+        t (the position of a new token) and l is not given, also that l = t: the token is the
+        last."""
         asked_for = [self.letter]
         equal: list[Line] = []
         if self.letter == "t" and "l" not in self.request.given:
@@ -136,9 +137,9 @@ class Budgets:
         )
 
     def _table(self, shown: Sequence[Row]) -> doc.Table:
-        """The table of the rows `shown`; a note names the mixers of the other rows. The columns
-        `kinks` (sizes at which the growth of a quantity changes) and `again` (larger sizes that
-        fit again) are there only if a row has some."""
+        """The table of the rows `shown`; notes name the other rows' mixers with the reasons.
+        Columns are left out if no row needs them: `form`, `kinks` (sizes at which a quantity's
+        growth changes) and `again` (larger sizes that fit again)."""
         letter = doc.letter(self.letter)
         several = [x for x, values in listed(self.request.given).items() if len(values) > 1]
         forms = any(row.form != row.mixer.default_form for row in shown)
@@ -172,9 +173,9 @@ class Budgets:
         return doc.Table(title, tuple(columns), tuple(rows), tuple(notes), lead=self._lead)
 
     def _cell(self, row: Row, name: str) -> Text:
-        """The cell of the column `name`: for `largest` the reason if the row has no answer,
-        "unbounded", or "none" if not even the smallest size fits; for a limit's name the value of
-        its quantity. Without an answer all columns of figures but `largest` are empty."""
+        """The cell of a row in the column `name`. `largest`: the size, "unbounded", "none" if not
+        even the smallest size fits, or the reason if the row has no answer (other figures are then
+        empty). The name of a limit: the value of its quantity at the largest size."""
         found = row.found
         if name == "mixer":
             return Named(row.mixer.name, row.mixer.title)
@@ -195,7 +196,8 @@ class Budgets:
         return found.values.get(name, "")
 
     def _csv(self) -> Rows:
-        """Header and rows of CSV; a list of limits, kinks or ranges is joined by semicolons."""
+        """Header and rows of CSV; several limits, kinks (sizes at which a quantity's growth
+        changes) or ranges stand in one cell, joined by semicolons."""
         letters = in_order({x for row in self.rows for x in row.sizes})
         limits = [one.name for one in self.limits]
         names = ["largest", "unbounded", "bound_by", "ends", "kinks", "again", "reason"]
@@ -216,7 +218,8 @@ class Budgets:
         return header, rows
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON."""
+        """The object of JSON: the open size, the limits, and for each row its mixer, sizes and
+        answer."""
         return {
             "asked_for": self.letter,
             "limits": {x.name: {"most": x.most, "unit": x.quantity.unit} for x in self.limits},
@@ -235,8 +238,9 @@ class Budgets:
 
 
 def _answer(found: Budget | Missing) -> dict[str, Any]:
-    """An answer in JSON; `again` has the larger sizes that fit again, as ranges (first, last,
-    step). Without an answer, `largest` is null and `reason` says why."""
+    """The answer of a row as an object of JSON. `again`: the larger sizes that fit again, as ranges
+    (first, last, step); `kinks`: the sizes at which a quantity's growth changes. Without an answer,
+    `largest` is null and `reason` says why."""
     if isinstance(found, Missing):
         return {"largest": None, "reason": found.reason}
     return {

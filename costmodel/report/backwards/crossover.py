@@ -41,9 +41,9 @@ LISTED = 3
 
 
 def document(found: Sequence[Crossover], given: Given) -> Document:
-    """The document of crossovers, one for each combination of the sizes `given`: for one, a
-    sentence and the values on both sides of each break-even; for several, a map, which has a row
-    for each combination."""
+    """The document of crossovers (which candidate has the least of a figure at which values of a
+    size), one for each combination of the sizes `given`: of one, a sentence and the values on both
+    sides of each break-even; of several, a table with a row for each combination."""
     one = found[0]
     forms = [(form.mixer, form.form) for form in one.forms]
     return Document(
@@ -61,7 +61,7 @@ def document(found: Sequence[Crossover], given: Given) -> Document:
 
 def symbolic(one: Crossover, given: Given, names: Names) -> Document:
     """The document of the conditions on a size under which each candidate has less of the figure
-    than another; sizes that are not `given` are letters, with the symbols `names` in LaTeX."""
+    than another. Sizes that are not `given` stay letters, printed in LaTeX as `names` says."""
     forms = [(form.mixer, form.form) for form in one.forms]
     letters = {x for mixer, _ in forms for x in mixer.letters} | {*LETTERS}
     lead = (
@@ -80,8 +80,8 @@ CONDITION = ("by", "phase", "convention", "over", "least", "against", "where")
 
 
 def _written(one: Crossover) -> Iterator[dict[str, str]]:
-    """The conditions for CSV and JSON: for each case in which a candidate has less than another, a
-    mapping from the names in `CONDITION` to texts."""
+    """The conditions for CSV and JSON: for each case in which a candidate has less than another,
+    name of a column (`CONDITION`) -> text."""
     convention = ",".join(one.forms[0].convention.names)
     for each in one.conditions:
         for case in each.cases:
@@ -91,7 +91,8 @@ def _written(one: Crossover) -> Iterator[dict[str, str]]:
 
 
 def _conditions(one: Crossover, names: Names) -> Table:
-    """A row for each case in which a candidate has less than another."""
+    """The table of conditions: a row (candidate, other candidate, condition) for each case in which
+    the first has less than the second."""
     columns = (
         Column("least", f"less {one.figure.name}", numeric=False, names=True),
         Column("against", "than", numeric=False, names=True),
@@ -107,8 +108,9 @@ def _conditions(one: Crossover, names: Names) -> Table:
 
 
 def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
-    """A map for several combinations of sizes; for one combination a sentence and the values beside
-    each break-even, or for more than `FEW` ranges a table of the ranges."""
+    """The parts of the document: for several combinations of sizes the table by combination; for
+    one, a sentence and the values beside each break-even, or for more than `FEW` ranges a table of
+    the ranges. The last table also has the notes."""
     (one, *others) = found
     few = not others and len(one.ranges) <= FEW
     if few:
@@ -157,7 +159,8 @@ def _place(one: Crossover, stretch: Stretch) -> Line:
 
 
 def _range(one: Crossover, stretch: Stretch) -> str:
-    """A range as a cell: 1 to 65; 66 on; 17 to 24, and so every 16 on."""
+    """A range of sizes with equal winners (a `Stretch`) as text: 1 to 65; 66 on; 17 to 24, and so
+    every 16 on (the first sizes of every 16)."""
     on = one.goes_on(stretch)
     if stretch.width == 1:
         return words(Range(stretch.first, stretch.last, stretch.step), on=on)
@@ -227,7 +230,8 @@ def _shown(found: Sequence[Crossover]) -> list[str]:
 
 
 def _both_sides(one: Crossover) -> Table:
-    """The values of all candidates on both sides of each break-even."""
+    """The table of the values of all candidates at the last size before and the first size after
+    each break-even."""
     columns = (
         Column(one.over, letter(one.over), names=True),
         *(Column(name, name) for name in _shown([one])),
@@ -244,8 +248,9 @@ def _both_sides(one: Crossover) -> Table:
 
 
 def _notes(one: Crossover) -> Iterator[Line]:
-    """The notes: the element types of bytes, the values of the size at which the mixers exist, and
-    up to `LISTED` ranges of the size at which a mixer has no answer."""
+    """The notes below the table: the element types of bytes, the values of the size at which the
+    mixers exist, and up to `LISTED` ranges of the size at which a mixer has no answer, with the
+    reason."""
     yield from _notes_on_bytes(one)
     lead = ("values of ", letter(one.over), " that fit: ")
     if not isinstance(one.domain, range):

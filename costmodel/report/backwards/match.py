@@ -40,7 +40,7 @@ class Matching:
 
     @property
     def _lead(self) -> tuple[Line, ...]:
-        """Both mixers with their sizes, and the convention."""
+        """The lines above the table: each of the two mixers with its sizes, and the convention."""
         mixer, other = self.request.mixers
         return (
             (*named_form(mixer, self.forms[0]), " at ", *_at(self.found.sizes)),
@@ -82,7 +82,8 @@ class Matching:
 
     @property
     def _about(self) -> dict[str, Any]:
-        """What was asked for, in CSV and JSON."""
+        """The question for CSV and JSON: both mixers and forms, the figure, the open size, the
+        phase."""
         mixer, other = self.request.mixers
         return {
             "mixer": mixer.name,
@@ -96,7 +97,8 @@ class Matching:
 
     @property
     def _candidates(self) -> list[dict[str, Any]]:
-        """The candidates in JSON; a range that goes on has no last size."""
+        """The sizes found, as objects of JSON: ranges first to last (null if the range goes on),
+        with the value there and the difference to the other mixer."""
         return [
             {
                 "match": self._side(one),
@@ -116,7 +118,8 @@ class Matching:
         return [*rows[0]], [[*row.values()] for row in rows]
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON."""
+        """The object of JSON: the question, the sizes of both mixers, the value to be matched, and
+        the sizes found."""
         return {
             **self._about,
             "convention": list(self.request.convention.names),

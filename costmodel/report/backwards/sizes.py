@@ -17,11 +17,11 @@ def goes_on(part: Range) -> bool:
 
 
 def words(part: Range, *, on: bool | None = None) -> str:
-    """A range of sizes in words; `on` says that the sizes go on, as `goes_on` by default.
+    """A range of sizes (first, last, step) in words; `on` says that the range goes on without end,
+    by default if its last size is as large as sizes get.
 
     >>> words(Range(3, 3)), words(Range(3, 9)), words(Range(16, 2**40, 8))
-    ('3', '3 to 9', '16 on, every 8th')
-    """
+    ('3', '3 to 9', '16 on, every 8th')"""
     first, last, step = part
     if first == last:
         return f"{first:,}"

@@ -57,11 +57,12 @@ class OpenDtypes(Dtypes):
 def catalogue(
     mixers: Iterable[Mixer], phases: Sequence[str], convention: Convention
 ) -> dict[str, Any]:
-    """The data of the page, an object of JSON.
+    """The data of the explorer's page as an object of JSON: sizes, figures, mixers with their
+    answers as trees, and the tables of polynomials, functions and texts that the trees refer to by
+    number.
 
     Args:
-        phases: the phases whose answers the page holds.
-    """
+        phases: the phases whose answers the page holds."""
     trees = Trees()
     found = [_mixer(mixer, phases, convention, trees) for mixer in mixers]
     return {
@@ -84,7 +85,8 @@ def catalogue(
 def _mixer(
     mixer: Mixer, phases: Sequence[str], convention: Convention, trees: Trees
 ) -> dict[str, Any]:
-    """One mixer: its names, source, sizes, the quantities that must be whole, and its forms."""
+    """The object of JSON for one mixer: its names, source, sizes, the quantities that must be whole
+    numbers, and its forms with equations and answers by phase. `trees` collects the answers."""
     called = [name for name, full in mixer.variants.items() if full == mixer.name]
     return {
         "name": mixer.name,
@@ -113,7 +115,8 @@ def _mixer(
 
 
 def _equations(mixer: Mixer, form: str, trees: Trees) -> list[list[Any]]:
-    """The equations of a form, each as [MathML, MathML of the ranges, number in the source]."""
+    """The equations of a form, each as [number of the MathML text, numbers of its ranges' texts,
+    its number in the paper]; `trees` collects the texts."""
     shown = map(equation, mixer.forms[form].equations)
     return [
         [
@@ -126,9 +129,9 @@ def _equations(mixer: Mixer, form: str, trees: Trees) -> list[list[Any]]:
 
 
 def _phase(about: Answers, trees: Trees) -> dict[str, Any]:
-    """The answers of a form in a phase, as an object of JSON: `figures`, name -> place of the
-    answer's tree; `beyond`, conditions under which position t lies outside of the weights; the
-    critical path and the order of growth, as places of texts."""
+    """The answers of a form in a phase, as an object of JSON: `figures`, name -> number of the
+    answer's tree in `trees`; `beyond`, conditions under which position t lies outside of the
+    weights; the critical path and the order of growth, as numbers of texts."""
     case = Case(about, dtypes=OpenDtypes())
     asked = (figure for figure in ASKED if about.phase in figure.phases)
     return {
@@ -147,7 +150,7 @@ def _phase(about: Answers, trees: Trees) -> dict[str, Any]:
 
 
 def _answer(case: Case, figure: Figure) -> Answer | Missing:
-    """A figure for all sizes, or the reason why it has no formula."""
+    """A figure for all sizes as a formula, or `Missing` with the reason why it has none."""
     try:
         return case.answer(figure)
     except (Unanswered, Unsupported) as reason:

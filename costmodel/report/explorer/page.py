@@ -9,7 +9,8 @@ from typing import Any
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The page of a catalogue, as `catalogue.catalogue` returns."""
+    """The explorer's page, one text of HTML: the template with style, scripts and the data (an
+    object of JSON, from `catalogue`) in place of its marks `/*CSS*/`, `/*DATA*/` and so on."""
     here = files(__package__)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     parts = {

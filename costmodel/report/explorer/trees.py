@@ -30,6 +30,8 @@ class Trees:
     """The lists of polynomials, functions, answers and texts that the trees refer to."""
 
     def __init__(self) -> None:
+        """Start with empty tables of polynomials, functions, answers and texts, which refer to each
+        other by number."""
         self.polys: list[Any] = []
         self.functions: list[Any] = []
         self.answers: list[Any] = []
@@ -81,7 +83,8 @@ class Trees:
         return self._place(self.texts, ("text", text), lambda: text)
 
     def _place(self, entries: list[Any], key: object, make: Callable[[], Any]) -> int:
-        """The place of an entry, which is made and added if it is new."""
+        """The number of an entry in a table; `make` makes the entry, which is appended, if the
+        `key` is new."""
         if key not in self._places:
             entry = make()
             self._places[key] = len(entries)

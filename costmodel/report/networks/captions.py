@@ -19,7 +19,8 @@ from costmodel.symbolic.sizes import LETTERS
 
 
 def described(found: Description) -> str:
-    """The choices or the blocks of a network in one sentence."""
+    """A sentence that describes a network: its choices (layers, embedding, norms, head, ...), or,
+    if it was not built from choices, its blocks."""
     if (c := found.choices) is None:
         return _blocks(found)
     parts = [_layers(c), f"{c.embedding} embedding{_SCALES[c.scale]}", _positions(c)]
@@ -34,7 +35,8 @@ def described(found: Description) -> str:
 
 
 def _blocks(found: Description) -> str:
-    """The parts of each different block, of the entry and of the end, in one sentence."""
+    """A sentence with the parts of the entry, of each different layer, and of the end of a
+    network."""
 
     def named(label: str, uses: Iterable[Use | None]) -> str:
         there = [use.label for use in uses if use is not None and use.label != "residual sum"]
@@ -81,7 +83,7 @@ def _turns(mixers: tuple[str, ...]) -> str:
 
 
 def _head(c: Choices) -> str:
-    """The head and the loss in words, or that there is none."""
+    """A phrase on the network's head and loss, or that there is none."""
     if c.head == "none":
         return "a pooler and no head" if c.pooler else "no head"
     words = {"vocabulary": "head over the vocabulary", "classes": "classifier"}[c.head]
@@ -110,7 +112,8 @@ def _dropout(c: Choices) -> str:
 
 
 def sizes_line(sheets: Sequence[Sheet]) -> Line:
-    """The sizes: those given, the network's own, defaults, and those computed from others."""
+    """A line with the sizes: those given, the network's own, defaults, and those computed from
+    others. A sheet has the costs of a network in one stage at one combination of sizes."""
     request = sheets[0].request
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     values = {x: tuple(dict.fromkeys(s.sizes[x] for s in sheets if x in s.sizes)) for x in letters}
@@ -151,8 +154,9 @@ def convention_line(request: Request) -> str:
 
 
 def training_notes(sheet: Sheet) -> Iterator[str]:
-    """The notes on a backward pass and on the activations that it keeps: what gradient is given
-    without a loss, how a tool (`peer`) or the equations count gradients, what is recomputed."""
+    """The notes below the costs of a network in one stage (`sheet`), a phase with gradients: what
+    gradient is given without a loss, how a tool (`peer`) or the equations count gradients, what the
+    activations are, what is frozen and what is recomputed."""
     c = sheet.network.described
     if not c.ends_with("loss"):
         yield "no loss: the gradient of the network's output is given"
@@ -174,7 +178,8 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
 
 
 def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
-    """The notes on gradients that tools count in different ways: gathers, losses, sums."""
+    """The notes on gradients that tools count in different ways: those of gathers, of the loss, and
+    sums of several gradients of an array. `sheet`: the network's costs in one stage."""
     c, uses = sheet.network.described, sheet.network.uses
     if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
         yield SCATTER
@@ -189,7 +194,8 @@ def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
 
 
 def _table_positions(use: Use) -> Iterator[Position]:
-    """The positions at which a part reads its tables (of embeddings)."""
+    """The positions (as in x[i]) at which a part of a network reads its tables of embeddings;
+    nothing for a part without a table."""
     if use.table:
         for form in use.mixer.forms.values():
             for equation in form.equations:
@@ -199,7 +205,8 @@ def _table_positions(use: Use) -> Iterator[Position]:
 
 
 def source_lines(c: Description) -> Iterator[str]:
-    """The source of the configuration, the choices taken from elsewhere, and a remark."""
+    """Lines: the source of the configuration, the choices taken from elsewhere, and a remark, as
+    far as there are any."""
     if c.source:
         place = f", {c.place}" if c.place else ""
         yield f"source: {c.source}{place}"

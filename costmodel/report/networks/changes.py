@@ -21,7 +21,9 @@ Change = tuple[Sheet, str, Value, Value]
 
 
 def changes(before: Sequence[Sheet], after: Sequence[Sheet]) -> Iterator[Change]:
-    """Every figure of `COMPARED` of all parts together, stage by stage; parameters once."""
+    """(sheet, figure, value before, value after) for every figure of `COMPARED` of all parts
+    together, for each pair of sheets (a network's costs in one stage at some sizes); parameters
+    once."""
     for k, (one, two) in enumerate(zip(before, after, strict=True)):
         for name in COMPARED:
             if name == "parameters" and k:
@@ -31,7 +33,8 @@ def changes(before: Sequence[Sheet], after: Sequence[Sheet]) -> Iterator[Change]
 
 
 def table(before: Sequence[Sheet], after: Sequence[Sheet]) -> Table:
-    """A row for each figure, with its change where both values are numbers."""
+    """The table of changes: a row for each figure and stage (a phase, or prefill and decode), with
+    difference and ratio where both values are numbers."""
     columns = (
         Column("figure", "figure", numeric=False, names=True),
         Column("stage", "stage", numeric=False),
@@ -54,7 +57,7 @@ def table(before: Sequence[Sheet], after: Sequence[Sheet]) -> Table:
 
 
 def data(before: Sequence[Sheet], after: Sequence[Sheet]) -> list[dict[str, Any]]:
-    """The objects of JSON: figure, stage, value before and after."""
+    """The changes as objects of JSON: figure, stage, value before and after."""
     return [
         {"figure": name, "stage": sheet.stage, "before": exact(one), "after": exact(two)}
         for sheet, name, one, two in changes(before, after)

@@ -53,14 +53,14 @@ TITLES: Mapping[str, Line] = {
 
 
 def document(sheets: Sequence[Sheet], before: Sequence[Sheet] = ()) -> Document:
-    """A document with one table per stage (a phase; or prefill and decode, which make up
-    generation): a row per part, or with several combinations of sizes a row per combination; and
-    the memory of a training step at each combination.
+    """The document of a network's costs. `sheets` has the costs in one stage (a phase; or prefill
+    and decode, which make up generation) at one combination of sizes each. A table per stage: a row
+    per part, or with several combinations a row per combination; then the memory of a training
+    step.
 
     Args:
         before: the sheets of another network, at the same stages and sizes, to which the figures
-            are compared in a table of their own.
-    """
+            are compared in a table of their own."""
     request, c = sheets[0].request, sheets[0].network.described
     about = (convention_line(request), *source_lines(c))
     return Document(
@@ -82,7 +82,9 @@ def document(sheets: Sequence[Sheet], before: Sequence[Sheet] = ()) -> Document:
 
 
 def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
-    """All tables of the document: for each stage its costs, then the memory of its sheets."""
+    """All tables of the document: for each stage (a phase, or prefill and decode) the costs, then
+    for each of its sheets (combinations of sizes) the memory and the formulas for MFU, if it has
+    them."""
     for stage in dict.fromkeys(sheet.stage for sheet in sheets):
         here = [sheet for sheet in sheets if sheet.stage == stage]
         yield cost_table(here[0]) if len(here) == 1 else _sweep(here)
@@ -95,7 +97,8 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
 
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
-    """The memory of a training step, line by line, in elements and in bytes."""
+    """The table of the memory of a training step: a row for each kind of entries held, in elements
+    and in bytes. `slug` is the table's label; `swept`: the sizes stand in the title."""
     typed = sheet.request.memory_options.types
     columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
     if typed:
@@ -111,8 +114,9 @@ def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
 
 
 def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
-    """The names of the columns of figures: those asked for, else those of `USUAL` that exist in the
-    stage, `other` and `once` only where a line has operations of this kind."""
+    """The names of the columns of figures: those asked for that exist in the stage; else those of
+    `USUAL` that exist there, `other` and `once` only where one of the `lines` (parts) has such
+    operations."""
     request, phase = sheets[0].request, sheets[0].total.phase
     if request.columns is not None:
         return [x for x in request.columns if is_letter(x) or phase in FIGURES[x].phases]
@@ -125,7 +129,8 @@ def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
 
 
 def cost_table(sheet: Sheet) -> Table:
-    """The table at one combination of sizes: a row per part, then the total."""
+    """The table of a network's costs in one stage at one combination of sizes: a row per part, then
+    the total."""
     lines = (*sheet.lines, sheet.total)
     names = ["part", "runs", *_columns([sheet], lines)]
     rows = tuple(tuple(_cell(line, name, names) for name in names) for line in lines)
@@ -141,7 +146,8 @@ def _column(name: str) -> Column:
 
 
 def _sweep(sheets: Sequence[Sheet]) -> Table:
-    """The table over several combinations of sizes: a row per combination, with the totals."""
+    """The table of a network's costs in one stage at several combinations of sizes: a row for each,
+    with the totals of all parts."""
     letters = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in sheets}) > 1]
     names = _columns(sheets, [s.total for s in sheets])
     rows = tuple(
@@ -159,7 +165,9 @@ def _title(sheet: Sheet) -> Line:
 
 
 def _cell(line: SheetLine, column: str, shown: Sequence[str]) -> Text:
-    """The value of a column as a cell; `other` by class, `16 sqrt, 8 compare`, of numbers."""
+    """The value of a column as a cell. In tables of numbers, `other` (operations of further
+    classes) is listed by class, `16 sqrt, 8 compare`, without the classes that are columns in
+    `shown`."""
     if column == "other" and not line.symbolic:
         found = line.rest(FIGURES["other"], shown)
         if isinstance(found, Missing):
@@ -170,7 +178,8 @@ def _cell(line: SheetLine, column: str, shown: Sequence[str]) -> Text:
 
 
 def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iterator[Note]:
-    """The notes that a reader needs for the columns shown."""
+    """The notes that a reader of a network's costs needs for the columns shown; `sweep`: the table
+    has totals at several sizes, no parts."""
     c = sheet.network.described
     if not sweep and sheet.tables != 0:
         apart = ("parameters: of these, tables of embeddings have ", cell(sheet.tables))
@@ -230,8 +239,8 @@ def _note(text: str, *of: str) -> Note:
 
 
 def together(sheets: Sequence[Sheet]) -> Line | None:
-    """The operations of the first token, of the further ones, and of both together; None unless
-    each is one number."""
+    """A line with the operations of the first token (prefill), of the further ones (decode), and of
+    both together; None unless both are there once and are numbers."""
     totals = [s.total.value("total") for s in sheets if s.stage in ("prefill", "decode")]
     if len(totals) != 2 or any(isinstance(total, Missing) for total in totals):
         return None
@@ -250,7 +259,8 @@ def heading_of(net: Network) -> str:
 
 
 def networks(found: Mapping[str, Choices]) -> Document:
-    """The document of all named networks: their kinds, mixers, sizes and sources."""
+    """The document of all named networks: a table, CSV and JSON of their kinds, mixers, sizes and
+    sources. `found`: name -> configuration."""
     columns = tuple(
         Column(name, name, numeric=False, wide=name != "name", names=name == "name")
         for name in ("name", "title", "kind", "mixers", "sizes", "source")

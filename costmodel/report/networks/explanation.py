@@ -44,7 +44,8 @@ class NetworkExplanation:
     counting: Counting
 
     def parts(self) -> Iterator[Part]:
-        """The blocks, then for each phase what they cost, the parts, and the network's answers."""
+        """The document's parts: title, description and source; the blocks in words; then for each
+        phase tables of the costs by block and by part, and the network's answers."""
         net = self.network
         yield Heading(f"{heading_of(net)}, block by block", 1)
         yield Paragraph((f"{described(net.described)}.",))
@@ -69,7 +70,8 @@ class NetworkExplanation:
             yield from self._told(sheet, "phase", *(["end"] if phase == "inference" else []))
 
     def _in_words(self, group: Group) -> Paragraph:
-        """The parts of one block, how many blocks are equal to it, and its parameters."""
+        """An item: the parts of one block, how many blocks are equal to it, and the parameters of
+        one."""
         names = [f"{n} x {use.label}" if n > 1 else use.label for use, n in group.parts.items()]
         times: Line = (" (", Formula(group.times), " of them)") if group.times != ONE else ()
         own = sum_of(own_parameters(use) / use.copies * n for use, n in group.parts.items())
@@ -80,7 +82,8 @@ class NetworkExplanation:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """What a sequence passes in order, equal blocks once: the entry, the blocks, the end."""
+        """What a sequence passes through in order: the entry, each different block of layers with
+        the number of blocks equal to it, the end of the layers, and the ending (head, loss)."""
         net = self.network
         found = []
         for stack in net.described.stacks:
@@ -111,8 +114,8 @@ class NetworkExplanation:
         return sheet_of(request, self.network, phase, self.sizes)
 
     def _of_blocks(self, sheet: Sheet) -> Table:
-        """A row for each group of equal blocks with its figures for one and for all, and one for
-        the sums of gradients between blocks."""
+        """The table of costs by block: a row for each group of equal blocks, with its figures for
+        one block and for all, and a row for the sums of gradients between blocks."""
         names = [name for name in IN_BLOCKS if sheet.total.phase in FIGURES[name].phases]
         columns = [Column("block", "block", numeric=False, names=True), Column("times", "times")]
         for name in names:
@@ -136,7 +139,8 @@ class NetworkExplanation:
     def _of_group(
         self, lines: Sequence[SheetLine], group: Group, figure: Figure, times: Poly
     ) -> int | Fraction | Missing:
-        """A figure of some of the equal blocks of a group: of each part its share of all runs."""
+        """A figure of `times` of the equal blocks of a group: for each part of the block its share
+        of the part's figure over all runs; the first `Missing` part if one has no value."""
         found = Fraction(0)
         for line in lines:
             part = line.about
@@ -151,9 +155,9 @@ class NetworkExplanation:
         return found.numerator if found.denominator == 1 else found
 
     def _told(self, sheet: Sheet, *places: str) -> Iterator[Part]:
-        """The sentence of each figure that is a number, of the questions whose `place` in the
-        document is one of `places`; without operations, which stand in tables. Amounts are in
-        elements, also where tables have bytes."""
+        """The sentences of the questions whose `place` in the document is one of `places`: one for
+        each figure that is a number and has a value. Operations are left out, since they stand in
+        tables. Amounts are in elements, also where tables have bytes."""
         case = replace(sheet.total, dtypes=None, optimiser=None)
         for question in QUESTIONS:
             if question.place not in places or question.name == "count":

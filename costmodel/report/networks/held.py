@@ -51,8 +51,8 @@ class Report:
 
     @property
     def document(self) -> Document:
-        """The document: what the mathematics needs, what each engine reserves, and the tensors of
-        the engine that is named."""
+        """The document: a table of what later tokens need to be kept, one of what each engine (vLLM
+        and others) reserves, and one of the tensors of the engine that the user named."""
         net = self.held.network
         lead: list[Line] = [(Strong(heading_of(net)),), (described(net.described),)]
         held = self.held
@@ -63,14 +63,16 @@ class Report:
 
     @cached_property
     def reserved(self) -> Mapping[str, Reserved | Missing]:
-        """Engine -> what the engine reserves, or the reason why its rule says nothing; no engines
-        for a network that is no published model, of whose type engines know nothing."""
+        """Engine -> the memory that the engine reserves, or the reason why its rule says nothing;
+        {} for a network that is no published model, of whose type engines know nothing."""
         if not self.held.network.described.model_type:
             return {}
         ask = (self.held, self.typed, self.shown, self.batch)
         return {name: engine.reserved(*ask) for name, engine in ENGINES.items()}
 
     def _tables(self) -> Iterator[Table]:
+        """The tables: what the mathematics needs, what engines reserve, tensors of the named
+        engine."""
         yield self._table()
         if self.reserved:
             yield self._engines()
@@ -78,8 +80,8 @@ class Report:
             yield self._tensors(self.engine, found)
 
     def _engines(self) -> Table:
-        """A row for each engine: a further token, the bytes of the batch, and these over what the
-        mathematics needs."""
+        """The table with a row for each engine: the bytes for a further token, the bytes for the
+        batch, and the ratio of these to what the mathematics needs; notes say by which rule."""
         columns = (
             Column("engine", "engine", numeric=False, names=True),
             Column("version", "version", numeric=False),
@@ -103,7 +105,8 @@ class Report:
         return Table(title, columns, tuple(rows), tuple(map(_note, notes)), "engines")
 
     def _tensors(self, name: str, found: Reserved) -> Table:
-        """A row for each tensor of an engine."""
+        """The table with a row for each tensor that the engine `name` keeps: layers, shape, type,
+        bytes."""
         columns = (
             Column("part", "held", numeric=False, names=True),
             Column("tensor", "tensor", numeric=False),
@@ -121,8 +124,9 @@ class Report:
         return Table(title, columns, rows, (_note(f"source: {engine.source}"),), "tensors")
 
     def _table(self) -> Table:
-        """A row for the weights, for each part that holds something, for the sums by role, and for
-        everything together; bytes for a sequence of `shown` tokens and for the batch."""
+        """The table of what the mathematics needs: a row for the weights, for each part that holds
+        something, for the sums by role, and for everything together; bytes for a further token, for
+        a sequence of `shown` tokens and for the batch."""
         batch, context = self.batch, self.shown
         columns = (
             Column("held", "held", numeric=False, names=True),
@@ -148,8 +152,9 @@ class Report:
         return Table(title, columns, tuple(rows), tuple(map(_note, self._says())), "memory")
 
     def _says(self) -> Iterator[str]:
-        """The sentences below the table: what is counted, and, if a memory is given, whether the
-        weights fit and the largest context and batch that fit with them."""
+        """The sentences below the table: what is counted, and, if the user gives a memory, whether
+        the weights fit into it, and the largest context and the largest batch that fit beside
+        them."""
         yield (
             "what the mathematics needs: entries that a later token reads; rows of tokens are "
             "keys, values and the last rows of a convolution"
@@ -168,7 +173,8 @@ class Report:
             yield f"largest batch at {self.context:,} tokens: {fitting.batch:,} sequences"
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON, without `fit` if no memory is given."""
+        """The object of JSON: bytes of weights, of the state by role and by part, and of each
+        engine; `fit` (the largest context and batch) if the user gives a memory."""
         held, context, net = self.held, self.shown, self.held.network
         found: dict[str, Any] = {
             "model": net.name,
@@ -196,7 +202,8 @@ class Report:
         return {"models": [found]}
 
     def _engine(self, name: str) -> dict[str, Any]:
-        """What one engine reserves for the batch, or the reason why its rule says nothing."""
+        """The object of JSON of one engine: what it reserves for the batch, by tensor, or the
+        reason why its rule says nothing."""
         found, engine = self.reserved[name], ENGINES[name]
         lead = {"engine": name, "version": engine.version, "source": engine.source}
         if isinstance(found, Missing):
@@ -216,7 +223,7 @@ class Report:
         return {**lead, **token, "says": list(found.says), "tensors": tensors}
 
     def _part(self, part: Held) -> dict[str, Any]:
-        """What one part holds for one sequence."""
+        """The object of JSON of one part: the elements and bytes that it holds for one sequence."""
         return {
             "part": part.use.name,
             "role": part.role,
@@ -227,7 +234,8 @@ class Report:
         }
 
     def _rows(self) -> Rows:
-        """The rows of CSV for one sequence: the weights, then each part."""
+        """Header and rows of CSV for one sequence: the weights, then each part that holds
+        something."""
         names = ("part", "role", "layers", "elements", "bytes", "bytes_per_further_token")
         parts = [self._part(part) for part in self.held.parts]
         head = ["model", "context", "batch", *names]

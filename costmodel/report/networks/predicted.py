@@ -38,7 +38,8 @@ class Report:
 
     @cached_property
     def stages(self) -> Mapping[str, Sequence[Part] | Missing]:
-        """Stage -> its parts, or the reason why there are none; Unanswered if no stage has any."""
+        """Stage ("prefill", "decode") -> its parts with their predicted times, or the reason why
+        there is no prediction; Unanswered if no stage has one."""
         found: dict[str, Sequence[Part] | Missing] = {}
         for stage in STAGES:
             try:
@@ -51,7 +52,8 @@ class Report:
 
     @property
     def document(self) -> Document:
-        """The document: a sentence and a table for each stage."""
+        """The document: for each stage (prefill, decode) a sentence and a table of predicted
+        times."""
         p = self.predicted
         net = p.held.network
         lead: list[Line] = [
@@ -90,7 +92,8 @@ class Report:
                 )
 
     def _tables(self) -> Iterator[Table]:
-        """A table for each stage with a prediction: a row for each part, block, and all."""
+        """A table for each stage (prefill, decode) with a prediction: a row for each part, for each
+        block, and for all parts."""
         titles = {"prefill": "Prefill", "decode": "A new token for each sequence"}
         for stage, parts in self.stages.items():
             if isinstance(parts, Missing):
@@ -109,7 +112,9 @@ class Report:
         return [even] if some else []
 
     def _row(self, block: str, name: str, parts: Sequence[Part], every: float) -> tuple[Cell, ...]:
-        """The cells of some parts together; `every`: the seconds of all, for their share."""
+        """The cells of one row, for `parts` together: times in microseconds, their share of the
+        seconds of `every` part, energy in millijoules ("" if not predicted), and the limit that
+        binds."""
         seconds, low, high, joules = (total(parts, figure) for figure in FIGURES)
         times = (round(1e6 * one) for one in (seconds, low, high))
         energy = "" if isnan(joules) else round(1e3 * joules)
@@ -117,7 +122,7 @@ class Report:
         return (block, name, runs, *times, round(100 * seconds / every), energy, binds(parts))
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON."""
+        """The object of JSON: the model, the board, and for each stage its predicted figures."""
         p = self.predicted
         model = {
             "model": p.held.network.name, "board": p.on.name, "context": p.context,
@@ -152,7 +157,8 @@ def _figures(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _each(parts: Sequence[Part]) -> Iterator[tuple[str, str, Sequence[Part]]]:
-    """(block, part, parts) for each row: the parts, each block together, and all."""
+    """(block, part, parts) for each row of a table: each part, then the parts of its block together
+    (named "together"), and at the end all parts (named "all")."""
     for block, found in groupby(parts, lambda part: part.block):
         there = [*found]
         for part in there:
@@ -163,7 +169,8 @@ def _each(parts: Sequence[Part]) -> Iterator[tuple[str, str, Sequence[Part]]]:
 
 
 def _says(parts: Sequence[Part], every: float) -> Iterator[str]:
-    """The sentences below a table: what was predicted, and what was counted by its floor."""
+    """The sentences below a table: what was predicted, and which parts were counted by a lower
+    bound of their time instead, with their share of the seconds `every` and the reasons."""
     yield (
         "matrix products, attention and delta rules are predicted, one call after the other; "
         "latency is what calls take beside their largest limit: launches, tails, idle units"

@@ -18,9 +18,9 @@ from costmodel.symbolic.sizes import LETTERS, is_letter
 
 
 def _figures(line: Line, names: Iterable[str]) -> dict[str, Any]:
-    """The named figures of a part, or of the total, that exist in its phase, under the keys of a
-    table of mixers: exact values, null for a missing figure, with its reason in `reasons`;
-    `activations` is another name of `activations_elements`."""
+    """Key in JSON -> exact value, of the named figures that exist in the phase of a part or of the
+    total (`line`), as in a table of mixers; null for a missing figure, with its reason in
+    `reasons`. `activations` is another name of `activations_elements`."""
     found = figures_of(line, [FIGURES[x] for x in names if line.phase in FIGURES[x].phases])
     if "activations_elements" in found:
         found["activations"] = found["activations_elements"]
@@ -30,7 +30,8 @@ def _figures(line: Line, names: Iterable[str]) -> dict[str, Any]:
 
 
 def record(sheet: Sheet) -> dict[str, Any]:
-    """The object of JSON for a network in one stage, with its parts."""
+    """The object of JSON for a network's costs in one stage at one combination of sizes (`sheet`),
+    with its parts."""
     net = sheet.network
     c = net.described
     of_parts = [x for x in (*USUAL, *(sheet.request.columns or ())) if x in FIGURES]
@@ -57,7 +58,8 @@ def record(sheet: Sheet) -> dict[str, Any]:
 
 
 def _formula(one: Compared) -> dict[str, Any]:
-    """A formula for MFU, its operations and its terms, or the reason why it has no number."""
+    """The object of JSON for one formula for MFU: its operations and its terms, or the reason why
+    it has no number."""
     of = one.numerator
     lead = {"name": of.name, "formula": of.formula, "source": of.source, "pairs": of.pairs}
     if one.missing:
@@ -70,7 +72,8 @@ def _formula(one: Compared) -> dict[str, Any]:
 
 
 def _memory(sheet: Sheet) -> dict[str, Any]:
-    """The memory of a training step: elements by line, and bytes if an element type is given."""
+    """The object of JSON for the memory of a training step: elements by line, and bytes if the user
+    gives an element type."""
     memory_options = sheet.request.memory_options
     lines = []
     for one in sheet.memory:
@@ -90,7 +93,8 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
 
 
 def rows(sheets: Sequence[Sheet]) -> Rows:
-    """The header and rows of CSV: a row per part and one for the total; reasons come last."""
+    """The header and rows of CSV: for each sheet (a network's costs in one stage at some sizes) a
+    row per part and one for the total; the reasons for missing values are the last column."""
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
     asked = sheets[0].request.columns
@@ -109,8 +113,9 @@ def rows(sheets: Sequence[Sheet]) -> Rows:
 
 
 def _csv_row(sheet: Sheet, line: Line, letters: Sequence[str], names: Sequence[str]) -> list[Any]:
-    """One row of CSV. A class of `other` that the line lacks is 0, or empty if the counts are
-    missing; a size without a number is its letter, or empty if the network lacks the size."""
+    """The row of CSV for a part or the total (`line`). A class of `other` that the line lacks is 0,
+    or empty if the counts are missing; a size without a number is its letter, or empty if the
+    network lacks the size."""
     by_name = line.parts(FIGURES["other"])
     values: dict[str, Value] = dict.fromkeys(names)
     reasons: dict[str, list[str]] = {}

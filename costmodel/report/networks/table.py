@@ -40,13 +40,12 @@ USUAL = ("parameters", *CLASSES, "other", "once", "total", "state", "activations
 
 
 def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | None, bool]:
-    """Read `--columns a,b,c`: the names of figures and sizes, None if none is typed; and whether a
-    figure is in bytes.
+    """Read `--columns a,b,c`. Returns the names of figures and sizes, None if none is typed; and
+    whether a figure needs element types: one in bytes, or in operations per byte.
 
     Raises:
         TableError: an unknown column, one that names a row, or one that exists in none of the
-            phases.
-    """
+            phases (`wanted`)."""
     if text is None:
         return None, False
     found = column_names(text)
@@ -125,7 +124,9 @@ class Line(Row):
     """How often the part runs; None for the total."""
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
-        """The value of a column; of `part`, the name, of `runs`, how often the part runs."""
+        """The value of a column for a part or the total: of `part`, its name; of `runs`, how often
+        the part runs (None for the total); else the figure, `other` without the columns in
+        `shown`."""
         if name == "part":
             return self.name
         if name == "runs":
@@ -165,12 +166,14 @@ def letters_of(net: Network, phase: str) -> tuple[str, ...]:
 
 
 def sheets(request: Request) -> list[Sheet]:
-    """A sheet for every stage of every phase at every combination of sizes.
+    """The costs of a network as sheets: one for every stage (a phase, or prefill and decode, which
+    make up generation) at every combination of sizes, with a line per part and the total.
 
     Raises:
-        SizeError: sizes that do not fit; ModelError: layers of several kinds without a number L.
-        Unanswered: generation by a network without a head over the vocabulary.
-    """
+        SizeError: sizes that do not fit.
+        ModelError: layers of several kinds (dense and sparse, say) while the number L of layers has
+            no value, so that it is unknown how many there are of each kind.
+        Unanswered: generation by a network without a head over the vocabulary."""
     found = []
     for phase in request.phases:
         for sizes in _combinations(request, phase):
@@ -243,8 +246,9 @@ def _network(request: Request, sizes: Mapping[str, int]) -> Network:
 def _stages(
     request: Request, net: Network, phase: str, sizes: Mapping[str, int], letters: tuple[str, ...]
 ) -> list[Sheet]:
-    """The sheets of all stages of a phase at one combination of sizes. Where all sizes have numbers
-    they must fit the network."""
+    """The sheets (costs by part) of all stages of a phase at one combination of sizes: prefill and
+    decode of `generate`, else the phase itself. If all `letters` have numbers, these must fit the
+    network (SizeError)."""
     numbers = {x: v for x, v in sizes.items() if x in letters or x == "L"}
     settled = set(letters) <= set(numbers)
     if settled:
@@ -262,7 +266,7 @@ def _stages(
 
 
 def sheet_of(request: Request, net: Network, phase: str, sizes: Mapping[str, int]) -> Sheet:
-    """The sheet of a network in a phase at sizes that are all numbers."""
+    """The sheet (costs by part) of a network in a phase, at sizes that are all numbers."""
     about = net.answers(phase, request.counting)
     if about.beyond(sizes):
         about = about.at_numbers(sizes)
@@ -277,8 +281,9 @@ def _sheet(
     letters: tuple[str, ...],
     settled: bool,
 ) -> Sheet:
-    """The sheet of one stage: a line per part and their total, and the memory of a training
-    step."""
+    """The sheet of one stage: a line per part and their total, the parameters in embeddings'
+    tables, and of a training step the memory and, if asked for, the formulas for MFU. `settled`:
+    all sizes are numbers; else figures are formulas. ModelError: MFU without numbers."""
     total = Line(
         about, sizes, not settled, dtypes=request.dtypes,
         optimiser=request.memory_options.optimiser,
