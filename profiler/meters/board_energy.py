@@ -55,8 +55,8 @@ class NvmlSensor(Board):
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Find the board's sensors. `own_bytes()` is the device memory that this process holds, and
-        `clock` gives nanoseconds. SensorError if the board is split or without a sensor, or, unless
-        `force`, if others use it."""
+        `clock` gives nanoseconds. Raises SensorError: the board is split into parts (MIG), has no
+        sensor, or, unless `force`, is used by other processes."""
         super().__init__(nvml, handle)
         self.force, self.reserved, self.clock = force, own_bytes, clock
         self.shared = ""
@@ -90,8 +90,8 @@ class NvmlSensor(Board):
         return BOARD if module is None else MODULE
 
     def require_whole(self) -> None:
-        """SensorError if the device is a part of a board, or its board is split into parts: the
-        sensors cover the whole board."""
+        """Raise SensorError if the device is a part of a board, or its board is split into parts
+        (MIG): the sensors cover the whole board."""
         if self.maybe("nvmlDeviceIsMigDeviceHandle") or self.split:
             raise SensorError(
                 "unsupported (shared): MIG mode is on, and NVML measures the whole board only"
@@ -99,7 +99,8 @@ class NvmlSensor(Board):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Warnings about what the figures cover besides this board and this process."""
+        """The warnings that hold about what the figures cover besides this board and this process:
+        the whole module, a virtual GPU, other processes."""
         model = decoded(self.maybe("nvmlDeviceGetName") or "")
         mode = VIRTUAL.get(self.maybe("nvmlDeviceGetVirtualizationMode"), "")
         found = {
@@ -122,8 +123,8 @@ class NvmlSensor(Board):
             self.share(found)
 
     def share(self, reason: str) -> None:
-        """SensorError with the reason why others share the board; with `force`, note the reason
-        instead."""
+        """Raise SensorError with the reason why other processes seem to share the board; with
+        `force`, note the reason instead, for a label."""
         if not self.force:
             raise SensorError(
                 f"{reason}; the energy would include that work: stop it, or measure with --shared"
@@ -163,8 +164,8 @@ class NvmlSensor(Board):
 
 
 def open_sensor(device: str | torch.device, *, force: bool = False) -> NvmlSensor | Unavailable:
-    """The energy and power sensors of torch's CUDA device, found by UUID, or Unavailable with the
-    reason. With `force`, a board that others use is accepted and labelled."""
+    """Open the energy and power sensors of torch's CUDA device, found by UUID, or return
+    Unavailable with the reason. With `force`, a board that others use is accepted and labelled."""
     place = torch.device(device)
     try:
         nvml = load_nvml()
@@ -216,8 +217,8 @@ def energies_in_turn(
     force: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> PairedEnergy | Unavailable:
-    """Joules per call of several candidates whose trials take turns, so that drift cancels in
-    ratios; Unavailable with the reason.
+    """Measure joules per call of several candidates whose trials take turns, so that drift cancels
+    in ratios; Unavailable with the reason.
 
     All candidates stay in the device's memory for the whole measurement.
 
@@ -282,8 +283,8 @@ class QueuedLoad:
         marker: Callable[[torch.device], Marker] = cuda_marker,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Find by timed calls how many calls of `fn` make a batch of about `BATCH_S`. `marker` puts
-        a marker behind a batch in the device's queue; `clock` gives seconds."""
+        """Find by timed calls how many calls of `fn` make a batch of about `BATCH_S` seconds.
+        `marker` puts a marker behind a batch in the device's queue; `clock` gives seconds."""
         self.fn = fn
         self.reset = reset
         self.device = device
@@ -294,7 +295,8 @@ class QueuedLoad:
         self.calls = self.fitting(self.fitting(1))  # a longer batch gives a better estimate
 
     def submit(self) -> None:
-        """Queue one batch of calls and a marker behind it."""
+        """Put one batch of calls into the GPU's queue, and a marker behind it that tells when the
+        batch is done."""
         with torch.cuda.device(self.device):
             for _ in range(self.calls):
                 if self.reset is not None:
@@ -318,8 +320,8 @@ class QueuedLoad:
             self.queue.popleft().synchronize()
 
     def fitting(self, calls: int) -> int:
-        """The number of calls that take about `BATCH_S`, from a timed batch of `calls` after a
-        warm-up."""
+        """The number of calls that take about `BATCH_S` seconds, from a timed batch of `calls`
+        after a warm-up."""
         self.calls = calls
         self.submit()
         self.drain()

@@ -49,9 +49,9 @@ def gpu_flush(device: torch.device) -> Flush:
 
 
 def reading_flush(size: int, device: torch.device, held: int | None, source: str) -> Flush:
-    """A flush that sums a buffer of `size` bytes, for caches of `held` bytes (None: unknown) by the
-    source `source`. The sum writes evicted lines back before the call, and leaves only clean lines,
-    which need no write-back during the call."""
+    """Make a flush (a call that empties the caches) that sums a buffer of `size` bytes, for caches
+    of `held` bytes (None: unknown) by the source `source`. The sum writes evicted lines back before
+    the call, and leaves only clean lines, which need no write-back during the call."""
     buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
     total = torch.empty((), device=device)
     return Flush(lambda: torch.sum(buffer, dim=0, out=total), size, held, source)
@@ -64,8 +64,8 @@ def l2_bytes(properties: Any) -> int | None:
 
 
 def cache_bytes(device: torch.device) -> tuple[int, str]:
-    """Bytes of a GPU's L2, or of all last-level caches of a CPU, and the source of the number.
-    Raises CacheError: the size is unknown."""
+    """(bytes of a GPU's L2, or of all last-level caches of a CPU; the source of the number, in
+    words). Raises CacheError: the size is unknown."""
     if device.type != "cuda":
         return last_level_bytes()
     held = l2_bytes(torch.cuda.get_device_properties(device))
@@ -75,7 +75,8 @@ def cache_bytes(device: torch.device) -> tuple[int, str]:
 
 
 def cpu_flush(held: tuple[int, str] | None = None) -> Flush:
-    """A flush that reads, with torch's threads, a buffer of twice the last-level caches.
+    """Make a flush (a call that empties the caches) that reads, with torch's threads, a buffer of
+    twice the last-level caches.
 
     `held`: the bytes of these caches and the source of the number; by default from the system.
     """
@@ -84,7 +85,7 @@ def cpu_flush(held: tuple[int, str] | None = None) -> Flush:
 
 
 def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
-    """Bytes of all last-level caches together, and the source of the number.
+    """(bytes of all last-level caches of the CPU together; the source of the number, in words).
 
     Processors that share a cache have the same `shared_cpu_list`: the cache counts once.
 

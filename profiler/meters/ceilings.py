@@ -95,8 +95,8 @@ def multiply_add_name(dtype: str) -> str:
 
 
 def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
-    """The ceilings of a device as JSON values: `readings` as in records, `reasons` for failed
-    ceilings. Measured once per process, device and dtype.
+    """Measure the ceilings of a device (its highest rates), as JSON values: `readings` as in
+    records, `reasons` for failed ceilings. Measured once per process, device and dtype.
 
     Args:
         dtype: the name of `kind`.
@@ -113,7 +113,8 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
 
 def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
     """The rate `amount` / seconds in `unit`, from a time: the lower end of the time's interval
-    becomes the upper end of the rate's. Unavailable as it is. `facts`: further details."""
+    becomes the upper end of the rate's. A time that is Unavailable is returned as it is. `facts`:
+    further details."""
     if isinstance(timed, Unavailable):
         return timed
     found = timed.converted(name, unit, lambda seconds: amount / seconds, KEPT)
@@ -121,8 +122,9 @@ def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: 
 
 
 def of_the_work(found: Measured) -> Measured:
-    """The rate `found`, or Unavailable if the call was launch-bound or the device was disturbed. A
-    power cap is accepted: the capped rate is the device's best rate."""
+    """The rate `found` if it is a rate of the work itself; Unavailable if the timed call was
+    launch-bound (the GPU waited for the host) or the device was disturbed. A power cap is accepted:
+    the capped rate is the device's best rate."""
     if isinstance(found, Unavailable):
         return found
     said = ", ".join(x for x in (LAUNCH_BOUND, *DISTURBED_LABELS) if x in found.labels)
@@ -146,8 +148,8 @@ def product_ceiling(
     timing: Callable[..., Measured] = latency,
     largest: int = LARGEST,
 ) -> Measured:
-    """The highest rate of a product of two square matrices over all sides, in operations per
-    second.
+    """Measure the highest rate of a product of two square matrices over all sides, in operations
+    per second.
 
     Details: `side`; `tried`, side -> operations per second; `ended_by`, the reason why a larger
     side failed. Unavailable if the first side failed, or every rate was launch-bound or disturbed.
@@ -195,8 +197,8 @@ def product_at(
     side: int,
     timing: Callable[..., Measured],
 ) -> Measured:
-    """The rate of the product of two random matrices of shape (side, side), in operations per
-    second, timed by the meter `timing`; Unavailable if the product fails."""
+    """Measure the rate of the product of two random matrices of shape (side, side), in operations
+    per second, timed by the meter `timing`; Unavailable if the product fails."""
     try:
         chance = torch.Generator(device=place).manual_seed(side)
         a, b = (random_matrix(side, place, kind, chance) for _ in range(2))
@@ -210,8 +212,8 @@ def product_at(
 def random_matrix(
     side: int, place: torch.device, kind: torch.dtype, chance: torch.Generator
 ) -> torch.Tensor:
-    """A (side, side) matrix of normal numbers over sqrt(side): products keep the variance 1 /
-    side."""
+    """A (side, side) matrix of normal numbers over sqrt(side), so that the entries of a product
+    have the variance 1 / side again."""
     drawn = torch.randn(side, side, device=place, generator=chance)
     scaled: torch.Tensor = drawn / side**0.5
     return scaled.to(kind)
@@ -274,7 +276,8 @@ def elementwise_ceiling(
     timing: Callable[..., Measured],
     facts: Mapping[str, Any],
 ) -> Measured:
-    """The highest rate of one elementwise operation over all sizes and variants, in op/s.
+    """Measure the highest rate of one elementwise operation over all sizes and variants, in
+    operations per second.
 
     Details: `entries`, `how` (the variant); `tried`, variant and entries -> operations per second;
     `not_tried`, variant -> the reason. Unavailable if every rate was launch-bound or disturbed.
@@ -315,8 +318,8 @@ def elementwise_ceiling(
 
 
 def resident(held: int) -> list[int]:
-    """Sizes in bytes that the caches hold: from `SMALL_BYTES`, eight times as many each time, up to
-    half of `held`.
+    """The sizes in bytes of arrays to be tried, which the caches hold: from `SMALL_BYTES`, eight
+    times as many each time, up to half of `held`.
 
     >>> resident(2**20)
     [16384, 131072]
@@ -330,8 +333,8 @@ def resident(held: int) -> list[int]:
 def repeated_entrywise(
     operation: Entrywise, how: str, x: torch.Tensor, y: torch.Tensor
 ) -> tuple[Callable[[], Any], int]:
-    """A call, and how often the call applies the operation to every entry of x: once, into y, by
-    torch's own kernel (`how` is `EAGER`), or `LINKS` times by a kernel that keeps x in
+    """(a call to be timed, how often it applies the operation to every entry of x): once, into y,
+    by torch's own kernel if `how` is `EAGER`; else `LINKS` times, by a kernel that keeps x in
     registers."""
     if how == EAGER:
         return (lambda: operation.eager(x, y)), 1
@@ -340,8 +343,8 @@ def repeated_entrywise(
 
 
 def in_registers(link: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A GPU kernel, compiled by torch, that applies the C expression `link` of x `LINKS` times, one
-    after another, to each entry x."""
+    """Make a function that runs a GPU kernel, compiled by torch, that applies the C expression
+    `link` of x `LINKS` times, one after another, to each entry x."""
     return torch.cuda.jiterator._create_jit_fn(
         "template <typename T> T chained(T x) { "
         f"for (int k = 0; k < {LINKS}; ++k) {{ x = {link}; }} return x; }}"
@@ -357,8 +360,9 @@ def moving_and_launching(
 
 
 def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Bytes per second copied, read and written, in a buffer larger than the caches, by the meter
-    `timing`; each is Unavailable if there is no such buffer, or its call was disturbed."""
+    """Measure the bytes per second that are copied, read and written in a buffer larger than the
+    caches, by the meter `timing`: name -> rate; each is Unavailable if there is no such buffer, or
+    its call was disturbed."""
     names = (COPY, READ, WRITE)
     try:
         held, source = cache_bytes(place)
@@ -385,8 +389,9 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
 
 
 def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Seconds to launch the smallest operation: alone, by the meter `timing`, and as a node of a
-    CUDA graph; each is Unavailable, with the reason, if it cannot be measured."""
+    """Measure the seconds that it takes to launch the smallest operation, name -> time: alone, by
+    the meter `timing`, and as a node of a CUDA graph; each is Unavailable, with the reason, if it
+    cannot be measured."""
     try:
         one, target = torch.ones(1, device=place), torch.empty(1, device=place)
     except RuntimeError as error:
@@ -429,8 +434,8 @@ TYPED: Mapping[str, str] = {
 
 
 def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
-    """The ceilings of the devices of these environments in words, each ceiling once; "" without
-    any."""
+    """The ceilings (highest measured rates) of the devices of these environments in words, each
+    ceiling once; "" without any."""
     found: dict[str, str] = {}
     for environment in environments:
         for name, held in (environment.get("ceilings") or {}).get("readings", {}).items():
@@ -443,7 +448,7 @@ def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
 
 
 def words_of(name: str) -> str:
-    """The work of a ceiling, in words.
+    """The work whose rate the ceiling `name` is, in words.
 
     >>> words_of("copy"), words_of("exp bf16")
     ('copying', 'exponentials in bf16')

@@ -38,7 +38,8 @@ def compile_call(
     timer: Timer | None = None,
     compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Compiled | Unavailable:
-    """`fn` compiled by torch.compile, and the seconds up to its first settled call, less one call.
+    """Compile `fn` by torch.compile; returns the compiled call, and the seconds up to its first
+    settled call, less one call.
 
     Calls are settled once three consecutive durations agree within `warmup_steady` (5 %); earlier
     calls contain compiling and tuning. Code compiled before, by this process or on disk, is not
@@ -78,8 +79,8 @@ def compile_call(
 
 
 def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> list[float] | None:
-    """Seconds of each call up to the first that agrees with the two before, within the relative
-    difference `steady`; None if none does."""
+    """Time calls until one agrees with the two before: the seconds of each call up to the first
+    that agrees with the two before, within the relative difference `steady`; None if none does."""
     durations: list[float] = []
     while len(durations) < CALLS:
         durations.append(timer.elapsed_s(call, prepare))
@@ -91,8 +92,8 @@ def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> lis
 
 @contextmanager
 def compiling_anew() -> Iterator[dict[str, Any]]:
-    """A context in which torch.compile starts from empty caches; graph breaks are counted at its
-    end.
+    """A context in which torch.compile starts from empty caches. It yields a dict of facts, which
+    receives the numbers of graph breaks and graphs at the end.
 
     The compiler's warnings concern torch's own code and are suppressed.
     """

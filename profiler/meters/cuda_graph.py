@@ -72,9 +72,9 @@ class TorchGraphs:
         self.device = device
 
     def rehearse(self, fn: Call) -> Any:
-        """The result of a call on a side stream, after warm-up calls; RuntimeError if the call
-        waits for the GPU. The side stream waits for the current stream first, and the current
-        stream for the side stream at the end."""
+        """Run a call on a side stream, after warm-up calls, and return its result; RuntimeError if
+        the call waits for the GPU. The side stream waits for the current stream first, and the
+        current stream for the side stream at the end."""
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         here = torch.cuda.current_stream(self.device)
         stream.wait_stream(here)
@@ -88,8 +88,10 @@ class TorchGraphs:
         return result
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
-        """(replay, release, result) of a call that is captured as a CUDA graph on torch's capturing
-        stream, into a private memory pool; RuntimeError if the call cannot be captured.
+        """Capture a call as a CUDA graph: returns (replay, release, result), where `replay()` runs
+        the graph, `release()` frees it, and `result` are the tensors that a replay fills. It is
+        captured on torch's capturing stream, into a private memory pool; RuntimeError if the call
+        cannot be captured.
 
         If a capture cannot be ended, torch stays on its stream, which the outer context then
         leaves.
@@ -127,7 +129,8 @@ def refusing_waits() -> Iterator[None]:
 
 
 def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Captured:
-    """The call as a graph, after a rehearsal; the first replay is compared with the rehearsal.
+    """Capture a call as a CUDA graph, after a rehearsal, which runs it without capture; the result
+    of the first replay is compared with the rehearsal's.
 
     Raises:
         GraphError: the call cannot be captured.
@@ -160,8 +163,8 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
 
 
 def failure_after(graphs: Graphs, sentence: str) -> RuntimeError:
-    """The error of a failed attempt, GraphError or, if the device is unusable, ContextLost;
-    `sentence` continues "the call"."""
+    """Make the error of a failed attempt, GraphError or, if the device is unusable, ContextLost;
+    `sentence` continues the message "the call ..."."""
     gc.collect()
     try:
         graphs.probe()

@@ -132,8 +132,8 @@ class NvmlWatch:
             self.reasons.pop(sensor, None)
 
     def told(self, sensor: str, question: Callable[[], Told]) -> Told | None:
-        """The answer of a sensor, `question()`; None, with the reason noted under the name
-        `sensor`, if the sensor is unreadable."""
+        """Ask a sensor, and return its answer, `question()`; None, with the reason noted under the
+        name `sensor`, if the sensor is unreadable."""
         try:
             found = question()
         except SensorError as error:
@@ -163,7 +163,8 @@ class NvmlWatch:
         return prepare
 
     def after(self) -> BlockObservation:
-        """The observation since `before()`; the clock is read first, before the board can rest."""
+        """The observation of the board since `before()` (clock, slowdowns, power cap, other users);
+        the clock is read first, before the board can rest."""
         clock, now = self.clock(), self.fields()
         events = self.told("event_reasons", self.board.clock_events) or []
         # a counter that was not readable before counts as unmoved
@@ -210,8 +211,8 @@ class CpuWatch:
         return self.frequency()
 
     def before(self) -> None:
-        """Note the context switches and page faults of the process so far, and its threads'
-        times."""
+        """Begin an observation: note the context switches and page faults of the process so far,
+        and its threads' times."""
         try:
             self.first = self.counted()
         except ImportError:
@@ -221,8 +222,8 @@ class CpuWatch:
         self.used = self._counted(-1)
 
     def _counted(self, sign: int) -> dict[int, ThreadTime]:
-        """`used` plus `sign` times the time that each thread has used so far: -1 where counting
-        begins and 1 where counting ends leave the time used in between."""
+        """Thread -> `used` plus `sign` times the time that the thread has used so far: -1 where
+        counting begins and 1 where counting ends leave the time used in between."""
         found = dict(self.used)
         for thread, now in self.threads().items():
             then = found.get(thread, ThreadTime(0, 0))
@@ -241,7 +242,9 @@ class CpuWatch:
         return uncounted
 
     def after(self) -> BlockObservation:
-        """The current clock and load, and the differences of the counters since `before()`."""
+        """The observation of this process since `before()`: the current clock and load, and the
+        differences of the counters (context switches, page faults, threads' waiting and processor
+        time)."""
         counted = self._counted(1)
         used = counted.values()
         switches, faults = (
@@ -298,8 +301,9 @@ class NoWatch:
 
 
 def watch_for(device: torch.device) -> Watch:
-    """The watch of a device: of a CUDA device's board through NVML, or, if NVML cannot be used, one
-    that observes nothing; of a CPU through the operating system."""
+    """Make the watch that observes a device while calls are timed: of a CUDA device's board through
+    NVML, or, if NVML cannot be used, a watch that observes nothing; of a CPU through the operating
+    system."""
     if device.type != "cuda":
         return CpuWatch()
     try:
@@ -310,7 +314,7 @@ def watch_for(device: torch.device) -> Watch:
 
 
 def switches_and_faults() -> tuple[int, int]:
-    """Involuntary context switches and minor page faults of this process so far; ImportError if the
+    """(involuntary context switches, minor page faults) of this process so far; ImportError if the
     system does not count them."""
     import resource
 
@@ -319,8 +323,9 @@ def switches_and_faults() -> tuple[int, int]:
 
 
 def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
-    """The time used by every thread of this process, from Linux's scheduler (proc(5), schedstat);
-    on other systems one entry, in which all time that the process does not run is waiting time."""
+    """Thread id -> nanoseconds that the thread of this process ran, and waited for a processor,
+    from Linux's scheduler (proc(5), schedstat); on other systems one entry, in which all time that
+    the process does not run is waiting time."""
     found: dict[int, ThreadTime] = {}
     try:
         for thread in tasks.iterdir():
@@ -412,7 +417,8 @@ class DisturbanceLog:
     """
 
     def __init__(self, watch: Watch, slow_clock: float) -> None:
-        """A block was heated if its clock is below `slow_clock` times the median clock so far."""
+        """Begin an empty log. A block counts as heated if its clock is below `slow_clock` times the
+        median clock so far."""
         self.watch = watch
         self.slow_clock = slow_clock
         self.clocks: list[float] = []
@@ -454,8 +460,8 @@ class DisturbanceLog:
         return found + ([SHARED] if any(seen.others for seen in self.kept) else [])
 
     def details(self) -> dict[str, Any]:
-        """The details of a reading about disturbances, as JSON values; `disturbances` and
-        `left_out_blocks` are of the blocks left out, other values of the blocks kept."""
+        """A dict of JSON values about disturbances, for the details of a reading; `disturbances`
+        and `left_out_blocks` are of the blocks left out, other values of the blocks kept."""
         clocks = [s.clock_MHz for s in self.kept if s.clock_MHz is not None]
         others = sorted({seen.others for seen in self.kept} - {""})
         return {

@@ -25,7 +25,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def requested(error: BaseException) -> str:
-    """The size of the refused request, as the allocator prints the size; "" if it prints none.
+    """The size of the request for memory that was refused, as the allocator's error prints it; ""
+    if it prints none.
 
     >>> requested(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"))
     '20.00 GiB'

@@ -81,7 +81,8 @@ def least_number(confidence: float = CONFIDENCE) -> int:
 
 
 def no_interval(number: int, what: str = "block", confidence: float = CONFIDENCE) -> str:
-    """Why the median of this few values has no confidence interval.
+    """A sentence on why the median of this few values (`what` names them) has no confidence
+    interval.
 
     >>> no_interval(5)
     '5 blocks are too few: 6 are needed'
@@ -114,12 +115,13 @@ def confidence_of(number: int) -> float:
 
 
 def over_processes(found: Mapping[int, Reading]) -> Reading:
-    """One reading from several processes: the median of the processes' values, which become the
-    samples, with an interval over processes. A count or bytes on which all processes agree is kept
-    as the first process read it.
+    """Join the readings of one quantity from several processes into one: the median of the
+    processes' values, which become the samples, with an interval over processes. A count or bytes
+    on which all processes agree is kept as the first process read it.
 
-    Times: if most processes were quiet, the quiet ones alone; else an estimate for a busy machine
-    from the timed regions of all processes. A reading of one process is returned as it is.
+    Times: if most processes were quiet, the quiet ones (undisturbed by other programs) alone; else
+    an estimate for a busy machine from the timed regions of all processes. A reading of one process
+    is returned as it is.
 
     Args:
         found: process -> the reading.
@@ -164,8 +166,8 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
 
 
 def all_regions(found: Mapping[int, Reading]) -> Reading:
-    """One time on a machine that other programs use, estimated from the timed regions of all
-    processes together: a low quantile of the regions.
+    """One reading of a time on a machine that other programs use, estimated from the timed regions
+    of all processes together: a low quantile of the regions.
 
     Threads that wait for one another on one processor may make one process much slower than the
     others: that process has few regions in the same time, so its weight is small. The lower end is
@@ -197,8 +199,9 @@ def all_regions(found: Mapping[int, Reading]) -> Reading:
 
 
 def of_processes(details: Mapping[str, Any], found: Mapping[int, Reading]) -> dict[str, Any]:
-    """The details of a reading over processes: value and samples in each process, and the seconds
-    of the timed calls of all processes if every process tells its own."""
+    """A copy of the details of a reading over processes, to which are added the value and samples
+    in each process, and the seconds of the timed calls of all processes if every process tells its
+    own."""
     each = [
         {"process": number, "value": reading.value, "samples": list(reading.samples)}
         for number, reading in found.items()
@@ -210,7 +213,8 @@ def of_processes(details: Mapping[str, Any], found: Mapping[int, Reading]) -> di
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """The quantiles p20 and p80, and the interquartile range iqr."""
+    """A dict with the quantiles of 20 % and 80 %, `p20` and `p80`, and the interquartile range
+    `iqr`."""
     return {
         "p20": quantile(values, 0.2),
         "p80": quantile(values, 0.8),
@@ -232,10 +236,10 @@ from the times of quiet processes before and after, the minimum by 5 %, the medi
 def busy_estimate(
     regions: Sequence[float], processor_s: float | None = None
 ) -> tuple[float, float, float]:
-    """The time of a call on a device that others use too: value, lower end and upper end.
-    Preemption only lengthens a region, and most regions shorter than a time slice hold none: the
-    value is the quantile `LOW`, the lower end the least time that the call needs, the upper end the
-    median.
+    """(value, lower end, upper end) of the time of a call in seconds, estimated on a device that
+    other programs use too. Preemption only lengthens a region, and most regions shorter than a time
+    slice hold none: the value is the quantile `LOW`, the lower end the least time that the call
+    needs, the upper end the median.
 
     Args:
         regions: seconds per call, of all timed regions.

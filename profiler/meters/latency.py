@@ -64,8 +64,8 @@ def latency(
     watch: Watch | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
-    """The duration of `fn()` back to back, in seconds, with caches as the calls leave them: the
-    median on a quiet device, an estimate on a busy one (`records.grades`).
+    """Measure the duration of `fn()` back to back, in seconds, with caches as the calls leave them:
+    the median on a quiet device, an estimate on a busy one (`records.grades`).
 
     Hot means that data that fits into the caches is cached when a call begins, because earlier
     calls read it. Inputs may still change between calls: `fn` may take several sets of inputs in
@@ -117,8 +117,8 @@ def sample_with_threads(
     alone: bool,
     tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Sampled:
-    """Timed regions of `work`, taken anew with one thread if preemption makes the time of several
-    threads vague.
+    """Time regions (one call or more) of `work`, and, if preemption makes the time of several
+    threads vague (too wide an interval), anew with one thread; returns the last samples.
 
     The threads of a call wait for one another in spin loops, so all wait for the preempted one: a
     call may take hundreds of times as long. With one thread, regions between two preemptions are
@@ -168,7 +168,7 @@ def latency_cold(
     pause: Callable[[float], None] = time.sleep,
     tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Reading | Unavailable:
-    """The median duration of one call of `fn()` after the caches were flushed, in seconds.
+    """Measure the median duration of one call of `fn()` after the caches were flushed, in seconds.
 
     A buffer is read before each call: on a GPU at least twice the L2 and 256 MiB, on a CPU twice
     the last-level caches. A GPU sleeps until flush, events and launches are all in its queue. Only
@@ -224,7 +224,7 @@ def latency_graph(
     capturing: Callable[[Call, torch.device], Captured] | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
-    """The median duration of a replay of `fn()` captured as a CUDA graph, in seconds.
+    """Measure the median duration of a replay of `fn()` captured as a CUDA graph, in seconds.
 
     The host's work in a call, a trivial reset included, happens once, at the capture. A graph
     replays the buffers of its capture, so `fn` must use the same inputs every time. `cuda_graph.py`
@@ -287,8 +287,9 @@ def latency_readings(
     limits: LatencyLimits | None = None,
     still: Call | None = None,
 ) -> dict[str, Measured]:
-    """The times of a call by name: back to back (`latency`, labelled if it is launch-bound), from
-    cold caches (`latency_cold`), and as a CUDA graph (`latency_graph`).
+    """Measure the times of a call, name -> reading or Unavailable: back to back (`latency`,
+    labelled if it is launch-bound), from cold caches (`latency_cold`), and as a CUDA graph
+    (`latency_graph`).
 
     The graph comes last. If capturing made the device unusable, the graph's entry is `DeviceLost`
     and the earlier readings are kept.
@@ -315,8 +316,8 @@ def threads_of(hot: Measured) -> Sequence[str]:
 
 
 def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:
-    """The readings, with the time of calls back to back (`latency`) labelled "launch-bound" if the
-    same call as a CUDA graph is more than 1.2 times as fast."""
+    """A copy of the readings, with the time of calls back to back (`latency`) labelled
+    "launch-bound" if the same call as a CUDA graph is more than 1.2 times as fast."""
     hot, graph = found.get("latency"), found.get("latency_graph")
     if not (isinstance(hot, Reading) and isinstance(graph, Reading) and graph.value > 0):
         return dict(found)
@@ -338,7 +339,7 @@ def median_reading(name: str, found: Sampled, details: Mapping[str, Any]) -> Rea
 
 
 def calls_in_turn(*calls: Call) -> Call:
-    """A call that makes these calls in order and returns the result of the last."""
+    """Return a call that makes these calls in order and returns the result of the last."""
 
     def all_of_them() -> Any:
         result = None

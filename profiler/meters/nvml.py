@@ -64,7 +64,8 @@ NOT_LISTED = "NVML does not list this process by its number here (as in a contai
 
 
 def load_nvml() -> Any:
-    """NVIDIA's Python binding, initialised; SensorError, with one sentence, if that fails."""
+    """Load and return NVIDIA's Python binding of NVML, initialised; SensorError, with one sentence,
+    if that fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # older packages announce a replacement
@@ -80,8 +81,8 @@ def load_nvml() -> Any:
 
 
 def ask_nvml(nvml: Any, name: str, *args: Any) -> Any:
-    """The value of an NVML function; an NVMLError, and a function that this binding lacks, become a
-    SensorError with one sentence."""
+    """Call an NVML function by name and return its value; an NVMLError, and a function that this
+    binding lacks, become a SensorError with one sentence."""
     function = getattr(nvml, name, None)
     if function is None:
         raise SensorError(f"this NVML has no {name}")
@@ -193,7 +194,7 @@ class Board:
         return int(self.ask("nvmlDeviceGetClockInfo", 1))
 
     def clock_events(self) -> list[str]:
-        """The current causes of lowered clocks: names of `EVENTS`, or unknown bits in
+        """The names of the current causes of lowered clocks: names of `EVENTS`, or unknown bits in
         hexadecimal."""
         try:
             bits = int(self.ask("nvmlDeviceGetCurrentClocksEventReasons"))
@@ -216,7 +217,8 @@ class Board:
         return list(self.ask("nvmlDeviceGetComputeRunningProcesses"))
 
     def processes_apart(self, own: int | None = None) -> tuple[list[Any], list[Any]]:
-        """The entries of this process (`own`: its id), and those of other processes.
+        """Two lists of NVML's entries of processes on the board: of this process (`own`: its id),
+        and of others.
 
         In a container NVML lists the process ids of the host. SensorError if the own id is missing
         from the list, as this process cannot be told from the others then.
@@ -237,8 +239,9 @@ class Board:
         return held_bytes(mine)
 
     def signs_of_others(self, own_bytes: int) -> str | None:
-        """Evidence that other processes compute on the board: more than one process, or more memory
-        in use than this process explains. "" without evidence, None if the board tells neither.
+        """Evidence, in words, that other processes compute on the board: more than one process, or
+        more memory in use than this process explains. "" without evidence, None if the board tells
+        neither.
 
         Process ids are no evidence: inside a container NVML gives the host's ids, or lists no or
         only some processes, so that a plausible list does not identify the owner of the memory.

@@ -58,7 +58,8 @@ class Visitor:
     def __init__(
         self, setting: Instruments, call: Call, prepare: Call = do_nothing, *, alone: bool = False
     ) -> None:
-        """`prepare()` runs before every region, untimed; with `alone` a region is one call."""
+        """Warm the call up, and find how many calls make a timed region. `prepare()` runs before
+        every region, untimed; with `alone` a region is one call."""
         self.setting, self.call, self.prepare, self.alone = setting, call, prepare, alone
         self.log = DisturbanceLog(setting.watch, setting.limits.slow_clock)
         durations = warm_up(setting, call, prepare)
@@ -74,9 +75,9 @@ class Visitor:
         return BUSY if self.waiting and statistics.median(self.waiting) > NOTICED else QUIET
 
     def __call__(self) -> float:
-        """Seconds per call in one visit, the low quantile of a block of timed regions. An untimed
-        call comes first, as the caches hold what the other candidates read. Raises Disturbed: the
-        clock stayed held down."""
+        """Time one visit to the candidate: the seconds per call, a low quantile of a block of timed
+        regions. An untimed call comes first, as the caches hold what the other candidates read.
+        Raises Disturbed: the clock stayed held down."""
         timer = self.setting.timer
         for _ in range(ATTEMPTS):
             timer.several_s(self.call, 1, lambda: True, self.prepare)  # the untimed call
@@ -94,8 +95,9 @@ class Visitor:
 
 
 def visitor(work: Timeable, setting: Instruments) -> Visitor:
-    """The visitor of a prepared call. A trivial reset is timed with each call; for another reset, a
-    region is one call, and the reset runs before it, untimed."""
+    """Make the visitor (which times a candidate, visit by visit) of a prepared call. A trivial
+    reset is timed with each call; for another reset, a region is one call, and the reset runs
+    before it, untimed."""
     alone = work.reset is not None and not work.trivial
     timed, restored = work.timed()
     reset = restored or do_nothing
@@ -105,8 +107,9 @@ def visitor(work: Timeable, setting: Instruments) -> Visitor:
 
 
 def equal_regions(visitors: Iterable[Visitor]) -> None:
-    """Give all candidates regions of about the duration of the fastest candidate's regions, of one
-    call at least; a candidate whose reset runs between calls keeps regions of one call.
+    """Set the number of calls in a timed region of each candidate, so that all regions have about
+    the duration of the fastest candidate's regions, of one call at least; a candidate whose reset
+    runs between calls keeps regions of one call.
 
     Disturbances then hit equally many regions of each candidate. If warm-up had grouped calls of
     equal cost by twos for one candidate and by threes for another, the longer regions would be hit
@@ -121,8 +124,8 @@ def equal_regions(visitors: Iterable[Visitor]) -> None:
 
 
 def undisturbed_too_few(logs: Mapping[str, DisturbanceLog], rounds: int, needed: int) -> str:
-    """Why the undisturbed rounds are fewer than `needed`, with the disturbed candidates; "" if they
-    suffice, or if no candidate was disturbed."""
+    """A sentence on why the undisturbed rounds (`rounds`) are fewer than `needed`, with the
+    disturbed candidates; "" if they suffice, or if no candidate was disturbed."""
     disturbed = [f"{name}: {log.by} visits" for name, log in logs.items() if log.left_out]
     if rounds >= needed or not disturbed:
         return ""

@@ -69,7 +69,8 @@ class Clock:
     """Whether the last reading gave a clock."""
 
     def look(self, now_s: float) -> None:
-        """Read the clock, unless the last reading is less than `CLOCK_EVERY_S` old."""
+        """Read the GPU's clock frequency, unless the last reading is less than `CLOCK_EVERY_S`
+        seconds old at `now_s`."""
         if not self.told or now_s < self.next_s:
             return
         self.next_s = now_s + CLOCK_EVERY_S
@@ -79,8 +80,8 @@ class Clock:
 
     @property
     def settled(self) -> bool | None:
-        """Whether the last `CLOCKS` readings of the clock are there and agree within `steady`; None
-        if the clock is unknown."""
+        """Whether the GPU's clock frequency has settled: its last `CLOCKS` readings are there and
+        agree within the part `steady`; None if the clock is unknown."""
         last = self.read_MHz[-CLOCKS:]
         if not self.told:
             return None
@@ -161,9 +162,9 @@ class Sampled:
 
     @property
     def kept(self) -> list[Block]:
-        """The blocks that count. Of an undisturbed time, the quiet ones (neither preempted nor with
-        the clock held down); else the blocks whose clock was not held down if there are enough,
-        else all."""
+        """The blocks of regions that count. Of an undisturbed time, the quiet ones (neither
+        preempted nor with the clock held down); else the blocks whose clock was not held down if
+        there are enough, else all."""
         if self.undisturbed:
             return self.quiet
         cool = [block for block in self.taken if not block.heat]
@@ -175,7 +176,8 @@ class Sampled:
         return [sample for block in self.kept for sample in block.samples]
 
     def estimate(self) -> tuple[float, float, float]:
-        """Value, lower end and upper end of a busy time, in seconds per call.
+        """(value, lower end, upper end) of a time measured while other programs ran, in seconds per
+        call.
 
         A time of one thread in place of several has a smaller lower end: the fastest region of
         several threads if it took at most `SEEN` times the value, and so was hardly disturbed; else
@@ -189,8 +191,8 @@ class Sampled:
 
     @property
     def vague(self) -> bool:
-        """Whether the time is disturbed and its upper end more than `APART` times, or its value
-        more than `WAITED` times, its lower end."""
+        """Whether the time is too uncertain: disturbed, and its upper end more than `APART` times,
+        or its value more than `WAITED` times, its lower end."""
         if self.undisturbed:
             return False
         value, low, high = self.estimate()
@@ -205,7 +207,8 @@ class Sampled:
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the disturbances in the kept blocks."""
+        """The labels (words for a reader) of the disturbances in the blocks that count, of one
+        thread in place of several, and of a single sample."""
         found = [*self.late] + [ONE_SAMPLE] * (len(self.samples) == 1)
         found += [THROTTLED] if any(block.heat for block in self.kept) else []
         if self.threads > 1:
@@ -251,8 +254,9 @@ def medians_of_blocks(blocks: Sequence[Block]) -> list[float]:
 
 
 def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bool) -> Sampled:
-    """Warm up, and time blocks of regions of `work` until a stopping rule holds; `prepare` runs
-    before every region, untimed; with `alone`, a region is one call.
+    """Warm up, and time blocks of regions of `work` (a region is one or more calls) until a
+    stopping rule holds; `prepare` runs before every region, untimed; with `alone`, a region is one
+    call.
 
     If the first sample is more than `limits.late` (five) medians long, it contains compiling or
     tuning: the warm-up is extended and sampling restarts, three times at most.
@@ -280,7 +284,8 @@ def is_late(samples: Sequence[float], late: float) -> bool:
 def warm_up(
     setting: Instruments, work: Call, prepare: Call, clock: Clock | None = None
 ) -> list[float]:
-    """Call until three consecutive durations agree, or a cap is reached; the durations in seconds.
+    """Call `work` until three consecutive durations agree, or a cap is reached; returns the
+    durations in seconds.
 
     A GPU continues until it has worked for `warmup_gpu_seconds` and its clock, if known, has
     settled, for at most `warmup_seconds`. If threads were preempted for more than half of the time,
@@ -317,8 +322,9 @@ def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
 
 
 def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
-    """Calls per timed region, from the seconds of some calls (`durations`): as many as take
-    `BLOCK_TICKS` ticks of the timer and last as long as a region should; one with `alone`."""
+    """The number of calls per timed region, from the seconds of some calls (`durations`): as many
+    as take `BLOCK_TICKS` ticks of the timer and last as long as a region should; one with
+    `alone`."""
     if alone:
         return 1
     tick = setting.timer.tick_s
@@ -335,9 +341,9 @@ def region_seconds(setting: Instruments) -> float:
 def take_blocks(
     setting: Instruments, work: Call, prepare: Call, size: int, *, patient: bool
 ) -> Sampled | None:
-    """Blocks of regions of `size` calls until a stopping rule holds; None if the warm-up was too
-    short, as the first sample is much longer than the median. Unless `patient`, such a sample is
-    kept and labelled. `prepare` runs before every region, untimed."""
+    """Time blocks of regions of `size` calls until a stopping rule holds; None if the warm-up was
+    too short, as the first sample is much longer than the median. Unless `patient`, such a sample
+    is kept and labelled. `prepare` runs before every region, untimed."""
     limits, timer = setting.limits, setting.timer
     log = DisturbanceLog(setting.watch, limits.slow_clock)
     found = Sampled(log, size, min(least_number(), limits.min_blocks))
@@ -380,8 +386,8 @@ def take_block(
     size: int,
     spent_s: Callable[[], float],
 ) -> Block:
-    """One block of regions of `size` calls, with the disturbances of the device during the block.
-    If threads were preempted, each working thread is then moved to a processor of its own.
+    """Time one block of regions of `size` calls, with the disturbances of the device during the
+    block. If threads were preempted, each working thread is then moved to a processor of its own.
 
     `prepare` runs before every region, untimed; `log` judges from the clock whether the block was
     under heat; `spent_s()` is the time since sampling began, which `max_seconds` limits.
@@ -413,7 +419,7 @@ def take_block(
 
 
 def calls_as_one(work: Call, times: int) -> Call:
-    """One call that makes `times` calls."""
+    """Return a call that makes `times` calls of `work`."""
 
     def region() -> None:
         for _ in range(times):
@@ -505,7 +511,8 @@ class LatencyLimits:
 
 
 def is_settled(medians: Sequence[float], tolerance: float) -> bool:
-    """Whether both ends of the median's interval lie within `tolerance` of the median."""
+    """Whether both ends of the confidence interval of the median of `medians` lie within the part
+    `tolerance` of the median; False if there are too few for an interval."""
     interval = median_interval(medians)
     if interval is None:
         return False
@@ -522,9 +529,10 @@ FEWEST = 3
 
 
 def why_busy(taken: Sequence[Block], spent_s: float, limits: LatencyLimits) -> str:
-    """The name of the rule that stops sampling if, at the current rate of quiet blocks,
-    `max_seconds` will end before `min_blocks` are quiet; "" if sampling continues. It continues for
-    `busy_seconds` at least, and until half of the blocks, and `FEWEST`, were preempted."""
+    """The name of the rule that stops sampling on a busy machine if, at the current rate of quiet
+    (undisturbed) blocks, `max_seconds` will end before `min_blocks` are quiet; "" if sampling
+    continues. It continues for `busy_seconds` at least, and until half of the blocks, and `FEWEST`,
+    were preempted."""
     waited = [block for block in taken if not (block.heat or block.quiet)]
     quiet = sum(block.quiet for block in taken)
     if spent_s < limits.busy_seconds or len(waited) < max(FEWEST, len(taken) / 2):
@@ -533,7 +541,8 @@ def why_busy(taken: Sequence[Block], spent_s: float, limits: LatencyLimits) -> s
 
 
 def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) -> str:
-    """The name of the rule that stops sampling after these quiet blocks; "" if sampling continues.
+    """The name of the rule that stops sampling after these quiet blocks, given by their medians:
+    the interval is narrow, or a cap on blocks or time is reached; "" if sampling continues.
 
     `spent_s` is the time since sampling began, with all blocks and pauses.
     """
@@ -549,7 +558,8 @@ def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) ->
 def latency_summary(
     samples: Sequence[float], blocks: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Spread of the samples in seconds, and the interval of the median of their blocks.
+    """A dict with the spread of the samples in seconds, and the interval of the median of the
+    blocks' medians.
 
     With too few blocks the interval's ends are None, and `ci_missing` says why.
 

@@ -85,8 +85,8 @@ class ClockTimer:
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Seconds of each of up to `count` regions `work`, timed one after another by the host's
-        clock until `stop()` holds, one at least; `prepare` runs before each, untimed."""
+        """Time up to `count` regions `work`, one after another, by the host's clock until `stop()`
+        holds, one at least, and return the seconds of each; `prepare` runs before each, untimed."""
         found = [self.elapsed_s(work, prepare)]
         while len(found) < count and not stop():
             found.append(self.elapsed_s(work, prepare))
@@ -173,8 +173,9 @@ class CudaTimer:
         return start, self.stream.event()
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
-        """Seconds between events before and after `work`, with `prepare()` before both. The noted
-        time of enqueueing excludes the first event."""
+        """Run `work` on an empty queue of the GPU, and return the seconds between events before and
+        after it, with `prepare()` before both. The noted time of enqueueing excludes the first
+        event."""
         prepare()
         self.stream.wait()
         start = self.stream.event()
@@ -186,9 +187,9 @@ class CudaTimer:
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Seconds between the events around each of up to `count` regions, until `stop()` holds,
-        one at least, with up to `QUEUED_REGIONS` regions in the queue; `prepare` runs before
-        each."""
+        """Run up to `count` regions `work` and return the seconds between the events around each,
+        until `stop()` holds, one at least, with up to `QUEUED_REGIONS` regions in the queue;
+        `prepare` runs before each."""
         found: list[float] = []
         queued: deque[tuple[Any, Any]] = deque()
         for place in range(count):
@@ -230,8 +231,8 @@ class AheadTimer(CudaTimer):
         self.cycle_s = self.calibrated()
 
     def calibrated(self) -> float:
-        """Seconds of one cycle of the sleep, by events around a long sleep; 0 if there is no
-        sleep."""
+        """Measure the seconds of one cycle of torch's sleep on the GPU, by events around a long
+        sleep; 0 if there is no sleep."""
         try:
             self.stream.sleep(CALIBRATED_CYCLES)
             slept = between_s(*self.enqueue(lambda: self.stream.sleep(CALIBRATED_CYCLES)))
@@ -246,8 +247,8 @@ class AheadTimer(CudaTimer):
             self.stream.sleep(round(min(seconds, MOST_SLEEP_S) / self.cycle_s))
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
-        """Seconds between events before and after `work`, with `prepare()` before both; the GPU
-        sleeps while the host enqueues all this."""
+        """Run `work` and return the seconds between events before and after it, with `prepare()`
+        before both; the GPU sleeps while the host enqueues all this."""
         self.stream.wait()
         called = self.stream.clock_ns()
         self.sleep(2 * max(self.enqueued_s, default=0.0) + SLEEP_MARGIN_S)
@@ -264,8 +265,8 @@ class AheadTimer(CudaTimer):
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Seconds of each of up to `count` calls, timed one after another on an empty queue until
-        `stop()` holds, one at least; `prepare` runs before each, untimed."""
+        """The seconds of each of up to `count` calls of `work`, timed one after another on an empty
+        queue until `stop()` holds, one at least; `prepare` runs before each, untimed."""
         found = [self.elapsed_s(work, prepare)]
         while len(found) < count and not stop():
             found.append(self.elapsed_s(work, prepare))

@@ -21,8 +21,9 @@ from profiler.records.reading import Reading, Unavailable, reason_of, taken_once
 def torch_profiled(
     *, memory: bool = False, cuda: bool = False, shapes: bool = False
 ) -> Iterator[profile]:
-    """Run the body under torch's profiler, without the profiler's messages on stderr; the options
-    record allocations, the GPU's kernels, and the shapes of operands.
+    """A context whose body runs under torch's profiler, which it yields, without the profiler's
+    messages on stderr; the options record allocations, the GPU's kernels, and the shapes of
+    operands.
 
     Afterwards CUPTI is detached from the GPU, where it would slow all later launches. With a CUDA
     older than 12.6 CUPTI stays attached, because graphs would crash (pytorch/kineto #1264).
@@ -77,8 +78,8 @@ class OperationTimes:
         return seconds
 
     def share(self, names: Collection[str]) -> float | None:
-        """The share of the time spent in these operations and their callees, from 0 to 1; None if
-        no time was recorded."""
+        """The share of the time spent in the operations `names` and in operations that they call,
+        from 0 to 1; None if no time was recorded."""
         wanted, total = set(names), self.total_s
         if total <= 0:
             return None
@@ -106,7 +107,8 @@ def operation_times(
     cuda: bool | None = None,
     reset: Callable[[], Any] | None = None,
 ) -> OperationTimes | Unavailable:
-    """Self time of each operation in seconds per call: the mean of several calls after a warm-up.
+    """Measure the self time of each operation (without that of operations that it calls) in seconds
+    per call: the mean of several calls after a warm-up.
 
     Time on the CPU, or of the device's kernels with `cuda` (by default: if an argument lies on a
     CUDA device). Tracing slows short operations down, so use shares, not absolute times. `reset`
@@ -132,7 +134,8 @@ def operation_times(
 
 
 def times_of(events: Iterable[Any], repeats: int, *, device: bool) -> OperationTimes:
-    """Self time of each operation in seconds per call, from the events of `repeats` calls."""
+    """The self time of each operation in seconds per call, by its chain of callers, from the
+    profiler's events of `repeats` calls; `device`: time of the GPU, not of the CPU."""
     by_path: dict[tuple[str, ...], float] = {}
     for event in events:
         self_us = event.self_device_time_total if device else event.self_cpu_time_total
@@ -171,7 +174,7 @@ def call_path(event: Any) -> tuple[str, ...]:
 def count_kernels(
     fn: Callable[..., Any], *args: Any, reset: Callable[[], Any] | None = None
 ) -> Reading | Unavailable:
-    """The number of kernels that one call launches on an NVIDIA GPU; the details count copies and
+    """Count the kernels that one call launches on an NVIDIA GPU; the details count copies and
     fills.
 
     A profiler that was attached before loses the first or all kernels of some sessions, so two
@@ -214,7 +217,8 @@ def settled(seen: Sequence[list[str]]) -> bool:
 def launched_in(
     fn: Callable[..., Any], args: tuple[Any, ...], reset: Callable[[], Any] | None
 ) -> list[str]:
-    """The sorted names of a call's kernels, copies and fills, as one session records them."""
+    """Run a call once under torch's profiler; returns the sorted names of its kernels, copies and
+    fills."""
     if reset is not None:
         reset()
     torch.cuda.synchronize()

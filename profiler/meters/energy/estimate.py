@@ -40,7 +40,8 @@ def estimate_energy(
     pause: Callable[[float], None] = time.sleep,
     limits: EnergyLimits | None = None,
 ) -> Reading | Unavailable:
-    """Joules per call of a load, gross; the details hold net energy, power, interval and labels.
+    """Measure the joules per call of a load, gross (idle power included); the details hold net
+    energy, power, interval and labels.
 
     The samples are the trials; `ci_low` and `ci_high` bound the mean over trials (Student t).
     `systematic` is the relative error of the sensor's gain, equal in every trial and not part of
@@ -65,7 +66,8 @@ def paired_energy(
     pause: Callable[[float], None] = time.sleep,
     limits: EnergyLimits | None = None,
 ) -> PairedEnergy | Unavailable:
-    """Joules per call of several loads that take turns, so that drift and gain cancel in ratios.
+    """Measure the joules per call of several loads that take turns, so that drift and the sensor's
+    gain cancel in ratios.
 
     Use an even number of trials: each round runs in the reverse order of its predecessor, and a
     linear drift cancels over two rounds. `pause` lets the device idle for a number of seconds.
@@ -102,9 +104,9 @@ class PairedEnergy:
     confidence: float
 
     def ratio(self, name: str, other: str, *, net: bool = False) -> EnergyRatio:
-        """Energy of `name` divided by that of `other`: the geometric mean over rounds, and its
-        interval by Student t on logarithms. The sensor's gain cancels. ValueError if an energy is
-        not positive."""
+        """The energy per call of the candidate `name` divided by that of `other`: the geometric
+        mean over rounds, and its interval by Student t on logarithms. The sensor's gain cancels.
+        ValueError if an energy is not positive."""
         tops, bottoms = (self.samples(each, net) for each in (name, other))
         if min(*tops, *bottoms) <= 0:
             raise ValueError("a ratio of energies needs positive ones: a net energy was not")
@@ -137,8 +139,8 @@ def student_interval(samples: Sequence[float], confidence: float) -> tuple[float
 def energy_reading(
     sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits
 ) -> Reading:
-    """The reading of one candidate; the details hold the values that it was computed from. Raises
-    SensorError: the candidate's power is unsteady."""
+    """The reading of one candidate, gross joules per call, from the trials of all; the details hold
+    the values that it was computed from. Raises SensorError: the candidate's power is unsteady."""
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)
     stretches = [trial.window.stretch for trial in trials]
@@ -175,8 +177,8 @@ def spread_of_mean(samples: Sequence[float], limits: EnergyLimits) -> dict[str, 
 
 
 def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
-    """Power in W: the mean over trials, each trial, and the largest relative spread within a
-    window."""
+    """Details on power in W: the mean over trials, the value of each trial, and the largest
+    relative spread within a window."""
     each = [trial.window.stretch.power_W for trial in trials]
     return {
         "power_W": statistics.fmean(each),
@@ -186,8 +188,8 @@ def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
-    """Active idle power in W: the mean over the trials' times, and the readings before and
-    after."""
+    """Details on the power of the idle board with a context (active idle) in W: its mean at the
+    times of the trials (`idles_W`), and the readings before and after all trials."""
     before, after = found.idles
     return {
         "idle": "active: context up, no work",
@@ -204,7 +206,8 @@ def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
 def window_details(
     trials: Sequence[Trial], found: Trials, load: Load, limits: EnergyLimits
 ) -> dict[str, Any]:
-    """Length of the windows, calls in them, temperatures, and the repeated trials."""
+    """Details on the windows of load: their length in seconds, calls in them, temperatures, and the
+    trials that were discarded and repeated."""
     stretches = [trial.window.stretch for trial in trials]
     return {
         "calls": sum(trial.window.calls for trial in trials),
@@ -223,8 +226,9 @@ def window_details(
 
 
 def power_check(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
-    """The energy in J by the power reading, integrated over the counter's windows, and the relative
-    gap to the counter that is largest in magnitude; None, and a reason, without a second sensor."""
+    """Details that check the energy counter by a second sensor, the power reading: `check_J`, its
+    integral over the counter's windows in J per call; `check_gap`, the relative gap to the counter
+    that is largest in magnitude. Both are None, with a reason, without a second sensor."""
     checks = checks_of(trials)
     if not checks:
         only = "there is no power reading" if sensor.counter else "there is no energy counter"
@@ -247,7 +251,8 @@ def checks_of(trials: Sequence[Trial]) -> list[float]:
 def refuse_bursts(
     trials: Sequence[Trial], gross: Sequence[float], period_s: float | None, limits: EnergyLimits
 ) -> None:
-    """SensorError if power varies too much, within a window or from trial to trial."""
+    """Raise SensorError if power varies too much (more than `limits.steady`), within a window or
+    from trial to trial."""
     within = max(trial.window.stretch.spread for trial in trials)
     across = relative_sd(gross)
     often = f"looks every {period_s:.3g} s" if period_s else "looks now and then"
@@ -271,8 +276,8 @@ def rule_labels(
     details: Mapping[str, Any],
     limits: EnergyLimits,
 ) -> list[str]:
-    """The warnings for a reader: the sensor's labels, each label whose condition holds for the
-    trials and their `details`, and the slowdowns that any trial saw."""
+    """The names of the warnings for a reader: the sensor's labels, each label whose condition holds
+    for the trials and their `details`, and the slowdowns that any trial saw."""
     batches = min(trial.window.batches for trial in trials)
     needed = limits.window(found.period_s or 0.0)
     batch_s = details["calls_per_batch"] * details["call_s"]
@@ -300,7 +305,8 @@ def rule_labels(
 
 
 def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool:
-    """Whether power comes in bursts: within a window, or between windows at different phases.
+    """Whether power comes in bursts, within a window or between windows, which begin at different
+    phases of the load.
 
     The counter shows differences between phases, or the second sensor does, which samples a smaller
     part of the time. `across` is the relative standard deviation of energy between trials.
@@ -322,7 +328,8 @@ def idle_gap(found: Trials) -> float:
 
 
 def idle_change(found: Trials) -> float:
-    """The difference of the two readings of idle power, relative to their mean.
+    """The difference of the readings of idle power before and after the trials, relative to their
+    mean.
 
     Leakage changes idle power slowly; a large difference is other work, or another board state.
     """
@@ -337,8 +344,8 @@ def temperature_range(temperatures_C: Sequence[float | None]) -> float:
 
 
 def idle_temperature_gap(found: Trials, starts_C: Sequence[float | None]) -> float:
-    """The largest difference between an idle temperature and the mean starting temperature of the
-    trials; 0 if either is unknown."""
+    """The largest difference in degrees between a temperature at which idle power was read and the
+    mean starting temperature of the trials; 0 if either is unknown."""
     known = [each for each in starts_C if each is not None]
     idles = [idle.temperature_C for idle in found.idles if idle.temperature_C is not None]
     return (

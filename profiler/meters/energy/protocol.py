@@ -167,7 +167,8 @@ class EnergyLimits:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        """ValueError for fewer than 2 trials, a time of 0 s, or a confidence outside (0, 1)."""
+        """Check the limits; ValueError for fewer than 2 trials, a time of 0 s, or a confidence
+        outside (0, 1)."""
         if self.trials < 2:
             raise ValueError(f"expected 2 trials or more, for their spread; got {self.trials}")
         times = ("window_s", "min_window_s", "settle_s", "warm_s", "idle_s", "poll_s")
@@ -259,7 +260,8 @@ class EnergyLimits:
 
 
 def energy_readings(energy: Reading) -> tuple[Reading, ...]:
-    """Gross and net energy (J per call) and mean power (W), as separate readings."""
+    """Three readings from the reading of gross energy: gross energy and net energy (J per call; net
+    is without idle power), and mean power (W)."""
     details = energy.details
     shared = {key: details[key] for key in ("method", "stop_rule", "systematic", "labels")}
     return (

@@ -98,8 +98,9 @@ class Campaign:
         self.chance = random.Random(self.limits.seed)
 
     def run(self) -> Trials:
-        """The whole protocol: warm-up, idle power, rounds of trials, idle power. Raises
-        SensorError: a sensor is unusable or implausible, or another process uses the device."""
+        """Carry out the whole protocol (warm-up, idle power, rounds of trials, idle power) and
+        return all trials. Raises SensorError: a sensor is unusable or implausible, or another
+        process uses the device."""
         for name in self.loads:
             self.retried(partial(self.warm_up, name), keep_first)
         self.reference_C = self.sensor.temperature_C()
@@ -123,8 +124,8 @@ class Campaign:
         return Running(self.loads[name], Poller(self.sensor, self.limits, self.period_s))
 
     def warm_up(self, name: str) -> None:
-        """Load until the board is warm; measure the counter's period, if there is a counter and its
-        period is unknown, and the duration of a batch."""
+        """Run the load of the candidate `name` until the board is warm; measure the counter's
+        period, if there is a counter and its period is unknown, and the duration of a batch."""
         with self.running(name) as running:
             self.warm(running)
             if self.sensor.counter and self.period_s is None:
@@ -146,7 +147,8 @@ class Campaign:
         return 0.0 if before is None or after is None else after - before
 
     def idle(self) -> Idle:
-        """Active idle power, read after the device has rested."""
+        """Read active idle power (a context, no work), after the device has rested; read once more
+        after a fault of the counter."""
 
         def attempt() -> Idle:
             self.pause(self.limits.resting(self.sensor.power))
@@ -161,8 +163,8 @@ class Campaign:
         return self.retried(lambda: self.attempt(name), throttled)
 
     def attempt(self, name: str) -> Trial:
-        """One window of load of the candidate `name`, begun near the temperature after warm-up and,
-        after a random pause, at a random phase of the sensor's period."""
+        """Measure one window of load of the candidate `name`, begun near the temperature after
+        warm-up and, after a random pause, at a random phase of the sensor's period."""
         limits, sensor = self.limits, self.sensor
         self.cool_down()
         self.pause(self.chance.uniform(0, limits.phase_s))
@@ -176,8 +178,8 @@ class Campaign:
         return Trial(name, window, start_C, end_C, slowed)
 
     def cool_down(self) -> None:
-        """Pause while the device is hotter than after warm-up (`reference_C`), all in all for up to
-        `cooldown_s` seconds; nothing if the temperature is unknown."""
+        """Pause while the device is hotter than after warm-up (`reference_C`), for up to
+        `cooldown_s` seconds over the whole measurement; nothing if the temperature is unknown."""
         if self.reference_C is None:
             return
         most = self.reference_C + self.limits.temperature_C / 2
@@ -186,8 +188,9 @@ class Campaign:
             self.cooled_s += 1.0
 
     def warm_again(self, running: Running) -> None:
-        """Load while the device is colder than after warm-up (`reference_C`) and the load heats
-        it, for at most `warm_cap_s`; nothing if the temperature is unknown."""
+        """Keep the load running while the device is colder than after warm-up (`reference_C`) and
+        the load heats it, for at most `warm_cap_s` seconds; nothing if the temperature is
+        unknown."""
         if self.reference_C is None:
             return
         least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits

@@ -59,8 +59,8 @@ class Poller:
     """The longest time of one `look`, in which the host queues no work."""
 
     def look(self) -> None:
-        """Read the counter and the power if their next readings are due, and note the slowest
-        pass."""
+        """Read the counter and the power if their next readings are due, and note how long the
+        slowest such look took."""
         now = self.sensor.now_ns()
         if self.sensor.counter and now >= self.next_counter_ns:
             self.read_counter(now)
@@ -88,7 +88,8 @@ class Poller:
 
     def rest(self, edge: Edge, period_s: float) -> None:
         """After an edge (the times between which the counter moved), stop polling the counter for
-        most of its period, unless the last such rest missed a step.
+        most of its period, since a poll costs the host time; unless the last such rest missed a
+        step.
 
         Without a rest polls are close together; an edge wider than half a rest therefore fell into
         a rest, so the counter is irregular and polling never rests again.
@@ -123,7 +124,8 @@ class Running:
         self.load.drain()
 
     def step(self) -> None:
-        """Queue a batch, and poll the sensor until the queue needs another batch."""
+        """Put a batch of calls into the device's queue, and poll the sensor until the queue needs
+        another batch."""
         self.load.submit()
         while not self.load.ready():
             self.poller.look()
@@ -143,8 +145,8 @@ class Running:
 
 
 def until_edge(poller: Poller, step: Callable[[], None]) -> int:
-    """Repeat `step()` until the counter moves; the index of the new edge among the poller's edges.
-    SensorError if the counter stands still for `patience_s`."""
+    """Repeat `step()` until the energy counter moves, and return the index of this movement (edge)
+    among the poller's edges. SensorError if the counter stands still for `patience_s` seconds."""
     seen, limits = len(poller.edges), poller.limits
     deadline = poller.sensor.now_ns() + limits.patience_s * 1e9
     while len(poller.edges) == seen:
@@ -207,7 +209,8 @@ def gap_s(a: Edge, b: Edge) -> float:
 
 
 def loaded(running: Running, window_s: float) -> Window:
-    """Keep the load running for one window, from one counter step to another, and read the sensors.
+    """Keep the load running for one window, from one step of the energy counter to another, and
+    read the sensors: returns the power, and the calls and seconds per call.
 
     Without a counter, the power readings measure the window. SensorError if a sensor is unusable or
     fewer than two batches ended in the window.
@@ -232,8 +235,8 @@ def loaded(running: Running, window_s: float) -> Window:
 
 
 def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
-    """Power of an idle device over `idle_s`: between two steps of the counter, or without a counter
-    by the power readings. SensorError if a sensor is unusable."""
+    """Measure the power of an idle device over `idle_s` seconds: between two steps of the counter,
+    or without a counter by the power readings. SensorError if a sensor is unusable."""
     limits, sensor = poller.limits, poller.sensor
 
     def step() -> None:
@@ -250,7 +253,8 @@ def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
 
 
 def by_counter(poller: Poller, first: int, last: int) -> Stretch:
-    """Power between the counter's steps number `first` and `last` among those that were seen.
+    """The power, and its spread, between the counter's steps number `first` and `last` among those
+    that were seen.
 
     Raises:
         CounterFault: the counter jumped between the two edges.
@@ -296,8 +300,8 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
 
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
-    """CounterFault if one step implies more power than the board can draw: more than its limit
-    (None: unknown) or else than the median of the steps, by a factor."""
+    """Raise CounterFault if one step of the energy counter implies more power than the board can
+    draw: more than its limit (None: unknown) or else than the median of the steps, by a factor."""
     # mJ/ns = 1e6 W, over the longest time that the step may have taken
     steps = [
         (b.energy_mJ - a.energy_mJ) / (b.late_ns - a.early_ns) * 1e6 for a, b in pairwise(edges)

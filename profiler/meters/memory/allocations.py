@@ -102,7 +102,8 @@ class Allocation:
 
 
 def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list[Allocation]:
-    """Every allocation, with the tensors seen at its address during its live range."""
+    """The list of allocations in order of time, each with the tensors seen at its address during
+    its live range."""
     moments: list[AllocatorEvent | TensorSeen] = [*events, *seen]
     alive: dict[Address, Allocation] = {}
     found: list[Allocation] = []
@@ -119,8 +120,8 @@ def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list
 
 
 def alive_at_most(events: Iterable[AllocatorEvent]) -> tuple[int, int]:
-    """The largest running sum of bytes, and when it is reached; a release of bytes from before the
-    recording counts as negative."""
+    """(the most bytes alive at one time, the time in ns at which they are), from the running sum of
+    allocations and releases; a release of bytes from before the recording counts as negative."""
     held = most = when = 0
     for event in sorted(events, key=lambda event: event.time):
         held += event.bytes
@@ -158,7 +159,8 @@ class WatchedRun:
 
 
 def watched(call: Callable[[], Any], device: str = "cpu") -> WatchedRun:
-    """Run a call under torch's profiler; NotTold if this profiler records no allocations."""
+    """Run a call under torch's profiler, and return its allocations, releases, reads and result;
+    NotTold if this profiler records no allocations."""
     if device == "cpu":
         require_cpu_accounting()
     gc.collect()
@@ -183,8 +185,9 @@ NODES = "torch::autograd::"
 def recorded_moments(
     tree: Iterable[Any], device: str, operation: Any = None, node: str = ""
 ) -> Iterator[AllocatorEvent | TensorSeen]:
-    """The allocations, releases and reads in the profiler's tree of events, each allocation with
-    the outermost enclosing operation that is not a composite, and with the autograd node around it.
+    """Yield the allocations, releases and reads in the profiler's tree of events, each allocation
+    with the outermost enclosing operation that is not a composite, and with the autograd node
+    around it.
 
     Args:
         operation, node: of the events around `tree`; None and "" at the root.
@@ -213,7 +216,8 @@ def is_operation(name: str) -> bool:
 
 
 def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
-    """The input tensors of an operation that lie on the device."""
+    """Yield the input tensors of an operation (an event of torch's profiler) that lie on the
+    device."""
     for given in tree_leaves(event.extra_fields.inputs):
         address = getattr(given, "storage_data_ptr", None)
         if address and given.device.type == device:

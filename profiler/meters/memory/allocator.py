@@ -53,7 +53,7 @@ def peak_memory(
     device: str | torch.device = "cpu",
     reset: Call | None = None,
 ) -> Reading | Unavailable:
-    """The peak of the bytes held by tensors that `fn()` allocates, its result included.
+    """Measure the peak of the bytes held by tensors that `fn()` allocates, its result included.
 
     Inputs, parameters and state from before the call are not included. On a GPU the value is the
     unrounded size requested from torch's allocator; the details have allocated bytes (multiples of
@@ -86,8 +86,8 @@ def peak_memory(
 
 
 def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
-    """The results of calling `once`, which measures a call, until two consecutive peaks are equal,
-    at most `MOST_RUNS`."""
+    """Call `once`, which measures the peak of a call, until two consecutive peaks are equal, at
+    most `MOST_RUNS` times; returns all results."""
     runs = [once()]
     while len(runs) < MOST_RUNS:
         runs.append(once())
@@ -97,8 +97,8 @@ def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
 
 
 def peak_reading(runs: list[MeasuredPeak], beside: Mapping[str, Any]) -> Reading:
-    """A reading of the largest peak; its samples are the last two runs if these agree, else all
-    runs.
+    """Make the reading of peak memory, the largest peak of the runs; its samples are the last two
+    runs if these agree, else all runs.
 
     `beside`: further details of the reading.
     """
@@ -132,7 +132,8 @@ def profiler_sees_allocations() -> bool:
 
 
 def require_cpu_accounting() -> None:
-    """NotTold if torch's profiler records no allocations, so that a peak of 0 would be wrong."""
+    """Raise NotTold if torch's profiler records no allocations, so that a peak of 0 would be
+    wrong."""
     if not profiler_sees_allocations():
         raise NotTold(
             "this build of torch has a profiler that records no allocation on the CPU: install a "
@@ -141,7 +142,8 @@ def require_cpu_accounting() -> None:
 
 
 def cpu_peak(fn: Call, reset: Call | None) -> MeasuredPeak:
-    """The peak in bytes; details: bytes alive afterwards, and the number of allocations."""
+    """Measure the peak of the bytes that one call allocates on the CPU; details: bytes alive
+    afterwards, and the number of allocations. `reset` runs first."""
     if reset is not None:
         reset()
     gc.collect()  # no reference cycle from before is freed during the call
@@ -158,7 +160,8 @@ def cpu_peak(fn: Call, reset: Call | None) -> MeasuredPeak:
 
 
 def allocations(trace: Any) -> list[int]:
-    """Bytes of each allocation (positive) and release (negative) on the CPU, in order of time."""
+    """The bytes of each allocation (positive) and release (negative) on the CPU that a trace of
+    torch's profiler recorded, in order of time."""
     events = trace.profiler.kineto_results.events()
     recorded = [
         (event.start_ns(), event.nbytes())
@@ -169,7 +172,7 @@ def allocations(trace: Any) -> list[int]:
 
 
 def peak_of(changes: Iterable[int]) -> int:
-    """The highest running sum, at least 0.
+    """The highest running sum of changes in bytes, at least 0.
 
     >>> peak_of([8, 4, -8, 6])
     12
@@ -182,7 +185,7 @@ def peak_of(changes: Iterable[int]) -> int:
 
 
 def statistics_of(device: torch.device) -> Mapping[str, int]:
-    """The statistics of torch's CUDA allocator, in bytes.
+    """Name -> value in bytes of the statistics of torch's CUDA allocator, current and peak.
 
     A build of torch without CUDA would return 0 for some statistics, so it is refused.
 
@@ -204,8 +207,8 @@ def statistics_of(device: torch.device) -> Mapping[str, int]:
 
 
 def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, Any]:
-    """Call, so that libraries allocate their workspaces; returns the size of the workspaces and how
-    it was found, as details of a reading.
+    """Call `fn`, so that libraries allocate their workspaces before a measurement; returns the size
+    of the workspaces and how it was found, as details of a reading.
 
     cuBLAS keeps a workspace per handle and stream in torch's allocator from the first product on.
     If torch can release workspaces (by a private function), earlier ones are released first, the
@@ -244,8 +247,9 @@ def requested_now(device: torch.device) -> int:
 
 
 def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> MeasuredPeak:
-    """The peak of the bytes requested in a call, above those from before the call; the details have
-    the peaks of allocated and reserved bytes, and the bytes alive afterwards."""
+    """Measure the peak of the bytes requested from torch's CUDA allocator in a call, above those
+    from before the call; the details have the peaks of allocated and reserved bytes, and the bytes
+    alive afterwards."""
     if reset is not None:
         reset()
     gc.collect()
@@ -269,7 +273,8 @@ def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> MeasuredPea
 
 
 def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
-    """NotTold if a result lies on the GPU although torch's allocator holds no bytes."""
+    """Raise NotTold if a result lies on the GPU although torch's allocator holds no bytes (its
+    statistics `after` the call): another allocator is in use."""
     on_gpu = any(isinstance(leaf, torch.Tensor) and lies_on_gpu(leaf) for leaf in tree_leaves(kept))
     if on_gpu and after["allocated_bytes.all.current"] == 0:
         raise NotTold(
@@ -317,8 +322,9 @@ def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, A
 
 
 def beside_allocator(properties: Any) -> str:
-    """A process's GPU memory outside torch's allocator, in words. The context keeps the local
-    memory of the kernel that needs most of it, for as many threads as the GPU can run at once."""
+    """Words on what a process's GPU memory outside torch's allocator holds. The context keeps the
+    local memory of the kernel that needs most of it, for as many threads as the GPU can run at
+    once."""
     threads = properties.multi_processor_count * properties.max_threads_per_multi_processor
     return (
         "the context, the code of kernels, what libraries allocate by themselves (plans of cuFFT), "

@@ -96,7 +96,7 @@ Named = Mapping[str, Tensor]
 def most_alive(
     call: Callable[[], Any], device: str, named: Callable[[Any], Named] = lambda _: {}
 ) -> LiveTensors:
-    """The tensors that a call has allocated and that are alive at its peak.
+    """List the tensors that a call has allocated and that are alive at the peak of its memory.
 
     Args:
         named: the call's result -> the tensors with a known role after the call.
@@ -113,8 +113,9 @@ def most_alive(
 
 
 def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
-    """Address -> role, for those of the tensors `named` (role -> tensor) that the call allocated
-    and that are alive after it; each is added to the tensors seen."""
+    """Address -> role ("result", "x.grad"), for those of the tensors `named` (role -> tensor) that
+    the call allocated and that are alive after it; each is added to the tensors seen in its
+    allocation."""
     alive, names = run.at_the_end(), {}
     for name, tensor in named.items():
         address = address_of(tensor)
@@ -137,8 +138,9 @@ def seen_now(address: Address, tensor: Tensor) -> TensorSeen:
 
 
 def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
-    """An allocation as an entry of the list of live tensors, under the role `name`. `cause` says
-    why its bytes are no array of the equations; by default it follows from the operation."""
+    """Describe an allocation as an entry of the list of live tensors, under the role `name`.
+    `cause` says why its bytes are no array of the equations; by default it follows from the
+    operation."""
     whole, operation = one.whole, one.made.operation.removeprefix("aten::")
     own = extents_of(whole.shape) if whole else ()
     views = {  # reversed: of several shapes with the same extents, the first one seen is kept
@@ -213,8 +215,8 @@ def kept(
 
 
 def saved_tensor(made: Allocation | None, tensors: Sequence[Tensor], name: str) -> LiveTensor:
-    """The entry of a storage that autograd saved, from some views of it; `made` is None if the
-    storage existed before the call."""
+    """Describe a storage that autograd saved as an entry of the list, from the saved views of it
+    (`tensors`); `made` is None if the storage existed before the call."""
     address, size = address_of(tensors[0]), tensors[0].untyped_storage().nbytes()
     views = {(t.storage_offset(), t.shape, t.stride()): seen_now(address, t) for t in tensors}
     found = made or Allocation(AllocatorEvent(0, address, size, THERE_BEFORE))
@@ -225,7 +227,7 @@ def saved_tensor(made: Allocation | None, tensors: Sequence[Tensor], name: str) 
 
 
 def require_graph(result: Any) -> None:
-    """ValueError if no tensor of the result requires a gradient."""
+    """Raise ValueError if no tensor of the result requires a gradient."""
     if not any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(result)):
         raise ValueError(
             "expected a call whose result wants a gradient, got one without: leave out "
