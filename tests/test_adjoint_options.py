@@ -20,7 +20,6 @@ from costmodel.adjoint import recompute as module
 from costmodel.errors import ConventionError
 from costmodel.language import nodes
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import gradient_name
 from costmodel.mixers import builtin
 from costmodel.networks.part_costs import counting
 from costmodel.oracle.execute import Execution, execute, random_arrays, run
@@ -195,7 +194,7 @@ def needed(done: Execution, system: System, only: str) -> dict[int, Instance]:
     """The instances that gradients of some arrays depend on, read off the execution of all."""
     writers = {entry: instance for instance in done.instances for entry in instance.writes}
     roles = WANTED[only]
-    names = {gradient_name(a) for a in system.mixer.arrays.values() if a.role in roles}
+    names = {f"{a.name}.grad" for a in system.mixer.arrays.values() if a.role in roles}
     waiting = [entry for entry in writers if entry[0].name in names]
     found: dict[int, Instance] = {}
     while waiting:

@@ -16,7 +16,6 @@ from costmodel.adjoint.reverse import adjoint
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import derive
 from costmodel.language.equations import JOINED, SEQUENCE
-from costmodel.language.nodes import gradient_name
 from costmodel.mixers import builtin
 from costmodel.oracle.execute import random_arrays, run
 from costmodel.program.conventions import LOSSES
@@ -49,7 +48,7 @@ def apart(mixer: Mixer, form: str, sizes: Mapping[str, int], loss: str = "") -> 
     forward = batches.Batch(with_loss(one, loss, ()) if loss else one).system
     step = adjoint(forward)
     names = f"strict,loss={loss}" if loss else "strict"
-    given = step.mixer.arrays[gradient_name(step.mixer.role("output"))]
+    given = step.mixer.arrays[f"{step.mixer.role('output').name}.grad"]
     phases = (
         ("training", forward, ()),
         ("backward", step, step.forward.equations),

@@ -12,6 +12,7 @@ from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import run
 from costmodel.oracle.live import most_live
+from costmodel.questions.peak import there_before
 from costmodel.questions.subject import system_of
 
 Write = Callable[[Form, Array, Array], None]
@@ -73,3 +74,11 @@ def test_the_largest_live_set_counted_by_hand(
     for length in range(1, 8):
         executed = most_live(run(system, {"l": length}, ready=ready), phase)
         assert derived.at(l=length) == executed == expected(length)
+
+
+@pytest.mark.parametrize(("phase", "rows"), [("training", 5 + 7), ("training-step", 2 * 5 + 7)])
+def test_inputs_contexts_and_the_gradient_of_the_output_are_there_before(
+    phase: str, rows: int
+) -> None:
+    found = there_before(cm.mixer("self-attention+cross"), phase)
+    assert found.at({"l": 5, "e": 7, "d": 4}) == 4 * rows

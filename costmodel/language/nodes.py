@@ -584,11 +584,6 @@ class Origin:
         return ".".join(part for part in (self.of.name, how, self.step) if part)
 
 
-def gradient_name(array: Array) -> str:
-    """The name of the gradient of an array."""
-    return Origin(array, GRADIENT).name
-
-
 def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
     """An intermediate array made for another array, with its shape, owner and citation unless
     `fields` give others."""

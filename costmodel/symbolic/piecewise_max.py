@@ -494,12 +494,6 @@ def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) ->
     return Level(depth, frozenset(c for c in full if c not in known and not proven(known, c)))
 
 
-def largest_value(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
-    """The maximum of a depth over all points of the constraints, in sizes; Unsupported as
-    `maximised`."""
-    return maximised(Level(depth), variables, constraints).depth
-
-
 def guarded(level: Level) -> Poly:
     """One polynomial for a level with conditions in sizes: its depth where they hold, 0 elsewhere.
     A condition g >= 0 becomes the factor Min(1, Max(0, g + 1))."""

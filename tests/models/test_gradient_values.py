@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from costmodel.language.nodes import gradient_name
 from costmodel.networks import network
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
@@ -107,7 +106,7 @@ class Executed:
                 found[name] = np.eye(shape[0])
             elif name in self.given and array.role == "buffer":
                 found[name] = self.given[name]
-            elif name == gradient_name(system.mixer.role("output")):
+            elif name == f"{system.mixer.role('output').name}.grad":
                 found[name] = gradient
             elif array.role == "context":
                 found[name] = np.zeros(shape)  # a table's rows, whose values no gradient reads
