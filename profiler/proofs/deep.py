@@ -32,6 +32,8 @@ from profiler.proofs.cases import ModuleCase, reason_with_kind
 from profiler.proofs.draws import (
     LAYOUTS,
     MOST_POINTS,
+    OTHERS,
+    RANGES,
     SCALES,
     VALUES,
     Draw,
@@ -40,7 +42,7 @@ from profiler.proofs.draws import (
     range_words,
     spread,
 )
-from profiler.proofs.history import BEFORE
+from profiler.proofs.history import BEFORE, CALLS, OFTEN
 from profiler.proofs.room import decoded_room
 from profiler.proofs.rounding import (
     MANY_RUNS,
@@ -66,10 +68,9 @@ from profiler.proofs.trial import (
 )
 from profiler.records.words import told_apart
 
-CALLS = 130
-"""How many times one module is called, and decodes a few tokens, one call after another."""
 SEVERAL = 3
-"""How many draws are called `CALLS` times, and at how many draws the memory of decoding is read."""
+"""How many draws are called `CALLS` times (in float64, and in each type of low precision), and at
+how many draws the memory of decoding is read."""
 LONG = range(24, 131)
 """Lengths at which the memory of decoding is read: long enough that a cache of all tokens outgrows
 a state of fixed size."""
@@ -145,7 +146,9 @@ def deep_proofs(
     drawn = every[::thin]
     cheap = max(1, len(drawn) // CHEAP)
     plain = dict.fromkeys(Draw(one.sizes, one.b, one.train, one.layout) for one in drawn)
-    small = spread([draw for draw in plain if _in_few_points(subject, draw)])
+    few = [draw for draw in plain if _in_few_points(subject, draw)]
+    often = [replace(draw, before=OFTEN) for draw in few if draw.sizes["l"] >= 2]
+    small = [*often[:SEVERAL], *spread(few)]
     # part -> number of trials; `ends`: part -> share of the budget at which it must end
     parts = {"draws": cheap, "calls": SEVERAL, "states": SEVERAL}
     parts |= {precision.name: len(small) for precision in PRECISIONS}
@@ -212,6 +215,18 @@ def drawn_words(seed: int) -> str:
         f"random calls (repeat them with --seed {seed}): in eval and train mode, with one thread "
         f"and two; x {', '.join(LAYOUTS)}; x {', '.join(VALUES)}; x times {sizes}; called on a new "
         f"module, {', '.join(BEFORE)}"
+    )
+
+
+def untried_words() -> str:
+    """The note that lists what no draw tries."""
+    sizes = ", ".join(f"{letter} > {values[-1]}" for letter, values in RANGES.items())
+    types = ", ".join(precision.name for precision in PRECISIONS)
+    return (
+        f"not tried: {sizes}, other sizes > {OTHERS[-1]}; more than {CALLS} calls of one module; "
+        f"in {types}: l > {LONGEST}, inputs other than normal numbers, and errors as small as "
+        "rounding's, which are some percent and grow in long running sums; devices other than the "
+        "CPU; torch.compile"
     )
 
 
@@ -658,13 +673,14 @@ def _in_few_digits(
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
     """The module of a draw in low precision, and its answers by name: decoded rows (`decoding`), or
     result and gradients."""
-    low = subject.built(draw, precision.held)
+    with precision.around():  # the event before the call runs in low precision too
+        low = subject.built(draw, precision.held)
     if precision.autocast:  # torch rounds weights and inputs where they enter a product
         with torch.no_grad():
             for tensor in (*low.module.parameters(), *low.module.buffers(), *low.call):
                 if tensor.is_floating_point():
                     tensor.copy_(tensor.to(precision.dtype))
-    gradient = Trial(subject, draw, 0).gradient.to(precision.dtype)
+    gradient = Trial(subject, replace(draw, before=""), 0).gradient.to(precision.dtype)
     with as_exception(), precision.around():
         return low, _answers(draw, gradient, decoding, low)
 
@@ -682,7 +698,7 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding
     """The operations of a draw that torch itself computes wrongly in low precision, in words; "" if
     there are none."""
     with WrongKernels(precision.dtype) as seen:
-        _in_few_digits(subject, draw, precision, decoding)
+        _in_few_digits(subject, replace(draw, before=""), precision, decoding)
     told = [f"{name} is {said}" for name, said in seen.found.items()]
     return f"torch's own result is wrong on this machine: {', '.join(told)}" if told else ""
 
@@ -695,6 +711,7 @@ def _rounded_apart(
     whether any answer was compared, that is, rounding explains errors well below the answer
     only."""
     low, found = _in_few_digits(subject, draw, precision, decoding)
+    draw = replace(draw, before="")
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()
     exact = _in_float64(subject, draw, low)

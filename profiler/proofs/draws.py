@@ -77,7 +77,7 @@ class Draw:
     threads: int = 1
     """How many threads torch computes with; with two, the module is called from another thread."""
     before: str = ""
-    """What happens before the call, in words; one of `profiler.proofs.history.BEFORE`."""
+    """What happens before the call, in words; one of `profiler.proofs.history.EVENTS`."""
 
     def __post_init__(self) -> None:
         """Make the sizes hashable, so that a draw is."""

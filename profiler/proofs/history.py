@@ -136,6 +136,20 @@ def _unasked(described: Implementation, case: ModuleCase) -> ModuleCase:
     return replace(case, asks=False)
 
 
+CALLS = 130
+"""How many times one module is called, one call after another."""
+OFTEN = f"after {CALLS} calls"
+
+
+def _often(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The case, after its module was called `CALLS` times. `described` is not used: all events have
+    one signature."""
+    with torch.no_grad():
+        for _ in range(CALLS):
+            case.forward()
+    return case
+
+
 BEFORE: Mapping[str, Happening] = {
     "after a call with other weights": _other_weights,
     "after calls of other lengths": _other_lengths,
@@ -149,3 +163,5 @@ BEFORE: Mapping[str, Happening] = {
     "with inputs that require no gradient": _unasked,
 }
 """The event in words -> the function that lets it happen and returns the case to call next."""
+EVENTS: Mapping[str, Happening] = {**BEFORE, OFTEN: _often}
+"""`BEFORE`, which is drawn, and `OFTEN`, which a few calls in low precision get."""

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from costmodel.proofs.check import Proof
 from costmodel.proofs.tried_sizes import Sizes, all_words
 from costmodel.report.document import Column, Document, Note, Paragraph, Table
-from profiler.proofs.deep import drawn_words
+from profiler.proofs.deep import drawn_words, untried_words
 
 VERDICTS = {True: "holds", False: "FAILS", None: "not checked"}
 COLUMNS = (
@@ -64,8 +64,9 @@ def document(
     Args:
         name: the mixer.
         tried: what is tried -> the sizes, a note for each.
-        seed: the seed of random calls; the last notes then name the drawn conditions, the number of
-            verdicts and the `seconds`. None: the last note lists what `--deep` tries in addition.
+        seed: the seed of random calls; the last notes then name the drawn conditions, what no draw
+            tries, the number of verdicts and the `seconds`. None: the last note lists what `--deep`
+            tries in addition.
     """
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
@@ -73,7 +74,9 @@ def document(
         for what, sizes in (tried or {}).items()
         if sizes
     )
-    last = (NOT_TRIED,) if seed is None else (drawn_words(seed), _found_words(found, seconds))
+    last: tuple[str, ...] = (NOT_TRIED,)
+    if seed is not None:
+        last = (drawn_words(seed), untried_words(), _found_words(found, seconds))
     notes += tuple(Note((line,)) for line in last)
     table = Table(f"{name}: proofs", COLUMNS, rows, notes)
     return Document(

@@ -32,7 +32,7 @@ from profiler.proofs.blame import (
 )
 from profiler.proofs.cases import TOLERANCE, ModuleCase, inputs, reason_with_kind
 from profiler.proofs.draws import LAYOUTS, VALUES, Draw, evaluated_points
-from profiler.proofs.history import BEFORE
+from profiler.proofs.history import EVENTS
 from profiler.proofs.rounding import (
     ALLOWED,
     NEARLY_DOUBLE,
@@ -162,7 +162,7 @@ class Subject:
         given = {"": x} | {name: valued(value, draw.values) for name, value in beside.items()}
         beside = {name: laid(_cast(value, dtype), draw.layout) for name, value in given.items()}
         case = ModuleCase(self.mixer, draw.sizes, module, beside.pop(""), beside)
-        return BEFORE[draw.before](self.implementation, case) if draw.before else case
+        return EVENTS[draw.before](self.implementation, case) if draw.before else case
 
 
 def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -370,6 +370,18 @@ def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     assert proof.passed is False and ": call 41, in " in proof.detail
 
 
+def test_what_is_wrong_in_low_precision_from_the_41st_call_on_is_found(tmp_path: Path) -> None:
+    change = (MADE, f"{MADE}        self.calls = 0\n")
+    late = "self.calls > 40 and x.dtype == torch.bfloat16"
+    wrong = (RETURN, f"self.calls += 1; s = s * 1.1 if {late} else s; {RETURN}")
+    mixer = cm.mixer(written(tmp_path, "wrong-in-the-end-in-bf16", change, wrong))
+    (described,) = implementations(mixer).values()
+    failed = [p for p in deep_proofs(mixer, described, 0, thin=40) if p.passed is False]
+    (proof,) = failed
+    assert proof.name == "direct: bf16 equals fp64 up to rounding"
+    assert ", after 130 calls: y[1" in proof.detail
+
+
 def test_a_module_that_refuses_every_size_proves_nothing(tmp_path: Path) -> None:
     change = (MADE, f'{MADE}        raise ValueError("one size too many")\n')
     mixer = cm.mixer(written(tmp_path, "refuses-all", change))
@@ -509,6 +521,8 @@ def test_an_interrupt_leaves_the_proofs_found_and_names_the_others(
     assert cli.run(["check", "--deep", target]) == 130
     printed = capsys.readouterr()
     assert "9 proofs in " in printed.out
+    said = " ".join(printed.out.split())
+    assert "not tried: b > 64, l > 1024, d > 257, other sizes > 129; more than 130 calls" in said
     assert printed.err == f"costmodel: interrupted; not reached: {', '.join(names[1:])}\n"
 
 
