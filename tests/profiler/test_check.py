@@ -687,9 +687,9 @@ class NegatedKeysInStep(ExplicitSelfAttention):
     """Negates the keys of a step."""
 
     def _row(
-        self, x_t: torch.Tensor, q_t: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self, x_t: torch.Tensor, q_t: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: int = 0
     ) -> torch.Tensor:
-        return super()._row(x_t, q_t, -k, v)
+        return super()._row(x_t, q_t, -k, v, at)
 
 
 class OffByOne(Reformer):
