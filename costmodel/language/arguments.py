@@ -76,9 +76,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 @cache
 def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], bool], ...]:
-    """The parameters that a decorated function checks: (name, accepted classes, whether a list of
-    these is expected), for an annotation that is a class with a word for messages in `WORDS`, a
-    union of such classes, or a `Sequence` of one."""
+    """The parameters of a decorated function whose type each call checks, as (name, accepted
+    classes, whether a list of these is expected). These are the parameters annotated with a class
+    that has a word for messages in `WORDS`, a union of such classes, or a `Sequence` of one."""
     found = []
     for name, hint in get_type_hints(function).items():
         several = get_origin(hint) is Sequence
@@ -99,7 +99,8 @@ def written_at() -> str:
 
 
 def _usage(name: str, signature: inspect.Signature, args: Any, named: Any) -> str:
-    """A message with the parameters of a function and the arguments that it got."""
+    """The message for a call that does not fit: the function's parameters, and the arguments
+    given."""
     takes = [p for p in signature.parameters if p != "self"]
     without = len(args) - ("self" in signature.parameters)
     given = [f"{without} without a name"] + [f"{parameter}=" for parameter in named]

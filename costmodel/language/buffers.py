@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 
 
 def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The entries of a buffer with given values, at sizes: int64 if they are positions, else
-    float64.
+    """The entries of a buffer whose values the author gives (a function or a table), at sizes:
+    int64 if they are positions, else float64.
 
     Raises:
         EquationError: a table of another shape, an entry that is no number or that the author's
-            function does not give, or a position outside of 1..below.
-    """
+            function does not give, or a position outside of 1..below."""
     import numpy as np
 
     shape = tuple(extent.at(sizes) for extent in array.shape)
@@ -70,8 +69,9 @@ def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> An
 
 
 def check_table(name: str, table: Any, below: Any) -> None:
-    """Raise EquationError unless an author's table is rectangular and every entry is a finite
-    number; with `below`, the bound of positions, a whole number that int64 holds."""
+    """Raise EquationError unless an author's table of entries is rectangular and every entry is a
+    finite number; if the array holds positions (`below`, their bound), a whole number of 64
+    bits."""
     import numpy as np
 
     try:
@@ -94,11 +94,10 @@ def expected(below: Any) -> str:
 
 
 def is_number(entry: Any, *, whole: bool) -> bool:
-    """Whether an entry is a finite real number, and if `whole`, a whole one that int64 holds.
+    """Whether an entry is a finite real number; if `whole`, a whole number that int64 holds.
 
     >>> is_number(1.5, whole=False), is_number(1.5, whole=True), is_number("1", whole=False)
-    (True, False, False)
-    """
+    (True, False, False)"""
     try:
         number = math.nan if isinstance(entry, (str, bytes)) else float(entry)
     except (TypeError, ValueError, OverflowError):
@@ -121,9 +120,9 @@ def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
 
 
 def check_positions(array: Array, values: NDArray[Any], sizes: Mapping[str, int]) -> None:
-    """Raise EquationError unless every entry of an array of positions lies in its range 1..below;
-    an entry with an empty range is never read and may hold any value. An array of numbers passes.
-    """
+    """Raise EquationError unless every entry of an array of positions lies in 1..below, its bound.
+    An entry whose range is empty (a bound below 1) is never read and may hold any value. An array
+    that holds no positions passes."""
     import numpy as np
 
     if array.below is None:

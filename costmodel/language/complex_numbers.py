@@ -61,8 +61,8 @@ class Complex:
 
 
 def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
-    """The parts of a factor, each of which a product reads twice. Raises EquationError: a part is
-    an expression, which would be computed twice."""
+    """(real part, imaginary part) of a factor of a complex product, which reads each part twice.
+    EquationError if a part is an expression, which would be computed twice."""
     for part in (number.real, number.imag):
         if not part.is_free:
             raise EquationError(
@@ -138,8 +138,11 @@ def complex_sum(body: Complex, over: Any) -> Complex:
 
 @checked
 def polar(radius: Node, angle: Node) -> Complex:
-    """The complex number with this absolute value and angle: a cosine, a sine and 2
-    multiplications. e**z has the absolute value exp(z.real) and the angle z.imag."""
+    """The complex number with this absolute value and angle, counted as a cosine, a sine and 2
+    multiplications. e**z has the absolute value exp(z.real) and the angle z.imag.
+
+    Raises:
+        EquationError: the radius or the angle is an expression, which would be computed twice."""
     both = Complex(function("cos", angle), function("sin", angle))
     _parts_read_twice(Complex(radius, angle))  # radius and angle are read twice each
     return both * radius

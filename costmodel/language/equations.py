@@ -122,10 +122,10 @@ def told_at(error: Told, equation: Equation) -> Told:
 
 
 def _told_at(error: Told, place: str, home: str) -> Told:
-    """The error with the place, `FILE, line N`, where its cause is written: at the end of the
-    message for a user's own file, whose module is `home`; as a note of the exception for a built-in
-    mixer (`home` is ""), whose authors alone need it. The error itself if `place` is "" or the
-    error has a place already."""
+    """The error, told to be caused at `place` (`FILE, line N`). If `home`, the module of a user's
+    own file, is given, the place ends the message; for a built-in mixer (`home` is "") it is a note
+    of the exception, for the project's authors. The error is unchanged if `place` is "" or it has a
+    place already."""
     if not place or hasattr(error, "place"):
         return error
     if home:
@@ -191,7 +191,8 @@ class System:
 
     @cached_property
     def forward(self) -> System:
-        """The system without its backward pass."""
+        """The system without the equations of its backward pass; the system itself if it has
+        none."""
         if not self.backward:
             return self
         equations = tuple(e for e in self.equations if e not in self.backward)
@@ -199,8 +200,9 @@ class System:
 
     @cached_property
     def wanted(self) -> tuple[Array, ...]:
-        """The arrays whose gradients are asked for: those with a role in `trained`, without arrays
-        of positions, which have no gradients, and without the arrays `fixed`."""
+        """The arrays whose gradients are asked for: those with a role in `trained` (such as
+        parameter), without arrays of positions, which have no gradients, and without the `fixed`
+        (frozen) arrays."""
         arrays = self.mixer.arrays.values()
         return tuple(
             a for a in arrays if a.role in self.trained and a.below is None and a not in self.fixed
@@ -208,9 +210,9 @@ class System:
 
     @cached_property
     def active(self) -> frozenset[Array]:
-        """The arrays through which gradients flow: those in `wanted` and all computed from them;
-        without arrays of positions, and without the maximum that a safe softmax subtracts
-        (`SHIFT`), which cancels in the result."""
+        """The arrays that have a gradient on the way to those asked for: the arrays in `wanted` and
+        all computed from them; without arrays of positions, and without the maximum that a safe
+        softmax subtracts (`SHIFT`), which cancels in the result."""
         found = frozenset(self.wanted)
         while True:
             more = {
@@ -243,8 +245,8 @@ class System:
         return frozenset(e.array for e, kind in self.backward.items() if kind != SEQUENCE)
 
     def results(self, phase: str) -> frozenset[Array]:
-        """The results of a phase: the output of a forward pass; in a backward pass the gradients of
-        inputs, contexts and parameters."""
+        """The arrays that a phase computes for the user: the output of a forward pass; in a
+        backward pass the gradients of inputs, contexts and parameters; in a training step both."""
         of = ((e.array, e.array.gradient_of) for e in self.backward)
         found = {gradient for gradient, array in of if array and array.role in TRAINED}
         return frozenset(found if phase == "backward" else found | {self.mixer.role("output")})
@@ -289,13 +291,13 @@ class Form:
     def index(
         self, name: str, lower: Any, upper: Any = None, *, beside: Index | None = None
     ) -> Index:
-        """Declare an index over lower..upper, both included, or over a `union`. With `beside`, the
-        index is in its k-th range if and only if the index `beside` is in its k-th range.
+        """Declare an index over lower..upper, both included, or over a `union` of ranges, and
+        return it. With `beside`, another index over a union, both are always in ranges of the same
+        number: in the k-th range of one if and only if in the k-th of the other.
 
         Raises:
             EquationError: a declaration outside of the form's block, a bad name or bound, a
-                different number of ranges than `beside` has, or an index with another range.
-        """
+                different number of ranges than `beside` has, or an index with another range."""
         self._require_open(f"index {name}")
         _check_name(name, self.mixer)
         if isinstance(lower, Ranges) == (upper is not None):
@@ -368,7 +370,8 @@ class Form:
         kernel: str = "contraction",
         below: Any = None,
     ) -> Array:
-        """Declare an intermediate array with an extent, a size or number, for each axis.
+        """Declare an intermediate array with an extent, a size or number, for each axis, and return
+        it.
 
         Args:
             cite: the number of its equation in the source; `latex`: its symbol in LaTeX.
@@ -377,8 +380,7 @@ class Form:
                 for a buffer, `below` may be a function of the entry's positions.
 
         Raises:
-            EquationError: a declaration outside of the form's block, or a bad name or shape.
-        """
+            EquationError: a declaration outside of the form's block, or a bad name or shape."""
         self._require_open(f"array {name}")
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
@@ -425,7 +427,15 @@ class Mixer:
         aliases: Sequence[str] = (),
         references: Sequence[str] = (),
     ) -> None:
-        """Begin a mixer without arrays and forms; EquationError if the name is not one word."""
+        """Begin a mixer without arrays and forms.
+
+        Args:
+            title: its name in print; `idea`: in one line, what it does with the tokens.
+            source: the paper; `group`: its family in `costmodel list`.
+            aliases: further names; `references`: other implementations, such as a class of torch.
+
+        Raises:
+            EquationError: the name is not one word, or has a sign such as + or :."""
         if not name or any(sign in name for sign in "+:,={}") or name.split() != [name]:
             raise EquationError(
                 f"'{shortened(name)}' is no name of a mixer: expected one word, such as my-mixer, "
@@ -486,8 +496,10 @@ class Mixer:
 
     @checked
     def sizes(self, letters: str) -> tuple[Poly, ...]:
-        """Declare sizes by their letters, separated by spaces; returns a polynomial for each: the
-        letter, but d/n for h, unless the braces behind the mixer's name give h."""
+        """Declare sizes by their letters, separated by spaces, and return a polynomial for each
+        letter: the letter itself, but d/n for h (the width of a head), unless the braces behind the
+        mixer's name give h a value. EquationError for a letter that no mixer may declare, such as
+        b."""
         names = tuple(letters.split())
         for letter in names:
             self._free(letter)
@@ -505,7 +517,7 @@ class Mixer:
 
     @checked
     def size(self, letter: str, meaning: str, default: int) -> Poly:
-        """Declare one size with a meaning and a default of its own.
+        """Declare one size with a meaning and a default of its own, and return it as a polynomial.
 
         >>> from costmodel.language.equations import Mixer
         >>> Mixer("my-mixer").size("P", "width of a head", 64)
@@ -513,8 +525,7 @@ class Mixer:
 
         Raises:
             EquationError: no single letter, a letter with a fixed meaning (b, l, t, d, h and the
-                letters of networks), or a default below 1.
-        """
+                letters of networks), or a default below 1."""
         if not is_letter(letter):
             raise EquationError(f"{self.name} declares size '{shortened(letter)}': expected one "
                                 f"letter, such as P")  # fmt: skip
@@ -530,7 +541,8 @@ class Mixer:
         return found
 
     def _free(self, letter: str) -> None:
-        """Raise EquationError for a letter that no mixer may declare: b, t, a size of networks."""
+        """Raise EquationError for a letter that no mixer may declare: b (the batch), t (the
+        position of a new token), or a size of whole networks."""
         for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
             if taken == letter:
                 raise EquationError(
@@ -582,8 +594,9 @@ class Mixer:
         self.bounded_sizes = tuple(dict.fromkeys((*self.bounded_sizes, (size, bound))))
 
     def _is_size(self, extent: object, where: str, said: str) -> None:
-        """Raise WrongKind or EquationError, whose message begins with `said`, for an argument of
-        the method `where` that is no size of the mixer."""
+        """Raise an error if an argument of the method `where` is no size of the mixer: WrongKind
+        for another type, EquationError for a number or an undeclared size. `said` begins the
+        message."""
         if not isinstance(extent, Poly):
             raise WrongKind(f"{said}: got {described(extent)}")
         if not extent.letters or extent.variables:
@@ -591,8 +604,8 @@ class Mixer:
         self.declared(extent, where)
 
     def declared(self, poly: Poly, where: str) -> None:
-        """Raise EquationError if a polynomial names a size that the mixer does not declare; a mixer
-        that declares no sizes may name any. `where` begins the message."""
+        """Raise EquationError if a polynomial names a size that the mixer does not declare; while
+        it declares none, any size passes. `where` (an array or index) begins the message."""
         others = [x for x in poly.letters if x not in self._named and not is_variable(x)]
         if others and self._named:
             raise EquationError(
@@ -632,8 +645,9 @@ class Mixer:
         below: Any = None,
         value: Any = None,
     ) -> Array:
-        """Declare an array with a role: input, context, output, parameter or buffer; EquationError
-        for a name that is bad or taken, a shape without a token axis, or a second output."""
+        """Declare an array with a role (input, context, output, parameter or buffer) and return it.
+        EquationError for a name that is bad or taken, a shape without a token axis, or a second
+        output."""
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
@@ -652,7 +666,7 @@ class Mixer:
 
     @checked
     def input(self, name: str, *shape: Any, below: Any = None) -> Array:
-        """Declare an input sequence, whose first axis is the token axis.
+        """Declare an input sequence, whose first axis is the token axis, and return it.
 
         The mixer is applied to the first input; further inputs are over the same tokens, such as
         rows or scores of an earlier layer. Row i of each input arrives with token i.
@@ -661,8 +675,8 @@ class Mixer:
             below: the entries are integers in 1..below, positions for gathers from another array.
 
         Raises:
-            EquationError: a bad name or shape, or another number of rows than the first input has.
-        """
+            EquationError: a bad name or shape, or another number of rows than the first input
+        has."""
         array = self._declare(name, "input", shape, below=below)
         first = self.inputs[0]
         if array.shape[0] != first.shape[0]:
@@ -675,13 +689,13 @@ class Mixer:
 
     @checked
     def context(self, name: str, *shape: Any) -> Array:
-        """Declare an input that is complete before the first token, such as an encoder's output.
+        """Declare an input that is complete before the first token, such as an encoder's output,
+        and return it.
 
         Work that depends on a context and on no token is done once per sequence, and held.
 
         Raises:
-            EquationError: a bad name or shape, or l rows, as an input has.
-        """
+            EquationError: a bad name or shape, or l rows, as an input has."""
         array = self._declare(name, "context", shape)
         if array.shape[0] == size("l"):
             raise EquationError(
@@ -705,17 +719,16 @@ class Mixer:
     def buffer(
         self, name: str, *shape: Any, latex: str = "", below: Any = None, value: Any = None
     ) -> Array:
-        """Declare a constant table, which costs nothing and is no parameter.
+        """Declare a constant table, which costs nothing and is no parameter, and return it.
 
         Args:
             below: the entries are integers in 1..below, positions for gathers from another array;
                 or a function from an entry's positions to that bound: `below=lambda q, r: q - 1`
                 for rows before row q. A gather counts as a read of all of 1..below, whatever the
-                values are; in bytes, one entry per position value moves, at most all.
+                values are; in memory traffic as one entry for each position value, at most all.
             value: the entries: a function of an entry's positions, counted from 1, and of the
                 sizes, such as `lambda i, j, sizes: float(i == j)`, or a table. Without `value` the
-                entries are given with the input, and proofs use random ones.
-        """
+                entries are given with the input, and proofs use random ones."""
         if callable(value):
             said = (
                 f"value= of {name} is a function of an entry's positions, {len(shape)} of them, "
@@ -728,8 +741,8 @@ class Mixer:
 
     @checked
     def form(self, name: str) -> OpenForm:
-        """Begin a form, whose equations are written inside a `with` block; EquationError if the
-        name is no single word or is taken."""
+        """Begin a form of the mixer, whose equations are written inside its block: `with
+        m.form("direct") as f:`. EquationError if the name is no single word or is taken."""
         if name in self.forms:
             raise EquationError(f"form '{name}' of {self.name} is written twice")
         if not name or any(sign in name for sign in ":,=") or name.split() != [name]:
@@ -741,8 +754,9 @@ class Mixer:
 
     @contextmanager
     def _written(self, name: str) -> Iterator[Form]:
-        """A block that writes a form, and at its end adds the form to `forms`; EquationError inside
-        another form's block, and for a form that does not define the output."""
+        """A context for the block that writes a form; at its end the form joins `forms`.
+        EquationError inside another form's block, and for a form that does not define the
+        output."""
         if self.writing is not None:
             raise EquationError(
                 f"form '{name}' of {self.name} begins inside form '{self.writing.name}': end that "
@@ -791,21 +805,22 @@ class Mixer:
         return (*self.inputs[1:], *self.contexts)
 
     def role(self, role: str) -> Array:
-        """The first input, or the only output; EquationError if there is none, or two outputs."""
+        """The array with a role, "input" (the first of several) or "output"; EquationError if there
+        is none, or if there are two outputs."""
         found = [a for a in self.arrays.values() if a.role == role]
         if not found or (role == "output" and len(found) > 1):
             raise EquationError(f"{self.name} needs exactly one {role}, it has {len(found)}")
         return found[0]
 
     def position(self, part: Any) -> Position:
-        """The position that an author's index expression stands for: a polynomial, a `Flat` for
-        `(j-1)*h + c`, where c may be another flattening, or a `Gather` for an array entry.
+        """The position that an author's index expression, as in x[expression], stands for: a
+        polynomial; a `Flat` for `(j-1)*h + c`, where c may be another flattening; or a `Gather` for
+        an array entry that holds positions.
 
         Raises:
             WrongKind: a number that is not whole.
             EquationError: an index of another form, an expression that is none of these, or an
-                array entry that holds no positions.
-        """
+                array entry that holds no positions."""
         if isinstance(part, Index) and self.writing is not None:
             self.writing.own(part)
         if isinstance(part, Ref):
@@ -842,7 +857,7 @@ class Mixer:
         return flat
 
     def _of_positions(self, entry: Ref) -> Ref:
-        """The entry of an array of positions; EquationError for an array without `below`."""
+        """The entry unchanged; EquationError if its array holds no positions (has no `below`)."""
         if entry.array.below is None:
             raise EquationError(
                 f"{entry.array.name} of {self.name} holds no positions: declare it with below="
@@ -850,8 +865,8 @@ class Mixer:
         return entry
 
     def _flattening(self, poly: Poly, index: Poly, extent: Poly) -> Flat | None:
-        """A position as (outer-1)*extent + inner with inner in 1..extent; None if inner is not
-        proven to lie there."""
+        """The position `poly` as (outer-1)*extent + inner with inner in 1..extent, where `index`
+        has the factor `extent`; None if inner is not proven to lie there."""
         inner = poly - (index - 1) * extent
         (leading, number), *others = extent.terms.items()
         # `inner` may lie in a later block, as c + 2*h does: `whole` is the number of blocks in it,
@@ -873,7 +888,7 @@ class Mixer:
         )
 
     def _around(self, poly: Poly) -> list[Index]:
-        """The indices in an expression, and the indices in their bounds, transitively."""
+        """The indices in an expression, those in the bounds of these, and so on."""
         indices = self.writing.indices if self.writing else {}
         found: dict[str, Index] = {}
         waiting = [poly]
@@ -885,13 +900,12 @@ class Mixer:
         return list(found.values())
 
     def define(self, array: Array, positions: tuple[Position, ...], value: Node) -> None:
-        """Record an equation of the form being written.
+        """Record the equation array[positions] = value in the form being written.
 
         Raises:
             EquationError: no form is open, the array cannot be defined (an input, a parameter), or
                 the equation names an index, array or size that the form lacks, or has an index
-                that stands neither on the left side nor under a reduction, or in both places.
-        """
+                that stands neither on the left side nor under a reduction, or in both places."""
         form = self.writing
         if form is None:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
@@ -932,7 +946,8 @@ class OpenForm:
         return self._written.__exit__(kind, error, trace)
 
     def __getattr__(self, name: str) -> Never:
-        """Raise EquationError: a form that is not entered by `with` has no attributes."""
+        """Raise EquationError (AttributeError for a special name `__x__`): the author uses a form
+        that was not entered by `with`, and has no attributes yet."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise EquationError(
@@ -942,7 +957,8 @@ class OpenForm:
 
 
 def _check_nested(value: Node, what: str) -> None:
-    """Raise EquationError for an expression that is too deep for recursion."""
+    """Raise EquationError for an expression, of the array or index `what`, that nests more
+    operations than recursion over it allows."""
     if not has_room(value):
         raise EquationError(
             f"{what} nests more than {MOST_NESTED:,} operations in one expression: define a part "
@@ -951,7 +967,8 @@ def _check_nested(value: Node, what: str) -> None:
 
 
 def _check_own(form: Form, equation: Equation) -> None:
-    """Raise EquationError for arrays, indices and sizes of another form or mixer."""
+    """Raise EquationError if an equation has an array, an index or a size of another form or mixer,
+    or a node of a class that is no registered kind."""
     mixer = form.mixer
     for ref, _ in (*refs(Ref(equation.array, equation.positions)), *refs(equation.value)):
         _check_array(form, equation, ref.array)
@@ -968,7 +985,8 @@ def _check_own(form: Form, equation: Equation) -> None:
 
 
 def _check_array(form: Form, equation: Equation, array: Array) -> None:
-    """Raise EquationError for an array of another form or mixer."""
+    """Raise EquationError if `array`, which an equation defines or reads, belongs to another form
+    or mixer."""
     mixer = form.mixer
     if form.arrays.get(array.name) is not array and mixer.arrays.get(array.name) is not array:
         said = "defined" if array is equation.array else f"read by {equation.name}"
@@ -980,8 +998,9 @@ def _check_array(form: Form, equation: Equation, array: Array) -> None:
 
 @cache
 def _no_position(poly: Poly) -> str:
-    """Why a polynomial is no position on an axis, to follow its name in a message; "" for an affine
-    position, and for a product of indices and sizes, which may be a flattening (j-1)*h + c."""
+    """The reason why a polynomial is no position on an axis, to follow its name in a message. ""
+    for an affine position, and for a product of indices and sizes, which may be a flattening
+    (j-1)*h + c."""
     if any(n % 1 for m, n in poly.terms.items() if all(is_index(atom) for atom, _ in m)):
         return "is no whole number"
     if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
@@ -994,8 +1013,8 @@ def _no_position(poly: Poly) -> str:
 
 @cache
 def _scaled(poly: Poly) -> Sequence[tuple[str, Poly]]:
-    """(index, factor) for the indices of a position whose factor is a size, such as h of j in
-    (j-1)*h + c."""
+    """Pairs (index, factor) for the indices of a position whose factor is a size and no number,
+    such as (j, h) in (j-1)*h + c."""
     return tuple(
         (v, c)
         for v in sorted(a for a in poly.atoms if is_index(a))
@@ -1010,7 +1029,8 @@ def _in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:
 
 
 def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
-    """(entry or None, factor, rest) for factor*entry + rest; None for any other expression."""
+    """An expression read as factor*entry + rest, with an array entry (a `Ref`) and polynomials:
+    (entry, factor, rest); (None, 0, rest) for a constant. None for any other expression."""
     if isinstance(part, Ref):
         return part, Poly.of(1), Poly()
     if isinstance(part, Constant):
@@ -1047,7 +1067,8 @@ def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
 
 
 def _takes(function: Callable[..., Any], arguments: Sequence[Any], said: str) -> None:
-    """Raise WrongKind with the message `said` if a function does not accept the arguments."""
+    """Raise WrongKind with the message `said` if a function cannot be called with these
+    arguments."""
     try:
         signature(function).bind(*arguments)
     except TypeError:
@@ -1057,8 +1078,8 @@ def _takes(function: Callable[..., Any], arguments: Sequence[Any], said: str) ->
 
 
 def chunk_of(atom: str) -> tuple[str, Poly] | None:
-    """(name of index i, C) for the atoms (i - 1)//C and (i - 1)//C + 1, the chunk of row i counted
-    from 0 or 1; None for any other atom."""
+    """(index i, C) for the atoms (i - 1)//C and (i - 1)//C + 1, the number of row i's chunk of C
+    rows counted from 0 or 1; None for any other atom."""
     if isinstance(atom, Fn) and atom.function == "floor_div":
         above, below = atom.args
         for row in (above + 1, above + 1 - below):
@@ -1147,8 +1168,9 @@ def _check_bound(equation: Equation) -> None:
 
 
 def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
-    """Raise EquationError if `indices`, those of the left side or of one reduction, have an index
-    whose choice of range follows another index (`beside`), without that other index."""
+    """Raise EquationError if `indices`, those of the left side or of one reduction, contain an
+    index that was declared beside another (both change their ranges together) without that other
+    index."""
     for index in indices:
         if index.beside and all(other.atom != index.beside for other in indices):
             other = atom_name(index.beside)
@@ -1159,9 +1181,9 @@ def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
 
 
 def _with_rank(equation: Equation) -> Equation:
-    """The equation; with its `rank` index set if it is a top_k or sort. Raises EquationError: a
-    selection in an array without `below=`, another expression in an array with `below=`, or a left
-    side with no rank index or with several."""
+    """The equation; of a top_k or sort with its `rank` set, the index of the left side that numbers
+    the positions kept. Raises EquationError: a selection in an array without `below=`, another
+    expression in an array with `below=`, or a left side with no rank index or with several."""
     chosen = equation.value
     # the rank is the one index of the left side that neither the selection's entries nor, directly
     # or through other bounds, their ranges name
@@ -1208,8 +1230,8 @@ def rows(equation: Equation) -> tuple[Index, ...]:
 
 
 def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
-    """Raise EquationError if a range of the indices `over`, around a part of the right side, names
-    an index that is not in `bound`: the atoms of the left side and of `over`."""
+    """Raise EquationError if the range of an index in `over`, the reductions around a part of the
+    right side, names an index that is not in `bound`: the atoms of the left side and of `over`."""
     for index in over:
         for name in sorted({a for b in index.ends for a in b.letters if is_index(a)}):
             if name not in bound:

@@ -55,7 +55,8 @@ Symbols = Mapping[str, str]
 
 @lru_cache(maxsize=1000)
 def parse(text: str, *, growing: bool = False) -> Formula:
-    """Read a formula in the plain dialect; `growing` allows `log` and `sqrt`, as inside O(...).
+    """The formula that a text in the plain dialect (as users type it) states; `growing` allows
+    `log` and `sqrt`, as inside O(...).
 
     >>> parse("n*sum(t + t, t, 1, l)").at({"n": 3, "l": 4})
     Fraction(60, 1)
@@ -63,8 +64,7 @@ def parse(text: str, *, growing: bool = False) -> Formula:
     'l**2*n + l*n'
 
     Raises:
-        FormulaError: the message says what was expected, what came, and at which character.
-    """
+        FormulaError: the message says what was expected, what came, and at which character."""
     return _Reader(text, growing).formula()
 
 
@@ -183,8 +183,9 @@ class _Reader:
         self.letters: set[str] = set()
 
     def formula(self) -> Formula:
-        """The formula of the whole text; in the plain dialect two factors side by side, such as
-        `2 d`, are refused before the parser gets the second. FormulaError if the text is none."""
+        """The formula of the whole text. In the plain dialect, two factors side by side, such as `2
+        d`, are refused before the parser gets the second. FormulaError if the text is no
+        formula."""
         from lark import UnexpectedToken
 
         parser: Any = _parser().parse_interactive()
@@ -247,8 +248,8 @@ class _Reader:
                 yield Token(kind, value, start + at, end_pos=position)
 
     def named(self, match: re.Match[str], spelled: str) -> Iterator[tuple[str, str, int]]:
-        """The tokens of one match: the kind of each, its value, and its place in the match. In the
-        printed dialect a word of size letters is a product: `nl` gives the names n and l."""
+        """The tokens of one match of the tokens' pattern, as (kind, value, place in the match). In
+        the printed dialect a word of size letters is a product: `nl` gives the names n and l."""
         names = self.names or {}
         if match["NUMBER"]:
             yield "NUMBER", spelled, 0
@@ -342,7 +343,8 @@ class _Reader:
         return IndexedSum(inside, str(index), *ends)
 
     def leaf(self, token: Any, bound: frozenset[str]) -> Tree:
-        """A number, an index of a sum, or a size, which joins `letters`: for h, d and n do."""
+        """The tree of a number, an index of a sum, or a size. A size's letter is added to
+        `letters`: for h, which is d/n, both d and n. FormulaError for another name."""
         if token[0].isdigit():
             return Number(Fraction(token))
         name = str(token)
@@ -353,7 +355,7 @@ class _Reader:
         return Name(name)
 
     def unknown(self, name: Any) -> FormulaError:
-        """The message about a name that is no size; in the plain dialect `nl` is advised as n*l."""
+        """The error about a name that is no size; in the plain dialect `nl` is advised as n*l."""
         if self.names is None and all(letter in LETTERS for letter in name):
             return self.fail(name, f"a product written with *, such as {'*'.join(name)},")
         functions = " ".join(("sum", *FUNCTIONS, WHERE, *(GROWING if self.growing else ())))
@@ -392,7 +394,7 @@ class _Reader:
         return self.fail(token, words or "an operator or the end")
 
     def fail(self, node: Any, expected: str) -> FormulaError:
-        """The error that `expected` was expected where the text has the parser's node."""
+        """The error that says that `expected` was expected at the place of the parser's node."""
         token = _first(node)
         ended = token.type == "$END"
         start, end = (len(self.text), None) if ended else (token.start_pos, token.end_pos)
@@ -404,7 +406,7 @@ class _Reader:
         return FormulaError(f"'{self.text}', character {position + 1}: {why}")
 
     def unread(self, start: int, end: int) -> FormulaError:
-        """The message about characters that are no token."""
+        """The error about the characters from `start` to `end`, which are no token."""
         found = self.text[start:end]
         if self.names is not None:
             why = f"{found} has no meaning in a formula (--symbols can name its size)"
@@ -449,8 +451,9 @@ def _is_name(node: Any) -> bool:
 
 
 def _binary_logarithm(node: Any) -> Any:
-    """x if a node is the logarithm of x to base 2, as in `\\lceil \\log_2 x \\rceil`; else None. x
-    may be a product of factors side by side, if `\\log_2` has no parentheses."""
+    r"""The parser's node of x if a node is the logarithm of x to base 2, as in `\lceil \log_2 x
+    \rceil`; else None. x may be a product of factors side by side, if `\log_2` has no
+    parentheses."""
     first, *others = node.children if _kind(node) == "product" else [node]
     kind = _kind(first)
     if kind not in ("logarithm", "call") or _kind(first.children[0]) != "LOG":
@@ -477,8 +480,9 @@ _BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
 
 
 def _written(node: Tree, binding: int = 0) -> str:
-    """A tree in the plain dialect; in parentheses if the operator around it, of precedence
-    `binding`, binds more tightly. A fraction binds like a quotient, an integer never needs any."""
+    """The text of a tree in the plain dialect; in parentheses if the operator around it, of
+    precedence `binding`, binds more tightly (a fraction as a number binds like a quotient, an
+    integer never needs parentheses)."""
     if isinstance(node, Name):
         return node.name
     if isinstance(node, FunctionCall):

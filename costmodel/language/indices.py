@@ -55,13 +55,13 @@ class Ranges(Written):
 
 
 def union(*ranges: tuple[Any, Any]) -> Ranges:
-    """Disjoint ranges in ascending order, such as the attention sinks of row i and its window:
-    `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some points. The
-    ranges of an index declared `beside` another index correspond to its ranges and need no order.
+    """Disjoint ranges for an index, in ascending order, such as the attention sinks of row i and
+    its window: `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some
+    points. The ranges of an index declared `beside` another index correspond to its ranges and need
+    no order.
 
     Raises:
-        EquationError: fewer than two ranges, or a range that is no (lower, upper) pair.
-    """
+        EquationError: fewer than two ranges, or a range that is no (lower, upper) pair."""
     if len(ranges) < 2 or any(not isinstance(r, tuple) or len(r) != 2 for r in ranges):
         raise EquationError(
             "union takes two or more ranges, each a pair (lower, upper): "
@@ -115,12 +115,11 @@ class Index(Written):
         return ""
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
-        """The index with values substituted in its bounds; renamed to the index of the value if
-        `values` has its own variable.
+        """The index with `values` (atom -> polynomial) substituted in its bounds; renamed to the
+        index of the value if `values` has its own variable. Itself if nothing changes.
 
         Raises:
-            Unsupported: the value for its own variable names no index.
-        """
+            Unsupported: the value for its own variable names no index."""
         instead = values.get(self.atom)
         if instead is not None and not instead.variables:
             raise Unsupported("the computation depends on which entry is the maximum")
@@ -185,8 +184,8 @@ class UnionIndex(Index):
         return self.ranges
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
-        """The index with values substituted in every range, and the index that it stands beside
-        renamed if `values` replaces that index."""
+        """The index with `values` (atom -> polynomial) substituted in every range; the index that
+        it stands beside is renamed if `values` replaces that. Itself if nothing changes."""
         ranges = tuple(index.substitute(values) for index in self.ranges)
         beside = min(values[self.beside].variables) if self.beside in values else self.beside
         if (ranges, beside) == (self.ranges, self.beside):
@@ -212,7 +211,8 @@ def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
 
 
 def outer_first(indices: Sequence[Index]) -> list[Index]:
-    """Order indices so that bounds name only earlier ones; EquationError if that is impossible."""
+    """The indices ordered so that bounds name only earlier ones; EquationError if that is
+    impossible."""
     ordered: list[Index] = []
     waiting = list(indices)
     while waiting:

@@ -47,8 +47,9 @@ class Parts:
         index: Callable[[Index], Index] = _same,
         poly: Callable[[Poly], Poly] = _same,
     ) -> Self:
-        """The record with each operand, index and polynomial replaced; the record itself if none
-        changes. A nested operand is replaced only if `operand` recurses."""
+        """The record with each operand, index and polynomial in its fields replaced by what the
+        functions return; the record itself if none changes. Operands of operands are left to the
+        function `operand`."""
         before = [getattr(self, name) for name in self._fields]
         after = [_mapped(part, operand, index, poly) for part in before]
         changed = any(new is not old for new, old in zip(after, before, strict=True))
@@ -61,8 +62,8 @@ def _mapped(
     index: Callable[[Index], Index],
     poly: Callable[[Poly], Poly],
 ) -> Any:
-    """A field of a record with operands, indices and polynomials replaced, in nested records and
-    tuples too; the same object if nothing changes."""
+    """The value of a record's field with operands, indices and polynomials replaced by what the
+    functions return, in nested records and tuples too; the same object if nothing changes."""
     if isinstance(part, Poly):
         return poly(part)
     if isinstance(part, Node):
@@ -80,7 +81,7 @@ def _mapped(
 @dataclass_transform(frozen_default=True)
 def record(made: type[R]) -> type[R]:
     """Decorate a class of parts of equations: it becomes a frozen dataclass whose hash is computed
-    once, with the names of its fields in `_fields`."""
+    once, with the names of its fields in `_fields`. Returns the class."""
     new: Any = hashed_once(dataclass(frozen=True)(made))
     new._fields = tuple(field.name for field in fields(new))
     return made
@@ -447,8 +448,9 @@ class Fft(Node):
 
     @property
     def work(self) -> dict[str, Poly]:
-        """Operations by class: N log2 N multiplications and 3/2 N log2 N additions for a real
-        transform, twice as many for a complex one."""
+        """Class -> the number of operations of one transform of N points: N log2 N multiplications
+        and 3/2 N log2 N additions for a real transform, twice as many for a complex one (radix 2;
+        log2 is rounded up); in some adjoint transforms also a doubling of each bin but two."""
         work = self.length * call("ceil_log2", self.length)
         if TRANSFORMS[self.kind].complex_points:
             work = work * 2
@@ -585,8 +587,8 @@ class Origin:
 
 
 def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
-    """An intermediate array made for another array, with its shape, owner and citation unless
-    `fields` give others."""
+    """A new intermediate array made for the array `of`, such as its gradient (`how`, `step`): with
+    its shape, owner and citation unless `fields` give others."""
     origin = Origin(of, how, step)
     own = {"role": "intermediate", "shape": of.shape, "owner": of.owner, "cite": of.cite}
     own["rows"] = None if "shape" in fields else of.rows
@@ -647,11 +649,11 @@ class Array(Written):
         return ".".join(part for part in (made.of.step, made.step) if part) if made else ""
 
     def last(self, positions: Sequence[Position]) -> Poly:
-        """The largest position that an entry of an index array may hold.
+        """The largest position that the entry of an index array at `positions` may hold, a
+        polynomial.
 
         Raises:
-            Unsupported: it depends on a position that is gathered itself.
-        """
+            Unsupported: it depends on a position that is gathered itself."""
         assert self.below is not None
         axes = {axis_atom(k): p for k, p in enumerate(positions)}
         return self.below.substitute(
@@ -669,7 +671,8 @@ class Array(Written):
         return tuple(map(self._position, parts))
 
     def _position(self, part: Any) -> Position:
-        """The position for one index expression; an error names the array that it indexes."""
+        """The position on an axis that one index expression stands for. An EquationError about an
+        expression that names no array is raised again with this array's name."""
         try:
             return self.owner.position(part)
         except EquationError as error:
@@ -716,7 +719,7 @@ Walked = tuple[tuple[Node, tuple[Index, ...]], ...]
 
 def walk(expression: Node) -> Walked:
     """Pairs (node, indices of the reductions around the node) for an expression and all nodes
-    inside it; the inside of a reduction over unions occurs once per choice of ranges."""
+    inside it. Inside a reduction over unions of ranges, a node occurs once per choice of ranges."""
     known: dict[str, Walked] = expression.__dict__
     if "walked" not in known:
         known["walked"] = tuple(_walked(expression, ()))
@@ -724,9 +727,9 @@ def walk(expression: Node) -> Walked:
 
 
 def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, tuple[Index, ...]]]:
-    """Yield each node inside an expression with the indices of the reductions around the node, of
-    which `over` stand around the expression itself. A reduction over unions of ranges is entered
-    once per choice of one range for each index."""
+    """Yield (node, indices of the reductions around it) for an expression and all nodes inside;
+    `over` are the indices around the expression itself. A reduction over unions of ranges is
+    entered once per choice of one range for each index."""
     yield expression, over
     if not expression.binders:
         for child in expression.children:
@@ -746,7 +749,8 @@ def refs(expression: Node) -> Iterator[tuple[Ref, tuple[Index, ...]]]:
 def rewrite(
     expression: Node, change: Callable[[Node], Node], index: Callable[[Index], Index] = _same
 ) -> Node:
-    """The expression with every node changed, bottom-up, and every bound index replaced."""
+    """The expression with every node replaced by `change` of it, innermost first, and every index
+    of a reduction by `index` of it."""
 
     def changed(inside: Node) -> Node:
         return change(inside.map(changed, index))
@@ -755,7 +759,8 @@ def rewrite(
 
 
 def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
-    """The expression with each array entry that is a key of `others` replaced by the value."""
+    """The expression with each array entry that is a key of `others` replaced by its value
+    there."""
 
     def changed(inside: Node) -> Node:
         if isinstance(inside, Ref) and inside in others:
@@ -780,8 +785,8 @@ def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
 
 
 def substitute(part: P, values: Mapping[str, Poly]) -> P:
-    """An expression, position or index, or a tuple of them, with polynomials in place of indices;
-    `values` has them by the atom of the index."""
+    """An expression, position or index, or a tuple of them, with polynomials substituted for
+    indices; `values`: atom of an index -> polynomial."""
 
     def poly(inside: Poly) -> Poly:
         return inside.substitute(values)
@@ -801,8 +806,8 @@ def substitute(part: P, values: Mapping[str, Poly]) -> P:
 
 
 def polys_of(part: Any) -> Iterator[Poly]:
-    """The polynomials in the fields of a position or node, in tuples and flattenings too; not those
-    in subexpressions, gathers or ranges of indices."""
+    """The polynomials in the fields of a position or node, in tuples and flattenings too. Those in
+    subexpressions, gathers and ranges of indices are left out."""
     if isinstance(part, Poly):
         yield part
     elif isinstance(part, tuple):

@@ -85,8 +85,8 @@ class Notation:
         return array.latex or identifier(array.name)
 
     def position(self, position: Position) -> str:
-        """A position on an axis: a polynomial, a flattened position as (j-1)h+c, an entry of an
-        index array, or with blocks (at[i]-1)B+c."""
+        """The text of a position on an axis: a polynomial; a flattened position as (j-1)h+c; an
+        entry of an index array, or with blocks of B rows (at[i]-1)B+c."""
         if isinstance(position, Poly):
             return self.poly(position).replace(" ", "")
         if isinstance(position, Gather):
@@ -119,8 +119,8 @@ class Notation:
         return f"\\{kind}({', '.join(ends)})" if self.latex else f"{kind}({', '.join(ends)})"
 
     def range(self, index: Index) -> str:
-        """The range of an index: `i = 1..l`; for a union `j = 1..s and s + 2..i`; for an index
-        beside a union index i `j = 1..s or s + 2..l as i`."""
+        """The text of an index's range: `i = 1..l`; for a union `j = 1..s and s + 2..i`; for an
+        index whose ranges correspond to those of index i (`beside`) `j = 1..s or s + 2..l as i`."""
         if self.latex and isinstance(index, UnionIndex):
             return self._element(index)
         if self.latex:
@@ -135,8 +135,8 @@ class Notation:
         return rf"{low},\dots,{up}"
 
     def _element(self, index: UnionIndex) -> str:
-        """The ranges of a union in LaTeX, `j in {1..s} cup {s+2..i}`; with "or" if the index stands
-        beside another."""
+        """The LaTeX of a union's ranges, `j in {1..s} cup {s+2..i}`; with "or ... as i" if its
+        ranges correspond to those of another index i."""
         ranges = [rf"\{{{self._dots(piece)}\}}" for piece in index.pieces]
         name, said = symbol(index.name, {}), r" \cup ".join(ranges)
         if index.beside:
@@ -149,7 +149,7 @@ class Notation:
         return conditions_latex(guards, self.names) if self.latex else conditions_words(guards)
 
     def reduction(self, kind: str, over: tuple[Index, ...], body: str) -> str:
-        """A sum or a maximum over indices; `body` is printed already."""
+        """The text of a sum or a maximum (`kind`) over indices; `body` is printed already."""
         if not self.latex:
             return f"{kind}({', '.join(map(self.range, over))}) {body}"
         signs = {"sum": r"\sum", "max": r"\max"}
@@ -186,8 +186,9 @@ class Notation:
 
 
 def _constant(notation: Notation, node: Constant) -> Piece:
-    """A constant: a polynomial in sizes to the power half_power/2, so itself for 2, its square root
-    for 1 and one over the root for -1; or the value of an index expression."""
+    """The text of a constant: a polynomial in sizes to the power half_power/2 (so its square root
+    for 1, one over the root for -1), or the value of an index expression; with how tightly it
+    binds."""
     if node.base.variables:
         return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
     text = notation.poly(node.base)
@@ -213,7 +214,8 @@ def _ref(notation: Notation, node: Ref) -> Piece:
 
 
 def _sum(sign: str) -> Callable[[Notation, Binary], Piece]:
-    """A rule that prints `left sign right`, for the sign + or -; a sum on the right is wrapped."""
+    """The rule that prints a node as `left sign right`, for the sign + or -; a sum on the right is
+    put in parentheses."""
 
     def rule(notation: Notation, node: Binary) -> Piece:
         left = notation.wrapped(printed(notation, node.left), SUM)
@@ -252,7 +254,8 @@ def _call(notation: Notation, node: Call) -> Piece:
 
 
 def _reduce(notation: Notation, node: Reduce) -> Piece:
-    """A sum or maximum; one over no index, which rewrites may leave, is its body."""
+    """The text of a sum or maximum; of one over no index, which rewrites may leave, that of its
+    body."""
     if not node.over:
         return printed(notation, node.body)
     body = notation.wrapped(printed(notation, node.body), PRODUCT)
@@ -260,7 +263,8 @@ def _reduce(notation: Notation, node: Reduce) -> Piece:
 
 
 def _bracket(notation: Notation, node: Bracket) -> Piece:
-    """`(a if z > 0 else b)`; for a maximum `(g where z[c] is the first to equal m, else 0)`."""
+    """The text of a choice: `(a if z > 0 else b)`; for the gradient of a maximum `(g where z[c] is
+    the first to equal m, else 0)`."""
     body, left, right = (
         printed(notation, part).text for part in (node.body, node.left, node.right)
     )
@@ -281,7 +285,7 @@ def _free_scale(notation: Notation, node: FreeScale) -> Piece:
 
 
 def _fft(notation: Notation, node: Fft) -> Piece:
-    """A transform: `rfft(x[i,b], over i, 2*l points)`."""
+    """The text of a transform: `rfft(x[i,b], over i, 2*l points)`."""
     body = printed(notation, node.body).text
     over = ",".join(index.name for index in node.over)
     length = notation.poly(node.length)
@@ -292,7 +296,7 @@ def _fft(notation: Notation, node: Fft) -> Piece:
 
 
 def _select(notation: Notation, node: Select) -> Piece:
-    """A selection: `argmax(e = 1..u) s[i,e]`."""
+    """The text of a selection (argmax, top-k, sort): `argmax(e = 1..u) s[i,e]`."""
     body = printed(notation, node.body).text
     if notation.latex:
         (index,) = node.over
@@ -303,7 +307,7 @@ def _select(notation: Notation, node: Select) -> Piece:
 
 
 def _scaled(notation: Notation, node: Composite) -> Piece:
-    """A composite `scaled`: its body over a square root."""
+    """The text of a composite `scaled`: its body over the square root of a size."""
     below = Piece(notation.root(notation.poly(node.by)), ATOM)
     body = printed(notation, node.body)
     if not notation.latex:
@@ -312,7 +316,8 @@ def _scaled(notation: Notation, node: Composite) -> Piece:
 
 
 def _softmax(notation: Notation, node: Composite) -> Piece:
-    """A softmax as e^z over a sum of e^z with primed indices, as in eq. (14) of Chen 2023 v2."""
+    """The text of a softmax: e^z over a sum of e^z with primed indices, as in eq. (14) of Chen 2023
+    v2; plus that of the sink, if there is one."""
     scores, sink = scores_and_sink(node)
     named = {i.atom: replace(i, name=i.name + "'").as_poly() for i in node.over}
     primed = tuple(replace(i.substitute(named), name=i.name + "'") for i in node.over)
@@ -326,7 +331,7 @@ def _softmax(notation: Notation, node: Composite) -> Piece:
 
 
 def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
-    """A rule that prints a composite as its name, with its operands and the indices it is over."""
+    """The rule that prints a composite as `name(operands)`, with the indices that it runs over."""
 
     def rule(notation: Notation, node: Composite) -> Piece:
         """Print `node` as `name(operands)`, with the indices that it runs over."""
@@ -394,13 +399,13 @@ class Printed:
 
 
 def equation(value: Equation, *, latex: bool = True, names: Names | None = None) -> Printed:
-    """An equation as papers print it.
+    """The left side, right side, ranges and number of an equation, as papers print them: in LaTeX,
+    where `names` has the symbols of sizes, or in plain text.
 
     >>> import costmodel as cm
     >>> shown = equation(cm.mixer("me").forms["direct"].equations[0], latex=False)
     >>> shown.left, shown.right
-    ('y[i,b]', 'sum(j = 1..i) x[j,b] * w_ext[i-j+1]')
-    """
+    ('y[i,b]', 'sum(j = 1..i) x[j,b] * w_ext[i-j+1]')"""
     notation = Notation(latex, names or {})
     return Printed(
         notation.entry(value.array, value.positions),

@@ -46,11 +46,10 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 def split(name: str) -> tuple[str, tuple[str, ...]]:
-    """The name of a mixer without options and sizes, and the options in the order typed.
+    """(name of a mixer without options and sizes, its options in the order typed).
 
     >>> split("self-attention+bias+wide"), split("she"), split("self-attention+grouped{g=8}")
-    (('self-attention', ('bias', 'wide')), ('she', ()), ('self-attention', ('grouped',)))
-    """
+    (('self-attention', ('bias', 'wide')), ('she', ()), ('self-attention', ('grouped',)))"""
     base, *options = name.partition("{")[0].split(SEPARATOR)
     return base, tuple(options)
 
@@ -88,11 +87,11 @@ def braces(name: str) -> dict[str, int]:
 
 
 def listed(text: str) -> list[str]:
-    """The parts of a text between commas, without those in braces, stripped; empty parts left out.
+    """The parts of a text between its commas, other than commas in braces; stripped, empty parts
+    left out.
 
     >>> listed("mamba-2{n=8,P=64}, she,")
-    ['mamba-2{n=8,P=64}', 'she']
-    """
+    ['mamba-2{n=8,P=64}', 'she']"""
     parts = (part.strip() for part in re.split(r",(?![^{}]*\})", text))
     return [part for part in parts if part]
 
@@ -122,8 +121,8 @@ class Family:
     _made: dict[tuple[tuple[str, ...], Sizes], Mixer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the names of options, letters, digits and hyphens, and that `apart` and `variants`
-        name options; else EquationError."""
+        """Raise EquationError unless every option is named in letters, digits and hyphens, and
+        `apart` (pairs that exclude each other) and `variants` (further names) name only options."""
         for option in self.offers:
             if not isinstance(option, str) or not all(p.isalnum() for p in option.split("-")):
                 got = f"'{option}'" if isinstance(option, str) else described(option)
@@ -146,12 +145,11 @@ class Family:
         return self.of(())
 
     def of(self, options: Sequence[str], sizes: Mapping[str, int] | None = None) -> Mixer:
-        """The mixer with some options, in any order, and some sizes of its own; each call with the
-        same options and sizes returns the same object.
+        """The mixer of the family with some options, in any order, and some sizes of its own (in
+        braces). A call with the same options and sizes returns the same object.
 
         Raises:
-            UnknownMixer: an option that is unknown, named twice, or excluded by another.
-        """
+            UnknownMixer: an option that is unknown, named twice, or excluded by another."""
         if options:
             self._refuse(options)
         ordered = tuple(option for option in self.offers if option in options)
@@ -164,8 +162,8 @@ class Family:
         return self._made[key]
 
     def _written(self, options: tuple[str, ...]) -> Mixer:
-        """A new mixer with these options, whose name and title include the options. Raises
-        EquationError: the author's function returns no mixer."""
+        """The mixer with these options, written anew by the author's function; its name and title
+        include the options. Raises EquationError: the author's function returns no mixer."""
         mixer: object = self.make(frozenset(options))
         if not isinstance(mixer, Mixer):
             raise EquationError(
@@ -211,7 +209,8 @@ def offering(
     apart: Mapping[tuple[str, str], str] | None = None,
     variants: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Chosen], Mixer]], Family]:
-    """Decorate a function that writes a mixer with the chosen options; the result is a `Family`.
+    """Decorate a function that writes a mixer with the chosen options; the result is a `Family`,
+    which stands for the mixer with any of the options.
 
     Args:
         offers: option -> its meaning, in the order in which names print options.
@@ -219,8 +218,7 @@ def offering(
         variants: a variant's own name -> its options, with sizes in braces.
 
     Raises:
-        WrongKind: `offers` is no table, or the decorated object is no function.
-    """
+        WrongKind: `offers` is no table, or the decorated object is no function."""
     if not isinstance(offers, Mapping):
         raise WrongKind(f"@offering takes a table of options, got {described(offers)}")
 
@@ -235,7 +233,8 @@ def offering(
 
 
 def defined(module: ModuleType) -> dict[str, Mixer]:
-    """Variable of a module -> its mixer, for all mixers and families; a family without options."""
+    """Variable of a module -> its mixer, for all mixers, and for all families the mixer without
+    options."""
     found: dict[str, Mixer] = {}
     for key, value in vars(module).items():
         if isinstance(value, (Mixer, Family)):
@@ -249,11 +248,11 @@ def is_called(mixer: Mixer, base: str) -> bool:
 
 
 def stands_for(mixer: Mixer, name: str) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The options and the sizes of a mixer's variant, by the name that was typed.
+    """(options, sizes) of the mixer that a typed name means; a variant's own name brings options
+    and sizes, to which those typed behind it are added.
 
     Raises:
-        UnknownMixer: a size in braces that the name of the variant has already.
-    """
+        UnknownMixer: a size in braces that the name of the variant has already."""
     (base, options), sizes = split(name), braces(name)
     text = mixer.variants.get(base, mixer.name)
     own = braces(text)
@@ -265,15 +264,15 @@ def stands_for(mixer: Mixer, name: str) -> tuple[tuple[str, ...], dict[str, int]
 def variant(
     module: ModuleType, mixer: Mixer, options: Sequence[str], sizes: Mapping[str, int]
 ) -> Mixer:
-    """The variant of a module's mixer with some options, and with some sizes of its own.
+    """The variant of a module's mixer with some options, and with some sizes of its own (in
+    braces).
 
     The sizes are known while the mixer is written, so that its equations may depend on them: h,
     else d/n, is then a size by itself. A family writes the variant by a further call of its
     function; for a mixer at the top level of the module, the module is run again.
 
     Raises:
-        UnknownMixer: the mixer lacks an option or a size; the message lists what it has.
-    """
+        UnknownMixer: the mixer lacks an option or a size; the message lists what it has."""
     family = next(
         (v for v in vars(module).values() if isinstance(v, Family) and v.plain is mixer), None
     )
@@ -297,7 +296,8 @@ WRITTEN = "__written_with_sizes__"
 
 
 def _run_again(module: ModuleType, name: str) -> Mixer:
-    """The mixer of this name in another run of a module's file."""
+    """The mixer of this name that another run of the module's file writes, since its equations may
+    depend on the sizes in braces (`GIVEN`) at the time."""
     assert module.__spec__ is not None and module.__spec__.loader is not None
     again = module_from_spec(module.__spec__)
     module.__spec__.loader.exec_module(again)
@@ -307,9 +307,9 @@ def _run_again(module: ModuleType, name: str) -> Mixer:
 def sized(plain: Mixer, sizes: Mapping[str, int], write: Callable[[], Mixer]) -> Mixer:
     """A mixer with sizes of its own, written by `write` while `GIVEN` holds the sizes.
 
-    `plain` is the mixer without sizes, which becomes `at_any_sizes`; if the sizes give h, a second
-    writing takes its place, since h is a size by itself only in a mixer that is written with h.
-    """
+    `plain`, the mixer without these sizes, becomes its `at_any_sizes`, about which proofs for all
+    sizes ask. If the sizes give h, a second writing takes the place of `plain`, since h is a size
+    by itself only in a mixer that is written with h."""
     token = GIVEN.set(MappingProxyType(dict(sizes)))
     try:
         found, free = write(), write() if "h" in sizes else plain
@@ -321,12 +321,11 @@ def sized(plain: Mixer, sizes: Mapping[str, int], write: Callable[[], Mixer]) ->
 
 
 def ordered_sizes(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of a mixer's braces, checked and in the order of its letters.
+    """The sizes in braces behind a mixer's name, checked and in the order of its letters.
 
     Raises:
         UnknownMixer: a size that the mixer lacks, or the length, position or batch of the input.
-        SizeError: a value outside of 1..2**40.
-    """
+        SizeError: a value outside of 1..2**40."""
     takes = [x for x in (*mixer.letters, *("h" if mixer.has_head_width else "")) if x != "l"]
     for letter in sizes:
         if letter not in takes:

@@ -29,8 +29,8 @@ class Rules(dict[type[Node], Rule]):
         rules: Mapping[type[Node], Rule],
         kinds: Sequence[type[Node]] = KINDS,
     ) -> None:
-        """A table of `rules` for a question, which errors name; TypeError if one of `kinds`, the
-        classes of nodes, has no rule."""
+        """A table of `rules` (class of nodes -> rule) for a question, whose name errors state;
+        TypeError if one of `kinds`, the classes that need a rule, has none."""
         super().__init__(rules)
         self.question = question
         if missing := [kind.__name__ for kind in kinds if kind not in rules]:
@@ -41,11 +41,10 @@ class Rules(dict[type[Node], Rule]):
         cls, question: str, others: Rules[Any], rules: Mapping[type[Node], Rule]
     ) -> Rules[Rule]:
         """A table for a question in which all kinds of node that share one rule in the table
-        `others` share a rule too; `rules` gives the rule for one kind of each such group.
+        `others` share a rule too; `rules` has the rule of one kind of each such group.
 
         Raises:
-            TypeError: no kind that shares a rule with some kind has a rule here.
-        """
+            TypeError: a group of which no kind has a rule in `rules`."""
         by = {others[kind]: rule for kind, rule in rules.items()}
         return cls(question, {kind: by[other] for kind, other in others.items() if other in by})
 

@@ -13,11 +13,10 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def indices_in(over: Any) -> tuple[Index, ...]:
-    """The argument `over`, one index or a tuple or list of distinct indices, as a tuple.
+    """The argument `over` (one index, or a tuple or list of distinct indices) as a tuple.
 
     Raises:
-        WrongKind: an element is no index; EquationError: an index occurs twice.
-    """
+        WrongKind: an element is no index; EquationError: an index occurs twice."""
     found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
     for index in found:
         if not isinstance(index, Index):
@@ -54,8 +53,8 @@ def minimum(one: Any, other: Any) -> Node:
 
 @checked
 def function(name: str, body: Any) -> Node:
-    """A scalar function of `functions.TABLE` (`exp`, `tanh`, `sigmoid`, ...) of an expression;
-    EquationError for another name."""
+    """The node of a scalar function of `functions.TABLE` (`exp`, `tanh`, `sigmoid`, ...) of an
+    expression; EquationError for another name."""
     if name not in TABLE:
         raise EquationError(
             f"unknown function '{shortened(name)}': expected one of {', '.join(TABLE)}"
@@ -116,29 +115,27 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
 
 @checked
 def argmax(body: Ref, over: Index) -> Node:
-    """The position of the largest entry of `body` along `over`; of equal entries the first.
+    """The node of the position of the largest entry of `body` along `over`; of equal entries the
+    first.
 
-    It must be the whole right side of an equation for an array declared with `below=`.
-    """
+    It must be the whole right side of an equation for an array declared with `below=`."""
     return _select("argmax", body, over)
 
 
 @checked
 def top_k(body: Ref, over: Index) -> Node:
-    """The positions of the K largest entries of `body` along `over`, the largest first.
+    """The node of the positions of the K largest entries of `body` along `over`, the largest first.
 
     The left side has a further index over 1..K, the rank. K is at most the number of entries: a
-    rank over 1..min_(c, i) keeps c of i entries, or all i entries if i < c.
-    """
+    rank over 1..min_(c, i) keeps c of i entries, or all i entries if i < c."""
     return _select("top-k", body, over)
 
 
 @checked
 def sort(body: Ref, over: Index) -> Node:
-    """The positions of all entries of `body` along `over`, the smallest first.
+    """The node of the positions of all entries of `body` along `over`, the smallest first.
 
-    The left side has a further index, the rank, with as many values as there are entries.
-    """
+    The left side has a further index, the rank, with as many values as there are entries."""
     return _select("sort", body, over)
 
 
@@ -160,7 +157,8 @@ def _select(kind: str, body: Ref, over: Index) -> Node:
 
 
 def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The indices; EquationError if one runs over a union of ranges."""
+    """The indices unchanged; EquationError if one runs over a union of ranges, which `kind`
+    excludes."""
     for index in over:
         if isinstance(index, UnionIndex):
             raise EquationError(

@@ -26,14 +26,13 @@ HALF = Constant(Poly.of(Fraction(1, 2)))
 
 @checked
 def gelu_tanh(x: Node) -> Node:
-    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))), the approximation of gelu.
+    """The node of 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))), the approximation of gelu.
 
     Counted for each entry: 6 mul, 2 add, 1 tanh. The operand may be any expression; one that is no
     array entry gets an array of its own, since it is read five times.
 
     Source: Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2;
-    torch.nn.functional.gelu(approximate="tanh").
-    """
+    torch.nn.functional.gelu(approximate="tanh")."""
     return Composite("gelu_tanh", node(x))
 
 

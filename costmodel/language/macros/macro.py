@@ -85,12 +85,11 @@ class Parts:
         self.written.append(Equation(entry.array, entry.positions, value, indices, whole, place))
 
     def define(self, suffix: str, value: Node, *without: Index) -> Ref:
-        """Define an intermediate array with the axes of the equation's own array; returns its
-        entry.
+        """Add the equation of a step of the macro: a new array named with `suffix`, with the axes
+        of the array that the macro's equation defines; returns the new array's entry.
 
         Args:
-            without: indices that get no axis, because they are reduced over.
-        """
+            without: indices that get no axis, because they are reduced over."""
         found = self.array(suffix, self.places(*without))
         self.add(found, value)
         return found
@@ -101,9 +100,9 @@ class Parts:
 
 
 def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
-    """What remains of an axis of the left side without an index: the axis itself if it does not
-    name the index; nothing if the index is the whole position; of a flattening (j-1)*h + c, the
-    other index. EquationError for any other position that names the index."""
+    """The axes that remain of an axis of the left side without an index: [the axis] if its position
+    does not name the index; [] if the index is the whole position; of a flattening (j-1)*h + c, the
+    axis of the other index. EquationError for any other position that names the index."""
     position, extent = place
     if index.atom not in names_in([position]):
         return [place]
@@ -120,11 +119,11 @@ def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
 
 
 def entry(name: str, body: Node, index: Index) -> Ref:
-    """The operand of a composite, if it is an array entry with this index.
+    """The operand `body` of a composite (`name`, such as softmax) unchanged, after the check that
+    it is an array entry with this index.
 
     Raises:
-        EquationError: the operand is an expression, or lacks the index.
-    """
+        EquationError: the operand is an expression, or lacks the index."""
     if not isinstance(body, Ref):
         raise EquationError(f"{name} takes an array entry: define its operand first")
     if index.atom not in names_in(body.positions):
@@ -136,11 +135,11 @@ def entry(name: str, body: Node, index: Index) -> Ref:
 
 
 def axis_entry(name: str, body: Node, index: Index) -> Ref:
-    """The operand of a composite, if it is an array entry with an axis for this index alone.
+    """The operand `body` of a composite (`name`) unchanged, after the check that it is an array
+    entry with an axis whose position is this index alone.
 
     Raises:
-        EquationError: the operand is an expression, or lacks such an axis.
-    """
+        EquationError: the operand is an expression, or lacks such an axis."""
     ref = entry(name, body, index)
     if index.as_poly() not in ref.positions:
         raise EquationError(
@@ -157,11 +156,11 @@ def _listed(ref: Ref) -> str:
 
 
 def row_index(equation: Equation, composite: Composite, index: Index) -> Index:
-    """An index that a composite runs over, which must be an index of the left side.
+    """The index unchanged, after the check that an index which a composite runs over, such as the
+    channels of a norm, is an index of the left side.
 
     Raises:
-        EquationError: the left side lacks the index.
-    """
+        EquationError: the left side lacks the index."""
     if index not in equation.indices:
         raise EquationError(
             f"{equation.name}: {composite.name} runs over {index.name}, an index of its row: put "
@@ -171,11 +170,11 @@ def row_index(equation: Equation, composite: Composite, index: Index) -> Index:
 
 
 def length_of(name: str, index: Index) -> Poly:
-    """The number of values of an index, in sizes.
+    """The number of values of an index, a polynomial in sizes; `name` is the macro, for the
+    message.
 
     Raises:
-        EquationError: it differs from row to row, or the index runs over several ranges.
-    """
+        EquationError: it differs from row to row, or the index runs over several ranges."""
     if len(index.pieces) == 1 and len(index.lower) == len(index.upper) == 1:
         length = index.upper[0] - index.lower[0] + 1
         if not any(is_index(atom) for atom in length.letters):
@@ -187,7 +186,8 @@ def length_of(name: str, index: Index) -> Poly:
 
 
 def moved(ref: Ref, index: Index, place: Position) -> Ref:
-    """An array entry with the position `place` in place of an index, also inside gathers."""
+    """The array entry with the position `place` wherever its position is the index, also inside
+    gathers."""
 
     def at(position: Position) -> Position:
         if isinstance(position, Gather):

@@ -62,7 +62,7 @@ def layer_norm(
     bias: Any = None,
     eps: Any = LAYER_EPS,
 ) -> Node:
-    """(x - mean) / sqrt(variance + eps) * gain + bias, mean and variance along `over`.
+    """The node of (x - mean) / sqrt(variance + eps) * gain + bias, mean and variance along `over`.
 
     Counted for each row of m entries: m-1 add and 1 div (mean), m add (x - mean), m mul, m-1 add
     and 1 div (variance), 1 add (eps), 1 sqrt, m div; then m mul (gain) and m add (bias). What is
@@ -72,8 +72,7 @@ def layer_norm(
     torch.nn.functional.layer_norm.
 
     Raises:
-        EquationError: x is an expression or lacks an index of `over`; eps is negative.
-    """
+        EquationError: x is an expression or lacks an index of `over`; eps is negative."""
     return _composite("layer_norm", x, over, gain, bias, eps)
 
 
@@ -86,17 +85,16 @@ def rms_norm(
     bias: Any = None,
     eps: Any = RMS_EPS,
 ) -> Node:
-    """x / sqrt(mean of squares + eps) * gain + bias, the mean along `over`.
+    """The node of x / sqrt(mean of squares + eps) * gain + bias, the mean along `over`.
 
-    Counted for each row of m entries: m mul, m-1 add and 1 div (mean of squares), 1 add (eps),
-    1 sqrt, m div; then m mul (gain) and m add (bias). What is left out is not counted.
+    Counted for each row of m entries: m mul, m-1 add and 1 div (mean of squares), 1 add (eps), 1
+    sqrt, m div; then m mul (gain) and m add (bias). What is left out is not counted.
 
     Source: Zhang and Sennrich 2019, arXiv 1910.07467, eq. (4), which has no eps; with it as in
     torch.nn.functional.rms_norm.
 
     Raises:
-        EquationError: x is an expression or lacks an index of `over`; eps is negative.
-    """
+        EquationError: x is an expression or lacks an index of `over`; eps is negative."""
     return _composite("rms_norm", x, over, gain, bias, eps)
 
 
@@ -110,17 +108,16 @@ def l2_norm(
     eps: Any = 0,
     least: Any = LEAST_LENGTH,
 ) -> Node:
-    """x / max(sqrt(sum of squares + eps), least) * gain + bias, the sum along `over`.
+    """The node of x / max(sqrt(sum of squares + eps), least) * gain + bias, the sum along `over`.
 
-    Counted for each row of m entries: m mul, m-1 add, 1 add (eps), 1 sqrt, 1 compare (least),
-    m div; then m mul (gain) and m add (bias). What is left out, or 0, is not counted.
+    Counted for each row of m entries: m mul, m-1 add, 1 add (eps), 1 sqrt, 1 compare (least), m
+    div; then m mul (gain) and m add (bias). What is left out, or 0, is not counted.
 
     Source: torch.nn.functional.normalize, whose `eps` is `least` here; kernels of linear attention
     add a constant under the root instead: least=0 and eps.
 
     Raises:
-        EquationError: x is an expression or lacks an index of `over`; eps or least is negative.
-    """
+        EquationError: x is an expression or lacks an index of `over`; eps or least is negative."""
     return _composite("l2_norm", x, over, gain, bias, eps, least)
 
 
@@ -157,7 +154,8 @@ def _small(name: str, what: str, value: Any) -> Poly:
 def _layer_norm(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
-    """The equations of a layer normalisation: mean, centred row, squares, variance, quotient."""
+    """The equations of a layer normalisation, in steps: mean, centred row, squares, variance,
+    quotient."""
     operands, row, parts = _taken(equation, composite)
     length = _length(composite)
     mean = parts.define("mean", sum_(operands.x, over=row) / length, *row)
@@ -168,7 +166,7 @@ def _layer_norm(
 
 
 def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations of an RMS normalisation: squares, their mean, quotient."""
+    """The equations of an RMS normalisation, in steps: squares, their mean, quotient."""
     operands, row, parts = _taken(equation, composite)
     length = _length(composite)
     square = parts.define("square", operands.x * operands.x)
@@ -177,7 +175,7 @@ def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str])
 
 
 def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations of a division of rows by their length: squares, their sum, quotient."""
+    """The equations that divide rows by their length, in steps: squares, their sum, quotient."""
     operands, row, parts = _taken(equation, composite)
     square = parts.define("square", operands.x * operands.x)
     total = parts.define("sum", sum_(square, over=row), *row)
@@ -185,7 +183,7 @@ def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) 
 
 
 def _taken(equation: Equation, composite: Composite) -> tuple[Normed, tuple[Index, ...], Parts]:
-    """The operands of a norm, the indices of a row, and the equations to write."""
+    """(The operands of a norm, the indices of a row, the collector of the equations to write)."""
     operands = composite.body
     assert isinstance(operands, Normed)
     row = tuple(row_index(equation, composite, index) for index in composite.over)
@@ -205,11 +203,11 @@ def _divided(
     row: tuple[Index, ...],
     rewrites: Sequence[str],
 ) -> list[Equation]:
-    """The equations for `above` / sqrt(`square` + eps) * gain + bias.
+    """The equations of a norm, with the last: `above` / sqrt(`square` + eps) * gain + bias, where
+    `square` is one number of each row and a divisor below `least` is replaced by `least`.
 
-    `square` is one number of each row; a divisor below `least` is replaced by `least`. Under
-    `norm=rsqrt` the entries are multiplied by the reciprocal of the root, except with `least`.
-    """
+    Under the rewrite `norm=rsqrt` the entries are multiplied by the reciprocal of the root instead,
+    except with `least`."""
     inside = square if operands.eps == Poly() else square + operands.eps
     value: Node
     if "norm=rsqrt" in rewrites and operands.least == Poly():

@@ -47,7 +47,8 @@ class Convolved(Operands):
 def short_convolution(
     x: Node, weight: Node, *, along: Index, taps: Index, bias: Any = None
 ) -> Node:
-    """The sum of the last k rows, each times a weight, plus a bias: causal, depthwise.
+    """The node of a causal depthwise convolution: the sum of the last k rows, each times a weight,
+    plus a bias.
 
     Tap s weighs the row s-1 back, so weight[1] is the last tap of torch.nn.functional.conv1d, with
     k-1 zeros of padding in front and one group per channel. A tap before row 1 has no term. Counted
@@ -61,8 +62,7 @@ def short_convolution(
 
     Raises:
         EquationError: x or the weight is an expression or lacks an axis for its index alone, or the
-            weights' axis has another extent than `taps` has values.
-    """
+            weights' axis has another extent than `taps` has values."""
     name = "short_convolution"
     rows, tap = axis_entry(name, x, along), axis_entry(name, weight, taps)
     width = tap.array.shape[tap.positions.index(taps.as_poly())]
@@ -102,7 +102,8 @@ class Turned(Operands):
 def rotary(
     x: Node, *, over: Index, pairs: Index, cos: Node, sin: Node, layout: str = "halves"
 ) -> Node:
-    """A row with its channels rotated in pairs: (u, v) to (u cos - v sin, v cos + u sin).
+    """The node of a row with its channels rotated in pairs: (u, v) to (u cos - v sin, v cos + u
+    sin).
 
     Computed as the row times the cosines, plus the swapped row, with (-v, u) for (u, v), times the
     sines. Counted for each row of m channels: 2m mul, m add. Swapping is free, and so are the
@@ -121,8 +122,7 @@ def rotary(
 
     Raises:
         EquationError: an operand is an expression or lacks an axis for the channels alone, `pairs`
-            does not run over half of them, or the layout is unknown.
-    """
+            does not run over half of them, or the layout is unknown."""
     if layout not in LAYOUTS:
         raise EquationError(f"rotary has no layout '{layout}': expected {' or '.join(LAYOUTS)}")
     row, cosine, sine = (axis_entry("rotary", operand, over) for operand in (x, cos, sin))
@@ -155,7 +155,8 @@ def _side(channel: Index) -> Index:
 
 
 def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Define `swapped`: entries p and p + m/2 of m channels, (u, v) in x, become (-v, u)."""
+    """Add the equations of `swapped`: entries p and p + m/2 of m channels, (u, v) in x, become (-v,
+    u)."""
     half, first = length_of("rotary", pair), channel.lower[0] - 1 + pair
     u, v = first, first + half
     parts.add(moved(swapped, channel, u), -moved(x, channel, v))
@@ -163,8 +164,9 @@ def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> 
 
 
 def _interleaved(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Swap channels 2p-1 and 2p: `pairs` is a view of the row with an axis of pairs p and one of
-    the two sides, `turned` has (-v, u) for each pair (u, v), and `swapped` is its view as a row."""
+    """Add the equations of `swapped`: channels 2p-1 and 2p, (u, v) in x, become (-v, u). `pairs` is
+    a view of the row with an axis of pairs p and one of the two sides, `turned` has (-v, u) for
+    each pair, and `swapped` is its view as a row."""
     side, two = _side(channel), ONE * 2
     flat = Flat(pair.as_poly(), side.as_poly(), two)
     axes = [

@@ -42,15 +42,14 @@ class WithSink(Operands):
 
 @checked
 def softmax(body: Ref, over: Any, *, sink: Ref | None = None) -> Node:
-    """The softmax of array entries along `over`, an index of the left side or a tuple of them. It
-    is expanded to three equations: exponentials, their sum, and one division each.
+    """The node of the softmax of array entries along `over`, an index of the left side or a tuple
+    of them. It is expanded to three equations: exponentials, their sum, and one division each.
 
     With a `sink`, an array entry, the sum has the exponential of this entry as one more term, which
     takes 1 add and 1 exp for each row.
 
     Raises:
-        EquationError: the scores or the sink are no array entry.
-    """
+        EquationError: the scores or the sink are no array entry."""
     if not isinstance(body, Ref):
         raise EquationError("softmax takes an array entry: define the scores first")
     if not isinstance(sink, Ref | None):
@@ -59,7 +58,7 @@ def softmax(body: Ref, over: Any, *, sink: Ref | None = None) -> Node:
 
 
 def scores_and_sink(composite: Composite) -> tuple[Ref, Ref | None]:
-    """The scores of a softmax, and its sink if there is one."""
+    """(scores of a softmax, its sink: a further entry in the sum of exponentials, or None)."""
     body = composite.body
     if isinstance(body, WithSink):
         return body.scores, body.sink
@@ -70,12 +69,12 @@ def scores_and_sink(composite: Composite) -> tuple[Ref, Ref | None]:
 def write_softmax(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
-    """Expand a softmax: exponentials, their sum over the composite's indices, and quotients. Under
-    `safe-softmax` the maximum of the row, and of the sink if there is one, is subtracted first.
+    """The equations of a softmax: exponentials, their sum over the composite's indices, and
+    quotients. Under `safe-softmax` the maximum of the row, and of the sink if there is one, is
+    subtracted first.
 
     Raises:
-        EquationError: the softmax runs over an index that the left side lacks.
-    """
+        EquationError: the softmax runs over an index that the left side lacks."""
     parts, over, (scores, sink) = Parts(equation), composite.over, scores_and_sink(composite)
     for index in over:
         if index not in equation.indices:
