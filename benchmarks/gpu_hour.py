@@ -177,13 +177,13 @@ def doctor(stage: Stage) -> None:
 
 
 def whole(stage: Stage) -> None:
-    """Self-attention and the Extractors with ceilings; one beside itself; with and without the
+    """Self-attention and the Extractors; one beside itself; with and without the
     profiler of kernels left attached."""
     hour = stage.hour
     mixers = ["self-attention"] if hour.small else ["self-attention", "she", "he", "we", "me"]
     kept = stage.records("whole")
     stage.cost("sweep", *mixers, *hour.sizes(1024, 1024, 16), "--rounds", "1",
-               *hour.seconds(1.0), *([] if hour.small else ["--ceilings"]), "-o", kept)  # fmt: skip
+               *hour.seconds(1.0), "-o", kept)  # fmt: skip
     ladders = stage.json("ladders", "reconcile", "--from", kept)
     if ladders and not failed(stage.found["commands"]):
         stage.found["unexplained operations"] = sum(x["unexplained"] for x in ladders["summary"])
@@ -257,8 +257,7 @@ def studies(stage: Stage) -> None:
     largest = "64" if hour.small else "512"
     stage.cost("study", "extractors", "--device", hour.device, "--largest",
                "128" if hour.small else largest, "--shard", "1/20" if hour.small else "1/4",
-               *hour.seconds(0.2), "--no-ceilings",
-               "-o", stage.records("extractors"))  # fmt: skip
+               *hour.seconds(0.2), "-o", stage.records("extractors"))  # fmt: skip
     if not hour.small:
         stage.cost("study", "thesis-training", "--device", hour.device, "--rounds", "7",
                    "--largest", "3", "-o", stage.records("training"))  # fmt: skip

@@ -10,9 +10,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 import costmodel as cm
+from costmodel.prediction.boards import BY_DTYPE, Board, Figure
 from profiler.meters.sampler import latency_summary
 from profiler.modules import implementations
 from profiler.records.measurement import Measurement
@@ -117,13 +116,12 @@ def along_l(
     ]  # fmt: skip
 
 
-def topped(records: list[Measurement], **tops: float) -> list[Measurement]:
-    """The same records beside ceilings: name (`_` for a space) -> rate."""
-    held = {
-        name.replace("_", " ").replace("multiply add", "multiply-add"): {
-            "value": rate, "unit": "op/s", "samples": [rate], "details": {},
-        }
-        for name, rate in tops.items()
-    }  # fmt: skip
-    beside = {"ceilings": {"readings": held, "reasons": {}}}
-    return [replace(r, environment={**r.environment, **beside}) for r in records]
+def with_rates(**rates: float) -> Board:
+    """A board with these figures, measured: `matrix_fp32` for `matrix.fp32`."""
+    kinds = {f"{kind}_": f"{kind}." for kind in BY_DTYPE}
+    figures = {}
+    for name, rate in rates.items():
+        for start, own in kinds.items():
+            name = name.replace(start, own)
+        figures[name] = Figure(rate, "measured", "a test")
+    return Board("mine", "Mine", figures=figures)

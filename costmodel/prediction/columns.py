@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from costmodel.prediction.layers import Step
 
 NANO = 1e9
+NO_BOARD = "no board is given: name one by --board"
+"""The reason for what needs a board, without one."""
 
 
 def board_of(case: Case) -> Board:
     """The board of a case; Unanswered without one."""
     if not isinstance(case.board, Board):
-        raise Unanswered("no board is given: name one by --board")
+        raise Unanswered(NO_BOARD)
     return case.board
 
 

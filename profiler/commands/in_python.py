@@ -65,7 +65,6 @@ def measure(
         energy_window=EnergyLimits.window_s,
         energy_trials=EnergyLimits.trials,
         processes=processes,
-        ceilings=False,
         counters=False,
         output=None if output is None else Path(output),
     )

@@ -15,6 +15,7 @@ import typer
 
 from costmodel.commands.options import (
     Command,
+    OnBoard,
     Own,
     UsageError,
     bar,
@@ -22,6 +23,7 @@ from costmodel.commands.options import (
     finite,
     formatted,
     import_own,
+    on_board,
     phases,
     regenerating,
     show,
@@ -87,11 +89,6 @@ PROCESSES = typer.Option(
 COUNTS_ONLY = typer.Option("--counts-only", help="Count operations and bytes; time nothing.")
 
 
-CEILINGS = typer.Option(
-    "--ceilings/--no-ceilings", help="Also measure the device's highest rates, once a process."
-)
-
-
 @dataclass(frozen=True)
 class Asked:
     """The options of a measuring command, as typed."""
@@ -110,7 +107,6 @@ class Asked:
     energy_window: float
     energy_trials: int
     processes: int | None
-    ceilings: bool
     counters: bool
     output: Path | None
 
@@ -168,7 +164,6 @@ def _measuring(
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
     energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
     processes: Annotated[int | None, PROCESSES] = None,
-    ceilings: Annotated[bool, CEILINGS] = False,
     counters: Annotated[
         bool,
         typer.Option("--counters", help="Also read hardware counters of an NVIDIA GPU: slow."),
@@ -250,7 +245,7 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
     number = asked.processes or 1
     bounded(len(wanted), 1, number)
     if counts_only:
-        times = {"--ceilings": asked.ceilings, "--processes": number > 1, "--energy": asked.energy,
+        times = {"--processes": number > 1, "--energy": asked.energy,
                  "--compile": asked.compile_}  # fmt: skip
         if beside := [name for name, given in times.items() if given]:
             raise UsageError(f"--counts-only times nothing: leave out {', '.join(beside)}")
@@ -265,7 +260,6 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
             progress=progress,
             tell=lambda sentence: told([sentence] if asked.seconds >= LEAST_S else []),
             command=command,
-            ceilings=asked.ceilings,
             counts_only=counts_only,
             processes=number,
             starts=starts,
@@ -294,15 +288,14 @@ def workers(asked: Asked) -> tuple[str, Starts]:
     """(kind of the measured device, name of each device -> a function that starts its process)."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
-    from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
+    from profiler.sweep.child import MEASURE
     from profiler.sweep.devices import devices
     from profiler.sweep.processes import processes
 
     limits = LatencyLimits.within(asked.seconds)
-    by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
     wanted = device_name(asked.device)
     kind = wanted.partition(":")[0]
-    return kind, processes(devices(wanted), kind, limits, by)
+    return kind, processes(devices(wanted), kind, limits, MEASURE)
 
 
 def one_worker(asked: Asked) -> Starts:
@@ -389,6 +382,7 @@ def reconcile(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit code 1 where something is unexplained.")
     ] = False,
+    board: OnBoard = None,
     format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
     """Theory against measurement: a line for each implementation, and the causes of every gap."""
@@ -397,8 +391,9 @@ def reconcile(
     from profiler.sweep import session
 
     chosen(format_, "--format", formats("rows", "data"))
+    on = on_board(board)
     if source is not None:
-        if beside := typed_beside(context, "source", "own", "full", "strict", "format_"):
+        if beside := typed_beside(context, "source", "own", "full", "strict", "board", "format_"):
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE reads all values from FILE: leave out {listed}")
         import_own(own)
@@ -410,7 +405,7 @@ def reconcile(
         held_against_equations(asked.mixers or ())
         found = measured(asked, regenerating(context), counts_only=counts_only)
         records, problems = found.measurements, found.failures
-    made, unknown = ladders(records)
+    made, unknown = ladders(records, on)
     told(unknown)
     if made:
         show(document(made, full=full), format_, None, False, context)

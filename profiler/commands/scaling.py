@@ -9,12 +9,14 @@ import typer
 
 from costmodel.commands.options import (
     Force,
+    OnBoard,
     Output,
     Own,
     chosen,
     formatted,
     import_own,
     no_source,
+    on_board,
     show,
     told,
 )
@@ -44,6 +46,7 @@ def scaling(
     files: Records,
     along_: Along = "l,d",
     own: Own = None,
+    board: OnBoard = None,
     format_: Annotated[str, formatted("rows", "data", "frame")] = "rich",
     output: Output = None,
     force: Force = False,
@@ -55,10 +58,10 @@ def scaling(
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     no_source(output, files)
-    letters = along(along_)
+    letters, on = along(along_), on_board(board)
     import_own(own)
     records, problems = recorded(files, complain)
-    found, missing = scalings(records, letters)
+    found, missing = scalings(records, letters, on)
     told([*problems, *missing])
     if not found:
         raise Failed

@@ -21,7 +21,7 @@ from costmodel.commands.options import (
     told,
 )
 from costmodel.commands.streams import Failed, complain
-from profiler.commands.measuring import CEILINGS, ENERGY, PROCESSES, TRIALS, WINDOW
+from profiler.commands.measuring import ENERGY, PROCESSES, TRIALS, WINDOW
 
 if TYPE_CHECKING:
     from profiler.studies.registry import Study
@@ -70,7 +70,6 @@ def study(
     energy_window: Annotated[float | None, WINDOW] = None,
     energy_trials: Annotated[int | None, TRIALS] = None,
     processes: Annotated[int, PROCESSES] = 1,
-    ceilings: Annotated[bool | None, CEILINGS] = None,
     own: Own = None,
     force: Force = False,
 ) -> None:
@@ -103,7 +102,6 @@ def study(
         energy_window,
         energy_trials,
         processes,
-        ceilings,
     )
     done = measured(found, asked, output)
     told(done.failures)

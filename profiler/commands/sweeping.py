@@ -149,13 +149,12 @@ def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
     workers: on the Ray cluster if one is named, else processes of this machine."""
     if manner.ray is not None:
         from profiler.meters.sampler import LatencyLimits
-        from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
+        from profiler.sweep.child import MEASURE
         from profiler.sweep.ray_cluster import connected
 
         limits = LatencyLimits.within(asked.seconds)
-        by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
         with connected(manner.ray, asked.device) as cluster:
-            yield cluster.kind, cluster.actors(limits, by)
+            yield cluster.kind, cluster.actors(limits, MEASURE)
         return
     yield workers(asked)
 

@@ -3,8 +3,7 @@
 The environment is a nested mapping. Facts that identify machine and software stand at the top level
 and under `gpu`; facts that vary from run to run (temperature, clocks, load, other users of the
 device) stand under `state`. A measurement adds `state_before` (the state before the first call),
-the `command` that was typed and, if asked for, the `ceilings` of the device. An unknown fact is
-absent, with a sentence in `reasons`.
+and the `command` that was typed. An unknown fact is absent, with a sentence in `reasons`.
 """
 
 from __future__ import annotations
@@ -191,7 +190,7 @@ def cuda_facts(place: torch.device, reasons: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-VARYING = ("state", "state_before", "command", "ceilings", "reasons")
+VARYING = ("state", "state_before", "command", "reasons")
 """Top-level facts that differ between two runs on one machine."""
 
 WHOLE = ("variables",)

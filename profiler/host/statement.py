@@ -16,7 +16,6 @@ from costmodel.report.document import Document, Paragraph, Strong
 from costmodel.symbolic.sizes import in_order
 from profiler.host.environment import environment_differences
 from profiler.host.machine_groups import Group, machine_groups
-from profiler.meters.ceilings import ceilings_words
 from profiler.meters.intervals import CONFIDENCE, processes_in
 from profiler.records.grades import QUIET, grade_of, undisturbed
 from profiler.records.measurement import Measurement
@@ -357,10 +356,8 @@ PROGRAMS = {
 
 
 def software(group: Group) -> Iterator[str]:
-    """Yield sentences on ceilings (the device's best measured rates), versions, and the settings
-    and variables that affect speed or precision."""
-    reached = ceilings_words(r.environment for r in group.records)
-    yield said("At best the device reached, in the same processes: {}.", reached)
+    """Yield sentences on versions, and the settings and variables that affect speed or
+    precision."""
     versions = [f"{name} {group.fact(each)}" for each, name in PROGRAMS.items() if group.fact(each)]
     versions += [said("revision {}", group.fact("revision"))]
     yield said("Software: {}.", comma_list(versions) + said(" on {}", group.fact("platform")))

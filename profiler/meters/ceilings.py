@@ -1,4 +1,4 @@
-"""The highest rates that a device reaches: matrix products, elementwise work, traffic, launches.
+"""The highest rates that a device reaches: matrix products, elementwise work, traffic.
 
 No board reaches the rates of its datasheet. So each ceiling is measured, with the same meter that
 times the calls, on torch operations that do one kind of work:
@@ -12,16 +12,15 @@ times the calls, on torch operations that do one kind of work:
   variant. A multiply-add is two operations, an exponential one.
 - Copying, reading (a sum) and writing (a fill) of a buffer of four times the last-level cache; a
   copy moves each byte twice.
-- Launching the smallest operation, an addition of two numbers: alone, and on a GPU in a CUDA graph.
 
-Ceilings hold for the current settings (threads, TF32, clocks). A process measures each once.
+`costmodel calibrate` writes them as the file of a board. Ceilings hold for the current settings
+(threads, TF32, clocks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -29,12 +28,10 @@ from msgspec.structs import replace
 
 from profiler.meters.caches import CacheError, cache_bytes
 from profiler.meters.failure import why_failed
-from profiler.meters.latency import LAUNCH_BOUND, latency, latency_graph
+from profiler.meters.latency import LAUNCH_BOUND
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import DISTURBED_LABELS
-from profiler.records.measurement import divide
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.words import scaled
 
 SMALLEST, LARGEST = 256, 16384
 """The first and the last side of the matrices; sides are doubled in between."""
@@ -43,9 +40,6 @@ LONGEST_S = 0.1
 this."""
 CACHES = 4
 """The size of the buffer for traffic to memory, in multiples of the last-level cache."""
-GRAPHED = 100
-"""Additions in the CUDA graph: the launch of the graph itself is then 1 % of one addition's
-launch."""
 BRIEF = LatencyLimits(max_blocks=50, min_seconds=0.2, max_seconds=2.0, warmup_seconds=1.0)
 
 KEPT = (
@@ -64,7 +58,6 @@ EAGER, REGISTERS = "operation by operation", "in registers"
 registers."""
 
 COPY, READ, WRITE = "copy", "read", "write"
-LAUNCH, LAUNCH_GRAPH = "launch", "launch_graph"
 
 
 def product_name(dtype: str) -> str:
@@ -92,23 +85,6 @@ def multiply_add_name(dtype: str) -> str:
     'multiply-add fp32'
     """
     return f"multiply-add {dtype}"
-
-
-def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
-    """Measure the ceilings of a device (its highest rates), as JSON values: `readings` as in
-    records, `reasons` for failed ceilings. Measured once per process, device and dtype.
-
-    Args:
-        dtype: the name of `kind`.
-    """
-    place = torch.device(device)
-    found = {product_name(dtype): product_ceiling(place, dtype, kind)}
-    found |= {**elementwise_ceilings(place, dtype, kind), **moving_and_launching(place)}
-    readings, reasons = divide(found)
-    return {
-        "readings": {name: reading.to_json() for name, reading in readings.items()},
-        "reasons": reasons,
-    }
 
 
 def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
@@ -140,12 +116,11 @@ def better(best: Measured | None, found: Measured) -> Measured:
     return sound if isinstance(sound, Reading) and sound.value > best.value else best
 
 
-@cache
 def product_ceiling(
     place: torch.device,
     dtype: str,
     kind: torch.dtype,
-    timing: Callable[..., Measured] = latency,
+    timing: Callable[..., Measured],
     largest: int = LARGEST,
 ) -> Measured:
     """Measure the highest rate of a product of two square matrices over all sides, in operations
@@ -245,12 +220,11 @@ ENTRYWISE = (
 )  # fmt: skip
 
 
-@cache
 def elementwise_ceilings(
     place: torch.device,
     dtype: str,
     kind: torch.dtype,
-    timing: Callable[..., Measured] = latency,
+    timing: Callable[..., Measured],
 ) -> Mapping[str, Measured]:
     """Name of each elementwise operation's ceiling -> its rate, or why it could not be measured."""
     try:
@@ -351,14 +325,6 @@ def in_registers(link: str) -> Callable[[torch.Tensor], torch.Tensor]:
     )
 
 
-@cache
-def moving_and_launching(
-    place: torch.device, timing: Callable[..., Measured] = latency
-) -> Mapping[str, Measured]:
-    """Name -> ceiling, for the ceilings that do not depend on the dtype."""
-    return moving(place, timing) | launching(place, timing)
-
-
 def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
     """Measure the bytes per second that are copied, read and written in a buffer larger than the
     caches, by the meter `timing`: name -> rate; each is Unavailable if there is no such buffer, or
@@ -388,42 +354,8 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
     return found
 
 
-def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Measure the seconds that it takes to launch the smallest operation, name -> time: alone, by
-    the meter `timing`, and as a node of a CUDA graph; each is Unavailable, with the reason, if it
-    cannot be measured."""
-    try:
-        one, target = torch.ones(1, device=place), torch.empty(1, device=place)
-    except RuntimeError as error:
-        why = why_failed(error, "for two numbers", place)
-        return dict.fromkeys((LAUNCH, LAUNCH_GRAPH), Unavailable(why))
-
-    def smallest() -> None:
-        torch.add(one, one, out=target)
-
-    def many() -> None:
-        for _ in range(GRAPHED):
-            smallest()
-
-    alone = timing(smallest, device=place, limits=BRIEF)
-    graph = latency_graph(many, device=place, limits=BRIEF)
-    return {
-        LAUNCH: per_operation(alone, LAUNCH, 1),
-        LAUNCH_GRAPH: per_operation(graph, LAUNCH_GRAPH, GRAPHED),
-    }
-
-
-def per_operation(timed: Measured, name: str, times: int) -> Measured:
-    """Seconds per operation, from the time of a call that makes `times` operations."""
-    if isinstance(timed, Unavailable):
-        return timed
-    found = timed.converted(name, "s", lambda seconds: seconds / times, KEPT)
-    return replace(found, details={**found.details, "operations": times})
-
-
 WORDS: Mapping[str, str] = {
-    COPY: "copying", READ: "reading", WRITE: "writing", LAUNCH: "launching an operation",
-    LAUNCH_GRAPH: "launching one in a graph",
+    COPY: "copying", READ: "reading", WRITE: "writing",
 }  # fmt: skip
 """Ceiling -> its words in a sentence."""
 TYPED: Mapping[str, str] = {
@@ -431,20 +363,6 @@ TYPED: Mapping[str, str] = {
     multiply_add_name(""): "multiply-adds in ",
 }  # fmt: skip
 """The beginning of the name of a ceiling that depends on the dtype -> its words in a sentence."""
-
-
-def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
-    """The ceilings (highest measured rates) of the devices of these environments in words, each
-    ceiling once; "" without any."""
-    found: dict[str, str] = {}
-    for environment in environments:
-        for name, held in (environment.get("ceilings") or {}).get("readings", {}).items():
-            reading = Reading.from_json(name, held)
-            words = words_of(name)
-            side = reading.details.get("side")
-            shape = f" ({side} x {side})" if side else ""
-            found.setdefault(name, f"{words} {scaled(reading.value, reading.unit)}{shape}")
-    return ", ".join(found.values())
 
 
 def words_of(name: str) -> str:

@@ -150,7 +150,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("winners", "who has the least, over two sizes", ("mixers",), winners, draw_regions),
         Kind(
             "measured", "time, memory and energy beside theory", ("records",),
-            lambda asked: measured.picture(asked.records, asked.selection), draw_lines,
+            lambda asked: measured.picture(asked.records, asked.selection, asked.board), draw_lines,
         ),
         Kind(
             "waterfall", "operations from equations to call, by cause", ("records",),

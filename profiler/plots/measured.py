@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from costmodel.prediction.boards import Board
 from costmodel.program.phases import phase_name
 from costmodel.symbolic.sizes import LETTERS
 from profiler.host.device import dtype_name
@@ -75,7 +76,9 @@ class PlotSelection:
         return record.mixer in self.names or f"{record.mixer}:{record.implementation}" in self.names
 
 
-def picture(records: Sequence[Measurement], asked: PlotSelection) -> Picture:
+def picture(
+    records: Sequence[Measurement], asked: PlotSelection, on: Board | None = None
+) -> Picture:
     """The panels of records: for each letter and setting, one for each quantity that was measured.
     Raises MeasureError: no record is left, or nothing to draw."""
     records = asked.kept(records)
@@ -97,7 +100,7 @@ def picture(records: Sequence[Measurement], asked: PlotSelection) -> Picture:
             for quantity in DRAWN:
                 for why, ids in without_value(group, quantity).items():
                     lost.setdefault((quantity.title, why), set()).update(ids)
-                lines = _lines(group, quantity, notes, without)
+                lines = _lines(group, quantity, on, notes, without)
                 sizes = sorted({x for line in lines if not line.beside for x in line.x})
                 if lines:
                     x = Axis(f"{LETTERS[letter].meaning}, {letter}", SIZES, tuple(sizes))
@@ -115,6 +118,7 @@ def picture(records: Sequence[Measurement], asked: PlotSelection) -> Picture:
 def _lines(
     group: Sequence[Series],
     quantity: MeasuredQuantity,
+    on: Board | None,
     notes: Mapping[str, dict[str, None]],
     without: dict[str, dict[str, None]],
 ) -> list[Line]:
@@ -129,7 +133,7 @@ def _lines(
         cut = tuple(bool(v.cut) for v in values)
         found.append(Line(series.name, xs, ys, tuple(map(_ends, values)), cut))
         notes["hollow"] |= dict.fromkeys(v.cut.partition(" (")[0] for v in values if v.cut)
-        theory = scaled_theory(series, quantity, values)
+        theory = scaled_theory(series, quantity, values, on)
         if isinstance(theory, str):
             of = f"{quantity.title} of {series.name}"
             without.setdefault(theory, {})[of] = None
@@ -165,13 +169,15 @@ def shared_sizes(along: Sequence[Series], series: Series) -> frozenset[str]:
 
 
 def scaled_theory(
-    series: Series, quantity: MeasuredQuantity, values: Sequence[MeasuredValue]
+    series: Series,
+    quantity: MeasuredQuantity,
+    values: Sequence[MeasuredValue],
+    on: Board | None,
 ) -> ScaledFloor | str:
-    """The derived quantity of a panel at the best rate of the device, or the reason why there is
-    none."""
+    """The derived quantity of a panel at the rate of the board, or the reason why there is none."""
     derived = Predictions(series).of(THEORY[quantity.unit])
     if isinstance(derived, str):
         return derived
     if quantity.unit == "B":
         return in_bytes(values, derived)
-    return NO_JOULES if quantity.unit == "J" else in_time(series, values, derived)
+    return NO_JOULES if quantity.unit == "J" else in_time(series, values, derived, on)

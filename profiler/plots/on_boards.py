@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from costmodel.errors import Unanswered
 from costmodel.prediction.boards import BY_DTYPE, Board
-from costmodel.prediction.columns import limits, steps
-from costmodel.program.conventions import convention
-from costmodel.questions.question import Case, Dtypes, answers
+from costmodel.prediction.columns import NO_BOARD, limits, steps
+from costmodel.questions.question import Case
 from profiler.plots.picture import Axis, Bar, Line, Panel, Picture
 from profiler.reconcile.cost import COMPARABLE
 from profiler.reconcile.ladder import ladders
@@ -17,6 +16,7 @@ from profiler.reconcile.levels import Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.words import PHASES, scaled, sizes_words
+from profiler.run.lower_bounds import limits_on
 from profiler.run.plan import candidate_in_record
 
 Limits = Mapping[str, tuple[float, float]]
@@ -30,28 +30,29 @@ BESIDE = 4.0
 
 
 def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
-    """A panel for each phase, element type and device: the operations a second of each call over
-    its operations for each compulsory byte, below the limits of a board, or without a board those
-    that were measured beside the records.
+    """A panel for each phase and element type: the operations a second of each call over
+    its operations for each compulsory byte, below the limits of a board.
 
     Raises:
-        MeasureError: no record has a time, or no limit is known.
+        MeasureError: no board is named, no record has a time, or no limit is known.
     """
+    if on is None:
+        raise MeasureError(NO_BOARD)
     found, problems = ladders(records)
-    groups: dict[tuple[str, str, str], list[Ladder]] = {}
+    groups: dict[tuple[str, str], list[Ladder]] = {}
     missing = list(problems)
     for ladder in found:
         cost = ladder.rungs["5"]
         if cost["latency_s"] and cost["compulsory_bytes"] and sum(ladder.rungs["3"].values()):
-            groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
+            groups.setdefault((ladder.phase, ladder.dtype), []).append(ladder)
         else:
             why = ladder.reasons.get("latency_s", "no operation was dispatched")
             missing.append(f"{ladder.mixer} {ladder.implementation} is not drawn: {why}")
     panels = []
-    for (phase, dtype, device), group in groups.items():
-        title = ", ".join((PHASES[phase], dtype, on.title if on else device))
+    for (phase, dtype), group in groups.items():
+        title = ", ".join((PHASES[phase], dtype, on.title))
         points = _points(group)
-        panels.append(roofline_panel(title, points, _limits(group, dtype, on)))
+        panels.append(roofline_panel(title, points, _limits(dtype, on)))
     missing = list(dict.fromkeys(missing))
     if not panels:
         raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
@@ -88,29 +89,18 @@ def _points(group: Sequence[Ladder]) -> dict[str, list[Point]]:
     return found
 
 
-def _limits(group: Sequence[Ladder], dtype: str, on: Board | None) -> Limits:
-    """The limits of a board, or else the highest rates measured beside calls.
+def _limits(dtype: str, on: Board) -> Limits:
+    """The limits of a board for a dtype.
 
     Raises:
         BoardError: the board has no bandwidth.
-        MeasureError: without a board, no limits were measured; with one, it has no rate in `dtype`.
+        MeasureError: the board has no rate in `dtype`.
     """
-    if on is not None:
-        units = [kind for kind in BY_DTYPE if f"{kind}.{dtype}" in on.figures]
-        if not units:
-            raise MeasureError(
-                f"board {on.name} has no figure 'matrix.{dtype}': add it to {on.path}"
-            )
-        moved = on["memory_bandwidth"]
-        return {f"peak of {kind} units, {dtype}": (on[f"{kind}.{dtype}"], moved) for kind in units}
-    costs = [ladder.rungs["5"] for ladder in group]
-    rate = max((c["ceiling_operations_per_s"] or 0.0 for c in costs), default=0.0)
-    bandwidth = max((c["ceiling_bytes_per_s"] or 0.0 for c in costs), default=0.0)
-    if not rate or not bandwidth:
-        raise MeasureError(
-            "the records hold no ceilings: name a board by --board, or measure with --ceilings"
-        )
-    return {"measured ceilings": (rate, bandwidth)}
+    units = [kind for kind in BY_DTYPE if f"{kind}.{dtype}" in on.figures]
+    if not units:
+        raise MeasureError(f"board {on.name} has no figure 'matrix.{dtype}': add it to {on.path}")
+    moved = on["memory_bandwidth"]
+    return {f"peak of {kind} units, {dtype}": (on[f"{kind}.{dtype}"], moved) for kind in units}
 
 
 def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
@@ -149,15 +139,10 @@ def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Pictu
         title = f"{names}, {PHASES[record.phase]}, {sizes_words(record.sizes)}, {record.dtype}"
         try:
             mixer, _ = candidate_in_record(record.mixer, record.implementation, record.form)
-            form = record.form or mixer.default_form
-            about = answers(mixer, form, record.phase, convention("strict"))
-            case = Case(about, record.sizes, symbolic=False, dtypes=Dtypes(record.dtype), board=on)
-            found = dict(limits(case))
-        except ValueError as reason:  # of the mixers' names too
+            found = limits_on(record, mixer, record.form or mixer.default_form, on)
+        except (ValueError, Unanswered) as reason:  # ValueError: of the mixers' names
             missing.append(f"{title} is not drawn: {reason}")
             continue
-        if "launch_estimate" in record.readings:
-            found["launches"] = record.readings["launch_estimate"].value
         if "latency" not in record.readings:
             missing.append(f"{title} has no time: {record.reason('latency')}")
             continue

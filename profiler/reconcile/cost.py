@@ -1,22 +1,21 @@
 """Rung 5 of a ladder: the time, memory and energy of a call, and its rates if they mean anything.
 
 A *rate* is an amount per second or joule: operations per second, bytes per second, J per operation.
-A *ceiling* is the highest rate that the device reached in a measurement of its own.
+The *floor* is the least time that a board which the user names allows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from profiler.meters.ceilings import COPY, product_name
 from profiler.meters.intervals import processes_in
 from profiler.reconcile.derived import Derived
 from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES
-from profiler.records.reading import Unavailable, details_of_time
+from profiler.records.reading import details_of_time
 from profiler.run.caveats import contention, idleness
-from profiler.run.lower_bounds import bandwidth, ceiling
 
 INTERVAL = ("ci_low", "ci_high")
 """The ends of the interval of a median."""
@@ -32,8 +31,11 @@ COMPARABLE = "comparable"
 RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 
 
+FLOOR = ("floor_s", "bound", "bound_share", "rest_s")
+
+
 def cost_of(
-    measurement: Measurement, theory: Derived, executed: int
+    measurement: Measurement, theory: Derived, executed: int, limits: Mapping[str, float] | str
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The costs (rung 5) of a call that dispatched `executed` operations: its time, memory and
     energy as measured, and rates.
@@ -44,6 +46,7 @@ def cost_of(
         mislead. And quantity -> reason, for every value that is None; if the verdict forbids rates,
         it is also the reason under "5".
 
+    `limits`: limit -> the seconds that this limit alone takes on a board, or why they are unknown.
     Time, memory and energy may each be missing. Rates are given only if the call kept the device
     busy, no other process used the device, and every reading reaches its lower bound
     (`theory.below`: the readings that do not)."""
@@ -62,7 +65,7 @@ def cost_of(
     cost |= {"compulsory_bytes": compulsory, "verdict": verdict or COMPARABLE}
     cost |= dict.fromkeys(RATES)
     if verdict:
-        return with_ceilings(cost, why | dict.fromkeys(("5", *RATES), verdict), measurement)
+        return with_floor(cost, why | dict.fromkeys(("5", *RATES), verdict), limits)
     cost["operations_per_s"] = executed / cost["latency_s"]
     cost["bytes_per_s"] = compulsory / cost["latency_s"]
     if cost["energy_J"] is None:
@@ -71,7 +74,7 @@ def cost_of(
         why["J_per_operation"] = "no operation was dispatched"
     else:
         cost["J_per_operation"] = cost["energy_J"] / executed
-    return with_ceilings(cost, why, measurement)
+    return with_floor(cost, why, limits)
 
 
 OF_LATENCY = ("latency_s", "latency_p20_s", "latency_p80_s", "latency_samples",
@@ -112,30 +115,23 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
     return cost, why
 
 
-def with_ceilings(
-    cost: dict[str, Any], why: dict[str, str], measurement: Measurement
+def with_floor(
+    cost: dict[str, Any], why: dict[str, str], limits: Mapping[str, float] | str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Add further figures to the costs of a call (quantity -> value) and return both dicts, costs
-    and reasons (quantity -> why its value is None): the best rates of the device (ceilings)
-    measured in the same process, the call's rates as shares of the ceilings, and the data sheet's
-    bandwidth.
+    """The costs of a call (quantity -> value) and the reasons `why`, with the floor of the time on
+    a board, the limit that sets the floor (`bound`), the share of this limit that the call reached,
+    and the rest of the time above the floor.
 
-    A share is None if the ceiling or the call's rate is; `why` receives a reason for each None."""
-    environment = measurement.environment
-    tops = {"operations_per_s": product_name(measurement.dtype), "bytes_per_s": COPY}
-    for key, name in tops.items():
-        top = ceiling(environment, name)
-        measured, share = f"ceiling_{key}", f"{key}_share"
-        cost[measured] = cost[share] = None
-        if isinstance(top, Unavailable):
-            why |= dict.fromkeys((measured, share), top.reason)
-            continue
-        cost[measured] = top.value
-        if cost[key] is None:
-            why[share] = why[key]
-        else:
-            cost[share] = cost[key] / top.value
-    cost["datasheet_bytes_per_s"] = bandwidth(environment)
-    if cost["datasheet_bytes_per_s"] is None:
-        why["datasheet_bytes_per_s"] = "the width and the clock of the memory are unknown"
+    Args:
+        limits: limit -> the seconds that this limit alone takes, or why they are unknown.
+    """
+    cost |= dict.fromkeys(FLOOR)
+    if isinstance(limits, str):
+        return cost, why | dict.fromkeys(FLOOR, limits)
+    cost["bound"] = max(limits, key=lambda name: limits[name])
+    cost["floor_s"] = limits[cost["bound"]]
+    if cost["latency_s"] is None:
+        return cost, why | dict.fromkeys(("bound_share", "rest_s"), why["latency_s"])
+    cost["bound_share"] = cost["floor_s"] / cost["latency_s"]
+    cost["rest_s"] = cost["latency_s"] - cost["floor_s"]
     return cost, why

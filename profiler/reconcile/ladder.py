@@ -12,9 +12,11 @@ dispatched operations (`reconcile.hardware`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
+from costmodel.prediction.boards import Board
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
 from profiler.counting.rules import nominal_words
@@ -29,6 +31,7 @@ from profiler.reconcile.levels import EXHAUSTED, Cause, Ladder, PeerFigure
 from profiler.reconcile.memory import memory
 from profiler.records.measurement import REASON, Measurement
 from profiler.run.caveats import no_quiet_time
+from profiler.run.lower_bounds import limits_on
 from profiler.run.plan import candidate_in_record
 
 
@@ -40,20 +43,27 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
     return (Cause(2, 3, "zeros", found, MEANING),) if found else ()
 
 
-def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Ladder:
+def ladder(
+    measurement: Measurement, mixer: Mixer, implementation: Implementation, on: Board | None = None
+) -> Ladder:
     """Reconcile one measurement with the mixer's equations: five views of one call (rungs), and why
     neighbouring views differ. Rungs 1 to 4 are numbers of operations by class: of the equations as
     published (1), as the implementation evaluates them (2), of the operations that torch dispatched
     (3), and as the hardware executed (4, None without hardware counters). Rung 5 is the measured
-    time (s), memory (bytes) and energy (J). `unexplained` is what no named cause explains; `peers`
-    are other projects' counters. Raises ValueError: the record holds no counts of dispatched
-    operations."""
+    time (s), memory (bytes) and energy (J), and the least time (s) on the board `on`. `unexplained`
+    is what no named cause explains; `peers` are other projects' counters. Raises ValueError: the
+    record holds no counts of dispatched operations."""
     if "dispatch" not in measurement.counts:
         raise ValueError("the record holds no dispatched operations")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]
     third = dispatched_classes(dispatch["operations"])
     causes = (*theory.causes, *zeros(measurement))
-    cost, why = cost_of(measurement, theory, sum(third.values()))
+    limits: Mapping[str, float] | str
+    try:
+        limits = limits_on(measurement, mixer, theory.form, on)
+    except (Unanswered, Unsupported) as reason:
+        limits = str(reason)
+    cost, why = cost_of(measurement, theory, sum(third.values()), limits)
     fourth = hardware_level(measurement)
     executing = hardware_causes(measurement)
     explained = {
@@ -153,9 +163,12 @@ def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> 
     )
 
 
-def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
-    """The ladders (a record's operations by equations, torch and hardware, and its cost) of the
-    records that can be reconciled, and a sentence for each problem.
+def ladders(
+    measurements: Sequence[Measurement], on: Board | None = None
+) -> tuple[list[Ladder], list[str]]:
+    """The ladders (a record's operations by equations, torch and hardware, and its cost, with the
+    least time on the board `on`) of the records that can be reconciled, and a sentence for each
+    problem.
 
     No error is raised: a problem is a record that keeps a failure, names a mixer or an
     implementation that does not exist, has sizes that its mixer refuses, or lacks a count. Records
@@ -174,7 +187,7 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
             names = (record.mixer, record.implementation, record.form)
             mixer, implementation = candidate_in_record(*names)
             fit(mixer, record.sizes)
-            found.append(ladder(record, mixer, implementation))
+            found.append(ladder(record, mixer, implementation, on))
         except ValueError as error:
             tell(record, f": {error}")
         except KeyError as error:  # counts are read without a check that each key is present

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from costmodel.language.functions import CLASSES
+from costmodel.prediction.columns import NO_BOARD
 from costmodel.questions.question import Missing
 from costmodel.report.document import (
     Cell,
@@ -29,7 +30,7 @@ from profiler.hardware.result import HardwareLevel
 from profiler.meters.disturbances import label_meanings
 from profiler.meters.memory.live_tensors import CAUSES, WORKSPACE
 from profiler.reconcile.arrays import DENSE
-from profiler.reconcile.cost import COMPARABLE
+from profiler.reconcile.cost import COMPARABLE, FLOOR
 from profiler.reconcile.levels import (
     MEMORY_WORDS,
     HeldMemory,
@@ -41,7 +42,6 @@ from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, mark, marked
 from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, scaled, sizes_words, value_words
 from profiler.run.caveats import processes_words, spread_words, stopped
-from profiler.run.lower_bounds import NOT_ASKED
 from profiler.run.report import LEAD, MEMORY
 
 
@@ -94,6 +94,10 @@ SUMMARY = (
     Column("unexplained", "unexplained operations"),
     Column("time", "time a call"),
     Column("interval", "interval"),
+    Column("floor_s", "floor"),
+    Column("bound", "bound", numeric=False),
+    Column("bound_share", "reached"),
+    Column("rest_s", "above the floor"),
     Column("memory", "peak memory, bytes"),
     Column("unexplained_bytes", "unexplained bytes"),
     Column("energy", "energy a call"),
@@ -109,6 +113,13 @@ OF_SUMMARY = (
           "them; --full shows causes and tensors",)),
     Note((MEMORY,)),
 )  # fmt: skip
+OF_FLOOR = Note(
+    (
+        "floor: the longest time that one limit alone takes on the board: products, exponentials, "
+        "compulsory bytes, span or launches; reached: the floor as a share of the time, above "
+        "100 % where caches hold what the floor moves through memory",
+    )
+)
 
 
 def summary(found: Sequence[Ladder]) -> Iterator[Table]:
@@ -120,7 +131,10 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
     for (phase, dtype, device), group in groups.items():
         common, varying = _sizes(group)
-        shown = [c for c in SUMMARY if c.name != "sizes" or any(varying)]
+        left_out = set() if any(varying) else {"sizes"}
+        on = any(x.reasons.get("floor_s") != NO_BOARD for x in group)
+        left_out |= set() if on else set(FLOOR)
+        shown = [c for c in SUMMARY if c.name not in left_out]
         rows = []
         for ladder, own in zip(group, varying, strict=True):
             cells = {**_line(ladder), "sizes": own}
@@ -129,7 +143,7 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         costs = [x.rungs["5"] for x in group if x.rungs["5"]["latency_s"] is not None]
         said = processes_words((c["latency_processes"], c["latency_grade"]) for c in costs)
         said += label_meanings(label for c in costs for label in c["latency_labels"])
-        notes = (*OF_SUMMARY, *(Note((sentence,)) for sentence in said))
+        notes = (*OF_SUMMARY, *([OF_FLOOR] if on else []), *(Note((each,)) for each in said))
         yield Table(title, tuple(shown), tuple(rows), notes)
 
 
@@ -165,6 +179,7 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
         "unexplained_bytes": cell("unexplained_bytes", signed),
         "energy": cell("energy_J", lambda value: scaled(value, "J")),
         "verdict": _verdict(ladder),
+        **{key: _of_floor(ladder, key) for key in FLOOR},
     }
 
 
@@ -175,7 +190,7 @@ def _mark(ladder: Ladder) -> str:
 
 
 TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
-         "peak_memory_bytes", "energy_J")  # fmt: skip
+         "peak_memory_bytes", "energy_J", *FLOOR)  # fmt: skip
 """The quantities of rung 5 that the summary shows."""
 
 
@@ -439,14 +454,6 @@ COSTS = (
 )  # fmt: skip
 """Quantity of rung 5, its words, its unit."""
 
-SHARES = {
-    "operations_per_s": "  share of the measured rate of matrix products",
-    "bytes_per_s": "  share of the measured rate of copying",
-}
-"""Rate of the call -> the words for the rate as a share of the measured ceiling."""
-CEILINGS = ("ceiling_operations_per_s", "operations_per_s_share", "ceiling_bytes_per_s",
-            "bytes_per_s_share", "datasheet_bytes_per_s")  # fmt: skip
-
 SPREAD = ("latency_p20_s", "latency_p80_s")
 ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 """The ends of the spread and of the interval of the latency, each pair one row of the table."""
@@ -454,8 +461,7 @@ ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 
 def _cost(ladder: Ladder, title: str) -> Table:
     """The table of time, memory and energy (rung 5), with notes on the stopping rule of the latency
-    and on the verdict; the shares of ceilings (the device's best rates) have rows only if ceilings
-    were asked for."""
+    and on the verdict."""
     cost = ladder.rungs["5"]
     columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
     rows: list[Row] = []
@@ -466,8 +472,6 @@ def _cost(ladder: Ladder, title: str) -> Table:
             if (alone := cost.get("latency_processor_s")) is not None:
                 rows.append(("on a processor", scaled(alone, "s")))
         rows.append((words, _quantity(ladder, key, unit)))
-        if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
-            rows.append((SHARES[key], _share(ladder, key, unit)))
     rule = cost["latency_stop_rule"]
     said = [] if rule is None else [f"sampling of latency stopped {stopped(rule)}"]
     said += [MEMORY, f"verdict: {cost['verdict']}"]
@@ -485,15 +489,15 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
     return value_words(value, unit)
 
 
-def _share(ladder: Ladder, key: str, unit: str) -> Cell:
-    """The cell of the rate `key` as a share of the device's best rate, `12.5% of 98.2 Gop/s`, and
-    the data sheet's rate if known; or why the share is missing."""
-    cost = ladder.rungs["5"]
-    top, share, told = cost[f"ceiling_{key}"], cost[f"{key}_share"], cost.get(f"datasheet_{key}")
-    if share is None:
-        return Missing(ladder.reasons[f"{key}_share"])
-    beside = "" if told is None else f" (datasheet: {scaled(told, unit)})"
-    return f"{share:.1%} of {scaled(top, unit)}{beside}"
+def _of_floor(ladder: Ladder, key: str) -> Cell:
+    """The floor of the time, its bound, the share of the bound that was reached, or the rest, in
+    words; or the reason why it is missing."""
+    value = ladder.rungs["5"][key]
+    if value is None:
+        return Missing(ladder.reasons[key])
+    if key == "bound":
+        return str(value)
+    return f"{value:.1%}" if key == "bound_share" else scaled(value, "s")
 
 
 def _between(ladder: Ladder, ends: tuple[str, str]) -> Cell:
@@ -561,7 +565,7 @@ def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
     rows += _csv_hardware(x, lead)
     cost = x.rungs["5"]
     single = [key for key, _, _ in COSTS]
-    for key in (*SPREAD, *ENDS, "latency_processes", *single, *CEILINGS):
+    for key in (*SPREAD, *ENDS, "latency_processes", *single, *FLOOR):
         why = None if cost[key] is not None else x.reasons[key]
         rows.append((*lead, "5", "rung", key, cost[key], why))
     for words, said in (("stop rule", "latency_stop_rule"), ("grade", "latency_grade")):

@@ -127,13 +127,10 @@ class Measurement(Record, frozen=True, kw_only=True):
         found = checked(record | {"readings": {}}, cls, "")
         for name, facts in FACTS.items():
             checked(getattr(found, name), facts, name)
-        for name, one in (found.environment.get("ceilings") or NO_CEILINGS)["readings"].items():
-            Reading.from_json(name, one, "environment.ceilings.readings")
         readings = {name: Reading.from_json(name, one) for name, one in stored.items()}
         return replace(found, readings=readings)
 
 
-NO_CEILINGS: Mapping[str, Any] = {"readings": {}}
 STATED = ("id", "created", "readings", "reasons", "environment")
 """Fields that have a default in a measurement, and that a record must state."""
 LATER = ("sweep", "failure", "labels")

@@ -251,13 +251,6 @@ class State(TypedDict, total=False):
     other_memory_bytes: Count
 
 
-class Ceilings(TypedDict):
-    """The measured ceilings of a device."""
-
-    readings: dict[str, Any]
-    reasons: dict[str, Text]
-
-
 class Environment(TypedDict, total=False):
     """Machine, software and state; null means unknown, as in records of older versions."""
 
@@ -296,7 +289,6 @@ class Environment(TypedDict, total=False):
     gpu: Board | None
     state: State | None
     state_before: State | None
-    ceilings: Ceilings | None
     command: Text | None
     reasons: dict[str, Text] | None
 

@@ -11,8 +11,8 @@ Three floors follow from the equations alone:
 - bytes that a GPU's memory moved, as counted: the same bytes. After a flush only written bytes may
   stay in the cache; in sequence, the whole cache may hold bytes from before.
 
-The peak rate of a CPU's memory is unknown, so its times have no floor. `ceiling` reads the rate
-that the device was *measured* to reach, beside `bandwidth`, the rate that its board states.
+The peak rate of a CPU's memory is unknown, so its times have no such floor. `limits_on` tells what
+a board that the user names allows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from msgspec.structs import replace
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Array
+from costmodel.prediction.boards import Board
+from costmodel.prediction.columns import limits
+from costmodel.program.conventions import convention
 from costmodel.program.phases import phase_name
-from costmodel.questions.question import BYTES
+from costmodel.questions.question import BYTES, Case, Dtypes, answers
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
 from profiler.hardware.result import COLD, IN_SEQUENCE, MOVED
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import LATENCIES
-from profiler.records.reading import Reading, Unavailable
 from profiler.records.words import scaled
 
 BELOW = "below the floor"
@@ -159,22 +161,27 @@ def bandwidth(environment: Mapping[str, Any]) -> float | None:
     return None if not (clock and width) else PER_CYCLE * clock * 1e6 * width / 8
 
 
-NOT_ASKED = "no ceiling was measured (--ceilings measures them)"
+LAUNCHES = "launches"
 
 
-def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
-    """The best rate of the device, measured beside a measurement: `product fp32`, `copy`, ...; or
-    the reason why it was not measured.
+def limits_on(
+    measurement: Measurement, mixer: Mixer, form: str, on: Board | None
+) -> Mapping[str, float]:
+    """Limit -> the seconds of a measured call if this limit alone held on a board: products,
+    exponentials, compulsory bytes, span, and the launches that the record estimates. The limits
+    overlap, so the longest is the floor of the time; a call whose bytes a cache holds may be
+    faster.
 
-    A ceiling is not a floor of a time: a call may find data in a cache where a copy did not, or may
-    run when the device is faster.
+    Raises:
+        Unanswered: no board is named, the board lacks a figure, or an answer is missing.
     """
-    held = environment.get("ceilings")
-    if held is None:
-        return Unavailable(NOT_ASKED)
-    if found := held.get("readings", {}).get(name):
-        return Reading.from_json(name, found)
-    return Unavailable(held.get("reasons", {}).get(name, f"no ceiling '{name}' was measured"))
+    about = answers(mixer, form, measurement.phase, convention("strict"))
+    dtypes = Dtypes(measurement.dtype)
+    case = Case(about, measurement.sizes, symbolic=False, dtypes=dtypes, board=on)
+    found = dict(limits(case))
+    if "launch_estimate" in measurement.readings:
+        found[LAUNCHES] = measurement.readings["launch_estimate"].value
+    return found
 
 
 def readings_below(

@@ -22,10 +22,9 @@ from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counting.zero_gradients import spent_on_zeros
 from profiler.hardware.tiles import products_of
-from profiler.host.device import DTYPES, on_device
+from profiler.host.device import on_device
 from profiler.host.environment import current_state, environment
 from profiler.meters.board_energy import energy
-from profiler.meters.ceilings import ceilings
 from profiler.meters.compilation import compile_call
 from profiler.meters.energy.protocol import EnergyLimits, energy_readings
 from profiler.meters.failure import failure_words
@@ -139,21 +138,6 @@ def _made(
         except RuntimeError as error:  # for instance, out of memory
             raise MeasureError(_with_candidate(request, failure(error))) from error
     return structs.replace(found, environment={**found.environment, "state_before": before})
-
-
-def measure_with_ceilings(
-    request: Request,
-    *,
-    limits: LatencyLimits | None = None,
-    note: Callable[[str], None] = lambda _: None,
-) -> Measurement:
-    """The record of everything that is measured of one implementation, with the best rates that
-    the device reached (ceilings) in its environment; MeasureError if the call cannot run."""
-    found = measure(request, limits=limits, note=note)
-    note("measuring ceilings")
-    with on_device(request.device):
-        reached = ceilings(request.device, request.dtype, DTYPES[request.dtype])
-    return structs.replace(found, environment={**found.environment, "ceilings": reached})
 
 
 def require_token(request: Request) -> None:

@@ -13,7 +13,6 @@ from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.counting.dispatch import UNSEEN
 from profiler.hardware.operations import UNTOLD
 from profiler.hardware.result import hardware_level
-from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
 from profiler.meters.intervals import processes_in
 from profiler.records.grades import QUIET, grade_of, time_words
@@ -248,8 +247,6 @@ def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
     if any("compile" in m.readings for m in found):
         yield Note((COMPILED,))
     told = [*_labelled(found), *_contended(found), *_left_out(found)]
-    reached = ceilings_words(m.environment for m in found)
-    told += [f"at best the device reaches: {reached}"] if reached else []
     yield from (Note((sentence,)) for sentence in told)
 
 

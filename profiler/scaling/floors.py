@@ -2,11 +2,11 @@
 
 A floor is the least time or memory that a call needs for one purpose, at every size of a series:
 the launches of its operations, the bytes that it moves, its arithmetic. The time of launches is
-estimated in each record. A derived quantity becomes seconds by the best rate of the device: as
-measured beside the records (`meters.ceilings`), or, for bytes, as the data sheet states. With an
-unknown rate, always so for joules, there is no floor. All of a series may lie above its floors; and
-bytes in a cache move faster than bytes in memory. Floors that cannot overlap add up, so a value is
-explained if it is at most `NEAR` times the sum of all floors.
+estimated in each record. A derived quantity becomes seconds by the rate of a board that the user
+names, as measured (`costmodel calibrate`) or from a data sheet. With an unknown rate, always so for
+joules, there is no floor. All of a series may lie above its floors; and bytes in a cache move
+faster than bytes in memory. Launches overlap with work, whose floors add up, so a value is
+explained if it is at most `NEAR` times the larger of launches and the sum of the other floors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from statistics import fmean
 
-from profiler.meters.ceilings import COPY, READ, WRITE, exp_name, multiply_add_name, product_name
+from costmodel.prediction.boards import Board
+from costmodel.prediction.columns import NO_BOARD
 from profiler.records.measurement import readings_of
 from profiler.records.quantities import MeasuredQuantity
-from profiler.records.reading import Reading
 from profiler.records.words import scaled
-from profiler.run.lower_bounds import bandwidth, ceiling
 from profiler.scaling.derived import COMPULSORY, EXPONENTIALS, LIVE, OPERATIONS, UNFUSED, Derived
 from profiler.scaling.exponents import MeasuredValue
 from profiler.scaling.series import Series
@@ -29,10 +28,6 @@ from profiler.scaling.series import Series
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"
 EXPONENTIATION = "exponentials"
 HELD = "the equations' live set"
-
-MEASURED = "from measured ceilings"
-SHEET = "from the device's data sheet"
-"""The sources of a floor's rate."""
 
 NEAR = 1.05
 """A value up to this many times the sum of its floors is explained."""
@@ -54,7 +49,6 @@ RATES: Mapping[str, str] = {
 }
 """Derived quantity -> the unit of its rate in time."""
 
-NO_CEILING = "the records hold no {} of the device: measure them with --ceilings"
 LESS_HELD = (
     "at {} the call holds less than the live set of the equations, which is then no lower bound: "
     "the implementation keeps fewer arrays than the equations name"
@@ -62,13 +56,13 @@ LESS_HELD = (
 NO_JOULES = "the least energy of an operation is unknown"
 
 
-CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
-    UNFUSED: lambda dtype: (COPY, READ, WRITE),
-    COMPULSORY: lambda dtype: (COPY, READ, WRITE),
-    OPERATIONS: lambda dtype: (product_name(dtype), multiply_add_name(dtype)),
-    EXPONENTIALS: lambda dtype: (exp_name(dtype),),
+FIGURES: Mapping[str, Callable[[str], Sequence[str]]] = {
+    UNFUSED: lambda dtype: ("memory_bandwidth",),
+    COMPULSORY: lambda dtype: ("memory_bandwidth",),
+    OPERATIONS: lambda dtype: (f"matrix.{dtype}", f"vector.{dtype}"),
+    EXPONENTIALS: lambda dtype: ("special",),
 }
-"""Derived quantity -> the ceilings, for a dtype, that bound its rate; the highest counts."""
+"""Derived quantity -> the board's figures, for a dtype, that bound its rate; the highest counts."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,7 @@ class ScaledFloor:
     constant: str
     """The rate that scales the floor, in words."""
     source: str = ""
-    """The source of the rate: `MEASURED` or `SHEET`; "" for an unscaled floor."""
+    """The figure that is the rate, its board and label; "" for an unscaled floor."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +86,12 @@ class Departure:
     highest: Mapping[int, str] = field(default_factory=dict)
     """Explained size -> its highest floor."""
     above: Mapping[int, float] = field(default_factory=dict)
-    """Size that is not explained -> the value divided by the sum of all floors."""
+    """Size that is not explained -> the value divided by all floors together."""
 
     @property
     def left(self) -> int | None:
-        """The first size above an explained one at which the value exceeds the sum of its lower
-        bounds (floors); None if there is none."""
+        """The first size above an explained one at which the value exceeds its lower bounds
+        (floors) together; None if there is none."""
         first = min(self.highest, default=None)
         later = [size for size in self.above if first is not None and size > first]
         return min(later, default=None)
@@ -110,7 +104,7 @@ class Departure:
     @property
     def words(self) -> str:
         """A sentence: which floors (lower bounds) explain the values at which sizes, at which sizes
-        the values exceed the sum of all floors, how many times, and by which rates floors were
+        the values exceed all floors together, how many times, and by which rates floors were
         found."""
         said = [regimes(self.highest)] if self.highest else []
         before = [size for size in sorted(self.above) if size < min(self.highest, default=0)]
@@ -130,7 +124,7 @@ class Departure:
     def times(self, sizes: Sequence[int]) -> str:
         """How far the values at some sizes lie above the floors, in words."""
         listed = ", ".join(f"{self.above[size]:.2f} at {size}" for size in sizes)
-        return f"the sum of all floors times {listed}"
+        return f"all floors together times {listed}"
 
 
 def regimes(highest: Mapping[int, str]) -> str:
@@ -150,12 +144,14 @@ def regimes(highest: Mapping[int, str]) -> str:
 
 def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) -> Departure:
     """A `Departure`: the sizes at which lower bounds (floors) explain the measured values, with the
-    highest floor of each, and the sizes at which not, with value / sum of floors: a value is
-    explained if the low end of its interval is at most `NEAR` times the sum of all floors."""
+    highest floor of each, and the sizes at which not, with value / floors: a value is explained if
+    the low end of its interval is at most `NEAR` times the larger of launches, which overlap with
+    work, and the sum of the other floors."""
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
     for value in values:
-        together = sum(floor.at[value.size] for floor in floors)
+        work = sum(floor.at[value.size] for floor in floors if floor.name != LAUNCHES)
+        together = max([work, *(f.at[value.size] for f in floors if f.name == LAUNCHES)])
         if value.low <= NEAR * together:
             highest[value.size] = max(floors, key=lambda f: f.at[value.size]).name
         else:
@@ -173,45 +169,38 @@ def scaled_by(
     return ScaledFloor(DERIVED[derived.name], at, words, source)
 
 
-def measured_ceiling(series: Series, name: str) -> Reading | None:
-    """The highest rate of the device (ceiling) for the derived quantity `name`, operations or bytes
-    per second, measured beside any record of a series; None if none was measured."""
-    found = [
-        ceiling(record.environment, each)
-        for record in series.records
-        for each in CEILINGS[name](series.dtype)
-    ]
-    known = [each for each in found if isinstance(each, Reading)]
-    return max(known, key=lambda reading: reading.value, default=None)
-
-
-def sheet_bandwidth(series: Series) -> float | None:
-    """The highest bytes per second in the data sheets of a series' devices; None if unknown."""
-    found = [bandwidth(record.environment) for record in series.records]
-    return max((rate for rate in found if rate is not None), default=None)
+def rate_on(on: Board | None, name: str, dtype: str) -> tuple[float, str] | str:
+    """The rate of a derived quantity on a board, and its figure, board and label in words; or the
+    reason why the rate is unknown."""
+    if on is None:
+        return NO_BOARD
+    wanted = FIGURES[name](dtype)
+    known = [(on[figure], figure) for figure in wanted if figure in on.figures]
+    if not known:
+        return f"board {on.name} has no figure '{wanted[0]}': add it to {on.path_shown}"
+    rate, figure = max(known)
+    return rate, f"{figure} of {on.name}, {on.figures[figure].label}"
 
 
 def in_time(
     series: Series,
     values: Sequence[MeasuredValue],
     derived: Derived,
+    on: Board | None,
     apart: Derived | None = None,
 ) -> ScaledFloor | str:
-    """The lower bound (floor) in seconds that a derived quantity gives at each size of `values`, by
-    the measured ceiling of its rate, or else, for bytes, by the data sheet; or the reason why there
-    is none, as a string.
+    """The floor of a derived quantity in seconds at each size of `values`, by its rate on a board;
+    or the reason why there is none.
 
-    `apart`: operations with a floor of their own, which are subtracted from the operations."""
+    `apart`: operations with a floor of their own, which are subtracted from the operations.
+    """
+    found = rate_on(on, derived.name, series.dtype)
+    if isinstance(found, str):
+        return found
     numbers: dict[int, float] = {value.size: derived.at(value.size) for value in values}
-    if (top := measured_ceiling(series, derived.name)) is not None:
-        if derived.name == OPERATIONS and apart is not None:
-            numbers = {size: number - apart.at(size) for size, number in numbers.items()}
-        return scaled_by(top.value, f"{MEASURED} ({top.name})", derived, numbers)
-    if DERIVED[derived.name] != TRAFFIC:
-        return NO_CEILING.format("ceiling of arithmetic")
-    if (rate := sheet_bandwidth(series)) is not None:
-        return scaled_by(rate, SHEET, derived, numbers)
-    return NO_CEILING.format("bandwidth")
+    if derived.name == OPERATIONS and apart is not None:
+        numbers = {size: number - apart.at(size) for size, number in numbers.items()}
+    return scaled_by(*found, derived, numbers)
 
 
 def in_bytes(values: Sequence[MeasuredValue], derived: Derived) -> ScaledFloor:
@@ -237,15 +226,17 @@ def floors_of(
     quantity: MeasuredQuantity,
     values: Sequence[MeasuredValue],
     derived: Sequence[Derived],
+    on: Board | None,
     exponentials: Derived | None = None,
 ) -> list[ScaledFloor] | str:
     """Every floor (lower bound at each size) of a measured quantity along a series; or, as a
     string, why one of them is unknown or why bytes lie below their floor.
 
     Bytes have the floor of the live set (what the equations hold at one time); joules have none.
-    Times have the floors of the `derived` quantities, of launches if launches affect the quantity
-    and are known at every size, and of `exponentials` if the device's ceilings of exponentials and
-    of operations were measured."""
+    Times have the floors of the `derived`
+    quantities on a board, of launches if launches affect the quantity and are known at every size,
+    and of `exponentials` if the board has rates of exponentials and of operations.
+    """
     if quantity.unit == "B":
         held = [in_bytes(values, each) for each in derived]
         less = [v.size for v in values if any(v.high < floor.at[v.size] for floor in held)]
@@ -253,9 +244,10 @@ def floors_of(
         return LESS_HELD.format(sizes) if less else held
     if quantity.unit == "J":
         return NO_JOULES
-    both = all(measured_ceiling(series, name) is not None for name in (EXPONENTIALS, OPERATIONS))
-    apart = exponentials if both else None
-    timed = [in_time(series, values, each, apart) for each in (*derived, *filter(None, [apart]))]
+    rates = [rate_on(on, name, series.dtype) for name in (EXPONENTIALS, OPERATIONS)]
+    apart = None if any(isinstance(rate, str) for rate in rates) else exponentials
+    each_of = (*derived, *filter(None, [apart]))
+    timed = [in_time(series, values, each, on, apart) for each in each_of]
     if missing := [each for each in timed if isinstance(each, str)]:
         return missing[0]
     launches = launch_floor(series, values) if quantity.launches else None

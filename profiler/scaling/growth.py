@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from costmodel.prediction.boards import Board
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED, MeasuredQuantity
 from profiler.scaling.derived import (
@@ -130,11 +131,12 @@ class Scaling:
 
 
 def scalings(
-    records: Sequence[Measurement], letters: Sequence[str] = LETTERS
+    records: Sequence[Measurement], letters: Sequence[str] = LETTERS, on: Board | None = None
 ) -> tuple[list[Scaling], list[str]]:
     """The growth of every measured quantity along every series of the records (a series varies one
     of the sizes `letters` alone), and sentences: on each letter without a series, and on each
-    reason why records, or some of their values, are left out."""
+    reason why records, or some of their values, are left out. `on`: the board whose rates are
+    floors."""
     found: list[Scaling] = []
     problems = []
     every: list[Series] = []
@@ -151,7 +153,7 @@ def scalings(
         for series in along:
             predicted = Predictions(series)
             known: dict[str, Derived | str] = {}
-            found += [scaling_along(series, q, predicted, known) for q in COMPARED]
+            found += [scaling_along(series, q, predicted, known, on) for q in COMPARED]
     ids = {record.id for series in every for record in series.records}
     for quantity in COMPARED:
         lost = without_value(every, quantity)
@@ -168,6 +170,7 @@ def scaling_along(
     quantity: MeasuredQuantity,
     predicted: Predictions,
     known: dict[str, Derived | str],
+    on: Board | None,
 ) -> Scaling:
     """The measured exponent of one quantity along one series, beside the derived growths, and the
     sizes at which the values leave their lower bounds; each may be the reason why there is none.
@@ -191,7 +194,9 @@ def scaling_along(
     growths = {name: derived_growth(each, values, first, last) for name, each in derived.items()}
     if EXPONENTIALS not in known:
         known[EXPONENTIALS] = predicted.of(EXPONENTIALS)
-    left = departure_of(series, quantity, values, derived, predicted.kernels, known[EXPONENTIALS])
+    left = departure_of(
+        series, quantity, values, derived, predicted.kernels, known[EXPONENTIALS], on
+    )
     return Scaling(series, quantity, tuple(values), measured, growths, left)
 
 
@@ -216,6 +221,7 @@ def departure_of(
     derived: Mapping[str, Derived | str],
     kernels: frozenset[str],
     exponentials: Derived | str,
+    on: Board | None,
 ) -> Departure | str:
     """The sizes at which the measured values exceed their lower bounds (floors), or, as a string,
     the reason why the floors are unknown.
@@ -227,7 +233,9 @@ def departure_of(
 
     Args:
         kernels: the kernel classes of the implementation.
-        exponentials: their number, or the reason why it was not derived."""
+        exponentials: their number, or the reason why it was not derived.
+        on: the board whose rates are floors.
+    """
     left_out = UNFUSED if FUSED in kernels else COMPULSORY
     wanted = {name: each for name, each in derived.items() if name != left_out}
     if missing := [each for each in wanted.values() if isinstance(each, str)]:
@@ -237,5 +245,5 @@ def departure_of(
     if not sure:
         return f"every value is left out: {'; '.join({value.cut: None for value in values})}"
     apart = None if isinstance(exponentials, str) else exponentials
-    floors = floors_of(series, quantity, sure, known, apart)
+    floors = floors_of(series, quantity, sure, known, on, apart)
     return floors if isinstance(floors, str) else departure(floors, sure)

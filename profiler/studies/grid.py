@@ -101,12 +101,12 @@ class GridStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure the points that the file lacks, as `costmodel sweep` does; if `manner` asks, also
-        the device's ceilings. `tell` receives remarks. StudyError if the file holds records of this
-        study with other options, or the plan has no grid for the device."""
+        """Measure the points that the file lacks, as `costmodel sweep` does. `tell` receives
+        remarks. StudyError if the file holds records of this study with other options, or the plan
+        has no grid for the device."""
         from profiler.host.device import device_name
         from profiler.meters.sampler import LatencyLimits
-        from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
+        from profiler.sweep.child import MEASURE
         from profiler.sweep.devices import devices
         from profiler.sweep.failures import EXPECTED
         from profiler.sweep.processes import processes
@@ -121,8 +121,7 @@ class GridStudy:
         seconds = manner.seconds or self.scale(manner.device).seconds
         limits = LatencyLimits.within(seconds)
         tell(left_words(planned.blocks, results, limits))
-        by = MEASURE_WITH_CEILINGS if manner.with_ceilings else MEASURE
-        workers = processes(devices(place), manner.device, limits, by)
+        workers = processes(devices(place), manner.device, limits, MEASURE)
         found = sweep(planned.blocks, results, workers, progress=progress, tell=tell)
         state = results.count(planned.blocks)
         points = sum(len(block.points) for block in planned.blocks)

@@ -38,13 +38,6 @@ class Manner:
     energy_trials: int | None = None
     processes: int = 1
     """The number of fresh processes, each of which measures all points."""
-    ceilings: bool | None = None
-    """Whether the device's peak rates are measured and recorded; None: on a GPU only."""
-
-    @property
-    def with_ceilings(self) -> bool:
-        """Whether ceilings are measured, with the default for the device."""
-        return self.on_gpu if self.ceilings is None else self.ceilings
 
     @property
     def with_energy(self) -> bool:

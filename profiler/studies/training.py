@@ -64,10 +64,6 @@ class TrainingStudy:
             raise StudyError(f"study {self.name} is one comparison: leave out --shard")
         if manner.processes > 1:
             raise StudyError(f"study {self.name} runs in one process: leave out --processes")
-        if manner.ceilings:
-            raise StudyError(
-                f"study {self.name} compares times with one another: leave out --ceilings"
-            )
         place = device_name(manner.device)
         amount = of_device(self.plan.devices, manner.device, self.name)
         amount = replace(

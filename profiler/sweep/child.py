@@ -29,7 +29,6 @@ from profiler.sweep.failures import FAULT, Failure, failure_of
 from profiler.sweep.workers import Measure, attempt
 
 MEASURE = "profiler.run.measure:measure"
-MEASURE_WITH_CEILINGS = "profiler.run.measure:measure_with_ceilings"
 TIME_AGAIN = "profiler.run.measure:time_again"
 """Functions that measure, as MODULE:FUNCTION."""
 

@@ -156,23 +156,22 @@ class Results:
 
     def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
         """Command line -> the number of a plan's points that it measured, for the command lines
-        that differ from `command` in --seconds or --ceilings."""
+        that differ from `command` in --seconds."""
         keys = (point.key for block in blocks for point in block.points)
         by = Counter(self.commands[key] for key in keys if self.state.get(key) == MEASURED)
         own = manner(command)
         return Counter({other: by[other] for other in by if other and manner(other) != own})
 
 
-def manner(command: str) -> tuple[list[str], bool]:
-    """The options of a command that affect readings but are not in a point's key: the seconds of
-    sampling, and whether ceilings are measured.
+def manner(command: str) -> list[str]:
+    """The option of a command that affects readings but is not in a point's key: the seconds of
+    sampling.
 
     >>> manner("costmodel sweep me --seconds=0.1 --format csv"), manner("costmodel sweep me")
-    ((['0.1'], False), ([], False))
+    (['0.1'], [])
     """
     words = command.replace("=", " ").split()
-    seconds = words[words.index("--seconds") + 1 :][:1] if "--seconds" in words else []
-    return seconds, "--ceilings" in words
+    return words[words.index("--seconds") + 1 :][:1] if "--seconds" in words else []
 
 
 def writable(path: Path) -> None:

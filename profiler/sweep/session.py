@@ -20,7 +20,7 @@ from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import INTERRUPTED, undisturbed
 from profiler.records.measurement import Measurement, new_id
 from profiler.records.store import StoreError, append, read
-from profiler.run.measure import count, measure, measure_with_ceilings
+from profiler.run.measure import count, measure
 from profiler.run.request import Request
 from profiler.sweep.failures import (
     Failure,
@@ -64,7 +64,6 @@ def run(
     progress: Progress = lambda done, of, what: None,
     tell: Callable[[str], None] = lambda sentence: None,
     command: str = "",
-    ceilings: bool = False,
     counts_only: bool = False,
     processes: int = 1,
     starts: Starts | None = None,
@@ -80,7 +79,6 @@ def run(
         starts: starts a worker, if there are several processes.
         tell: receives once, at the first busy time, a sentence on the busy machine.
         command: the command line, which every record keeps.
-        ceilings: whether every record has the device's ceilings.
         counts_only: whether timing is left out.
         further: starts a worker that times short calls of a quiet device again, in `FURTHER`
             processes.
@@ -108,7 +106,7 @@ def run(
             if len(warned) == 1:
                 tell(busy)
 
-    by = count if counts_only else measure_with_ceilings if ceilings else measure
+    by = count if counts_only else measure
     plan = new_id() if processes > 1 or further else ""
     blocks = [
         Block("", tuple(Point(r, process=k, plan=plan) for r in shuffled(requests, k)))

@@ -1,30 +1,22 @@
-"""Are the best rates of a device measured, kept with the records, and printed beside the measured
-rates?"""
+"""Are the best rates of a device measured?"""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from msgspec.structs import replace
 
-import cli
-from profiler.host.environment import environment_differences
 from profiler.meters import ceilings as meter
 from profiler.meters.caches import CacheError
 from profiler.meters.ceilings import (
-    BRIEF,
     EAGER,
-    GRAPHED,
     LONGEST_S,
     REGISTERS,
     elementwise_ceilings,
-    launching,
     moving,
     product_ceiling,
     product_operations,
@@ -32,23 +24,8 @@ from profiler.meters.ceilings import (
     sides,
 )
 from profiler.meters.latency import latency
-from profiler.reconcile.cost import cost_of
-from profiler.reconcile.ladder import ladders
-from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.schema import RecordError
-from profiler.records.store import line_of
-from profiler.run import measure as measure_file
-from profiler.run.lower_bounds import NOT_ASKED, ceiling
-from profiler.run.measure import measure_with_ceilings
-from profiler.sweep.session import recorded as records_of
-from tests import printing
 from tests.fake_devices import MS, Clock, Work, read, refused
-from tests.ladders import theory
-from tests.printing import statement
-from tests.profiler.test_measure import BRIEF as SHORT
-from tests.profiler.test_work import asked
-from tests.recorded import ATTENTION
 
 CPU = torch.device("cpu")
 
@@ -109,7 +86,7 @@ def test_a_ceiling_is_of_the_work_alone(
 def test_products_that_launches_bind_are_tried_and_no_ceiling() -> None:
     """The rate of the first is the highest, by a clock that saw launches."""
     timing = labelled({1e-9: ["launch-bound"]}, 1e-9, 1e-3, 1e-3)
-    found = read(product_ceiling.__wrapped__(CPU, "fp32", torch.float32, timing, 1024))
+    found = read(product_ceiling(CPU, "fp32", torch.float32, timing, 1024))
     assert found.details["side"] == 1024 and len(found.details["tried"]) == 3
 
 
@@ -214,7 +191,7 @@ def test_entrywise_operations_are_counted_at_the_size_where_they_are_best(
     rates = (1e9, 4e9, 2e9)
     counts = (2**11, 2**14, 2**17)
     times = [count / r for count, r in zip(counts, rates, strict=True)]
-    found = elementwise_ceilings.__wrapped__(CPU, "fp32", torch.float32, seconds(*times, *times))
+    found = elementwise_ceilings(CPU, "fp32", torch.float32, seconds(*times, *times))
     exp, both = read(found["exp fp32"]), read(found["multiply-add fp32"])
     assert exp.value == pytest.approx(4e9) and both.value == pytest.approx(2 * 4e9)
     for reading in (exp, both):
@@ -287,7 +264,7 @@ def test_without_caches_no_array_is_known_to_lie_in_them(monkeypatch: pytest.Mon
         raise CacheError("nobody tells")
 
     monkeypatch.setattr(meter, "cache_bytes", untold)
-    found = elementwise_ceilings.__wrapped__(CPU, "fp32", torch.float32, seconds(1.0))
+    found = elementwise_ceilings(CPU, "fp32", torch.float32, seconds(1.0))
     assert set(map(refused, found.values())) == {
         "the size of an array that fits the caches is unknown: nobody tells"
     }
@@ -301,186 +278,3 @@ def test_kernels_compute_what_their_text_says(operation: meter.Entrywise) -> Non
     for _ in range(meter.LINKS):
         expected = torch.exp(-expected) if operation.counted == 1 else expected * 0.5 + 0.25
     assert torch.allclose(meter.in_registers(operation.link)(x), expected)
-
-
-def test_launches_are_seconds_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = launching(CPU, seconds(3e-6))
-    assert read(alone["launch"]).value == 3e-6
-    assert "needs an NVIDIA GPU" in refused(alone["launch_graph"])
-    monkeypatch.setattr(meter, "latency_graph", lambda call, **_: seconds(2e-4)(call))
-    graph = read(launching(CPU, seconds(3e-6))["launch_graph"])
-    assert graph.value == pytest.approx(2e-4 / GRAPHED) and graph.unit == "s"
-    assert graph.details["ci_high"] == pytest.approx(2.5e-4 / GRAPHED)
-
-
-# With records
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Ceilings of a device that never was: 10 Gop/s and 1 GB/s; who asked for them."""
-    asked_for: list[str] = []
-
-    def pretended(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
-        asked_for.append(f"{device} {dtype}")
-        found = {
-            name: {"value": value, "unit": unit, "samples": [value], "details": {"n": 1}}
-            for name, value, unit in ((f"product {dtype}", 1e10, "op/s"), ("copy", 1e9, "B/s"))
-        }
-        return {"readings": found, "reasons": {"launch_graph": "no GPU"}}
-
-    monkeypatch.setattr(measure_file, "ceilings", pretended)
-    return asked_for
-
-
-def test_they_stand_in_the_environment_and_do_not_tell_machines_apart(counted: list[str]) -> None:
-    found = measure_with_ceilings(asked("me", "fft"), limits=SHORT)
-    assert counted == ["cpu fp32"]
-    held = found.environment["ceilings"]["readings"]
-    assert held["product fp32"]["value"] == 1e10
-    other = {**found.environment, "ceilings": {"readings": {}}}
-    assert environment_differences(found.environment, other) == []
-    assert Measurement.from_json(json.loads(line_of(found))) == found
-
-
-def test_a_record_whose_ceilings_are_none_is_no_measurement() -> None:
-    broken = {**ATTENTION.to_json(), "environment": {"ceilings": 3}}
-    with pytest.raises(RecordError, match=r"environment\.ceilings: expected"):
-        Measurement.from_json(broken)
-
-
-def busy(**environment: Any) -> Measurement:
-    """Explicit attention in 125 µs, on a device with such an environment."""
-    return replace(ATTENTION, environment={**ATTENTION.environment, **environment})
-
-
-def held(**readings: tuple[float, str]) -> dict[str, Any]:
-    """Ceilings, as the environment of a record has them."""
-    found = {
-        name.replace("_", " "): {"value": value, "unit": unit, "samples": [], "details": {}}
-        for name, (value, unit) in readings.items()
-    }
-    return {"ceilings": {"readings": found, "reasons": {"copy": "no buffer fits"}}}
-
-
-def test_rates_are_parts_of_what_the_device_reaches() -> None:
-    gpu = {"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}}
-    found = busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s")), **gpu)
-    cost, why = cost_of(found, theory(found), 5000)
-    assert cost is not None
-    assert cost["operations_per_s"] == pytest.approx(5000 / 125e-6)  # 40 Mop/s
-    assert cost["operations_per_s_share"] == pytest.approx(0.4)
-    assert cost["bytes_per_s_share"] == pytest.approx(cost["compulsory_bytes"] / 125e-6 / 1e9)
-    assert cost["datasheet_bytes_per_s"] == 3201e6 * 2 * 6144 / 8
-    assert not {"operations_per_s_share", "bytes_per_s_share", "ceiling_bytes_per_s"} & set(why)
-
-
-def test_each_missing_ceiling_has_its_own_reason() -> None:
-    cost, why = cost_of(busy(), theory(busy()), 5000)
-    assert cost is not None and cost["ceiling_operations_per_s"] is None
-    assert why["operations_per_s_share"] == why["ceiling_bytes_per_s"] == NOT_ASKED
-    found = busy(**held(product_fp32=(1e8, "op/s")))
-    cost, why = cost_of(found, theory(found), 5000)
-    assert cost is not None and cost["operations_per_s_share"] == pytest.approx(0.4)
-    assert why["bytes_per_s_share"] == "no buffer fits"
-    other = ceiling(held(product_bf16=(1e8, "op/s")), "product fp32")
-    assert refused(other) == "no ceiling 'product fp32' was measured"
-
-
-def test_where_rates_mean_nothing_shares_do_neither() -> None:
-    slow = ATTENTION.readings["launch_estimate"]
-    found = replace(
-        busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s"))),
-        readings={**ATTENTION.readings, "launch_estimate": replace(slow, value=1.0)},
-    )
-    cost, why = cost_of(found, theory(found), 5000)
-    assert cost is not None and cost["operations_per_s_share"] is None
-    assert cost["ceiling_operations_per_s"] == 1e8
-    assert why["operations_per_s_share"] == cost["verdict"]
-
-
-def test_a_reconciliation_prints_shares_only_where_ceilings_were_asked_for() -> None:
-    gpu = {"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}}
-    found = busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s")), **gpu)
-    printed = printing.ladders(ladders([found])[0], "markdown")
-    assert (
-        "| &nbsp;&nbsp;share of the measured rate of matrix products | 51.5% of 100 Mop/s |"
-        in printed.replace("|   of", "| of")
-    )
-    assert "of 1 GB/s (datasheet: 4.917 TB/s)" in printed
-    assert "reach here" not in printing.ladders(ladders([ATTENTION])[0], "markdown")
-
-
-def test_profile_and_statement_say_what_is_reached() -> None:
-    reached = held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s"), launch=(2e-6, "s"))
-    other = held(product_bf16=(4e8, "op/s"), copy=(9e9, "B/s"))
-    side = reached["ceilings"]["readings"]["product fp32"]["details"]
-    side["side"] = 512
-    records = [busy(**reached), busy(**other), ATTENTION]
-    said = (
-        "products of matrices in fp32 100 Mop/s (512 x 512), copying 1 GB/s, launching an "
-        "operation 2 µs, products of matrices in bf16 400 Mop/s"
-    )
-    assert f"at best the device reaches: {said}" in printing.measurements(records, "rich")
-    assert f"At best the device reached, in the same processes: {said}." in statement(records)
-    assert "at best" not in printing.measurements([ATTENTION], "rich")
-    assert "At best" not in statement([ATTENTION])
-
-
-def test_the_option_reaches_profile_reconcile_and_the_processes_of_a_sweep(
-    counted: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "runs.jsonl"
-    sizes = "me --impl fft --d 4 --l 3 --seconds 0.02 --device cpu --no-energy"
-    assert cli.run(f"profile {sizes} --ceilings -o {path}".split()) == 0
-    assert len(counted) == 1
-    (record,) = records_of([path])[0]
-    assert "ceilings" in record.environment and not record.sweep["options"].get("ceilings")
-    assert cli.run(f"profile {sizes}".split()) == 0
-    assert len(counted) == 1
-    capsys.readouterr()
-
-
-def test_a_sweep_names_the_function_that_measures_ceilings(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from profiler.sweep import processes
-    from tests.sweeping import one_worker
-
-    given: list[str] = []
-
-    def started(devices: Any, kind: str, limits: Any, measure: str) -> Any:
-        given.append(measure)
-        return one_worker()
-
-    monkeypatch.setattr(processes, "processes", started)
-    words = "sweep me --impl toeplitz --l 2 --d 2 --rounds 1 --device cpu"
-    assert cli.run(f"{words} -o {tmp_path / 'a'}".split()) == 0
-    assert cli.run(f"{words} --ceilings -o {tmp_path / 'b'}".split()) == 0
-    assert given == ["profiler.run.measure:measure", "profiler.run.measure:measure_with_ceilings"]
-    capsys.readouterr()
-
-
-def test_real_ceilings_are_measured_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On this machine, whatever it reaches."""
-    monkeypatch.setattr(meter, "LARGEST", 256)
-    monkeypatch.setattr(meter, "BRIEF", SHORT)
-    monkeypatch.setattr(meter, "resident", lambda held: [meter.SMALL_BYTES])
-    meter.product_ceiling.cache_clear()
-    meter.elementwise_ceilings.cache_clear()
-    meter.moving_and_launching.cache_clear()
-    first = meter.ceilings("cpu", "fp64", torch.float64)
-    typed = {"product fp64", "exp fp64", "multiply-add fp64"}
-    assert set(first["readings"]) == typed | {"copy", "read", "write", "launch"}
-    assert set(first["reasons"]) == {"launch_graph"}
-    assert all(r["value"] > 0 and r["samples"] for r in first["readings"].values())
-    assert meter.ceilings("cpu", "fp64", torch.float64) == first
-    other = meter.ceilings("cpu", "fp32", torch.float32)
-    assert other["readings"]["copy"] == first["readings"]["copy"]
-    assert set(other["readings"]) - set(first["readings"]) == {
-        "product fp32", "exp fp32", "multiply-add fp32",
-    }  # fmt: skip
-    meter.product_ceiling.cache_clear()
-    meter.elementwise_ceilings.cache_clear()
-    meter.moving_and_launching.cache_clear()
-    assert BRIEF.max_seconds <= 2

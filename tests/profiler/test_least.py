@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 import costmodel as cm
 from costmodel import Mixer
+from costmodel.prediction.columns import NO_BOARD
 from profiler.reconcile.cost import cost_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
@@ -119,7 +120,7 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
         "peak memory of 8 B is below its lower bound: the results of the call take 240 B"
     )
     assert "peak memory below the floor: me fft" in printing.measurements([found], "markdown")
-    cost, why = cost_of(found, theory(found), 1)
+    cost, why = cost_of(found, theory(found), 1, NO_BOARD)
     assert cost is not None
     assert cost["verdict"] == why["operations_per_s"] == details["floor"]
     assert cost["operations_per_s"] is None
@@ -130,7 +131,7 @@ def test_a_record_without_the_label_is_flagged_when_it_is_reconciled() -> None:
     timed = latency(LEAST / 3, LEAST / 2, LEAST / 1.9)
     launches = reading("launch_estimate", 0.0, "s", operations=1)
     found = record(readings={"latency": timed, "launch_estimate": launches})
-    cost, _ = cost_of(found, theory(found), 1)
+    cost, _ = cost_of(found, theory(found), 1, NO_BOARD)
     assert cost is not None
     assert cost["verdict"].startswith("latency of 4.907 µs is below its lower bound: moving")
     once = flagged(found, ME)

@@ -21,7 +21,7 @@ from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import append
 from profiler.sweep.session import recorded
-from tests.growing import along_l, record, topped
+from tests.growing import along_l, record, with_rates
 from tests.recorded import RUNS
 
 LENGTHS = (4, 8, 16)
@@ -36,8 +36,13 @@ def records() -> list[Measurement]:
     ]
 
 
-def of_records(found: list[Measurement], *along: str, **asked: Any) -> Picture:
-    return measured.picture(found, PlotSelection(along or ("l",), **asked))
+def of_records(
+    found: list[Measurement], *along: str, on: Board | None = None, **asked: Any
+) -> Picture:
+    return measured.picture(found, PlotSelection(along or ("l",), **asked), on)
+
+
+MINE = with_rates(matrix_fp32=1e12)
 
 
 def of_mixers(*mixers: str, over: str = "l", kind: str = "curves", **asked: Any) -> Picture:
@@ -55,7 +60,7 @@ def of_runs(kind: str, on: Board | None = H100) -> Picture:
 
 def a_picture(kind: str) -> Picture:
     if kind == "measured":
-        return of_records(topped(records(), product_fp32=1e12))
+        return of_records(records(), on=MINE)
     if kind in ("waterfall", "roofline", "floors"):
         return of_runs(kind)
     over = "ld" if kind == "winners" else "l"
@@ -89,7 +94,7 @@ def many(number: int) -> Picture:
         tuple(
             Panel(f"{title}, m = {k}", x, y, lines=lines, marks=(256, 260)) for k in range(number)
         ),
-        ("derived: operations at 1 Top/s, from measured ceilings (product fp32)",),
+        ("derived: operations at 1 Top/s, matrix.fp32 of mine, measured",),
         together=2,
     )
 
@@ -209,7 +214,7 @@ def test_a_roofline_holds_rates_against_the_limits_of_a_board() -> None:
     assert conv.y == pytest.approx((dispatched / found[0].readings["latency"].value,))
     bytes_ = cm.table("she", l=128, d=128, columns="traffic")[0]["traffic"]
     assert conv.x == pytest.approx((dispatched / bytes_,))
-    with pytest.raises(MeasureError, match="name a board by --board, or measure with --ceilings"):
+    with pytest.raises(MeasureError, match="no board is given: name one"):
         of_runs("roofline", None)
 
 
@@ -241,10 +246,10 @@ def test_a_figure_names_the_constant_of_theory_and_tells_where_there_is_none() -
     picture = of_records(records())
     assert "me toeplitz" in picture.names and "self-attention explicit (n = 8)" in picture.names
     assert any(said.startswith("no theory beside latency, hot of me toeplitz") and
-               "no ceiling of arithmetic" in said for said in picture.missing)  # fmt: skip
-    picture = of_records(topped(records(), product_fp32=1e12))
+               "no board is given" in said for said in picture.missing)  # fmt: skip
+    picture = of_records(records(), on=MINE)
     assert picture.notes == (
-        "derived: operations at 1 Top/s, from measured ceilings (product fp32); live set at 1 B/B, "
+        "derived: operations at 1 Top/s, matrix.fp32 of mine, measured; live set at 1 B/B, "
         "not scaled",
     )
     assert picture.panels[0].title == "forward pass, fp32, cpu, b = 1, d = 64"
@@ -266,9 +271,9 @@ def lengths_at(widths: range) -> list[Measurement]:
 def test_a_reason_is_said_once_with_how_many_records_it_is_of() -> None:
     from msgspec.structs import replace
 
-    found = topped(lengths_at(range(1, 11)), product_fp32=1e12)
+    found = lengths_at(range(1, 11))
     found[0] = replace(found[0], reasons={"energy": "NVML: no permission"})
-    assert of_records(found).missing == (
+    assert of_records(found, on=MINE).missing == (
         f"energy, gross of {len(found) - 1} records is not drawn: energy needs an NVIDIA GPU",
         "energy, gross of 1 record is not drawn: NVML: no permission",
     )
@@ -283,7 +288,7 @@ def test_energy_is_drawn_where_it_was_measured() -> None:
 
 
 def test_measured_values_have_their_intervals_and_theory_beside() -> None:
-    latency, memory = of_records(topped(records(), product_fp32=1e12)).panels
+    latency, memory = of_records(records(), on=MINE).panels
     found = {line.name: line for line in latency.lines if not line.beside}
     low, high = found["me fft"].intervals[1]
     assert low < found["me fft"].y[1] < high

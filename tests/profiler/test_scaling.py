@@ -20,6 +20,8 @@ from msgspec.structs import replace
 
 import costmodel as cm
 from cli import run
+from costmodel.prediction.boards import Board
+from costmodel.prediction.columns import NO_BOARD
 from costmodel.symbolic.polynomial import Poly
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES
@@ -61,7 +63,7 @@ from profiler.scaling.floors import (
 )
 from profiler.scaling.growth import DerivedGrowth, Scaling, scalings
 from profiler.scaling.series import Series, series_of
-from tests.growing import along_l, record, topped
+from tests.growing import along_l, record, with_rates
 from tests.printing import printed
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
@@ -514,14 +516,13 @@ def floors(*rules: tuple[str, Callable[[int], float]]) -> list[ScaledFloor]:
 
 def test_leaving_the_floors_is_found_at_the_right_size() -> None:
     own = floors((LAUNCHES, lambda l: 1e-4), (ARITHMETIC, lambda l: 1e-9 * l**2))
-    found = departure(own, curve(lambda l: 1e-4 + 1e-9 * l**2 * (2 if l >= 1024 else 1)))
+    found = departure(own, curve(lambda l: max(1e-4, 1e-9 * l**2 * (2 if l >= 1024 else 1))))
     assert found.left == 1024
-    # (1e-4 + 2e-9 * 1024^2) / (1e-4 + 1e-9 * 1024^2) = 2.197e-3 / 1.149e-3
-    assert found.above[1024] == pytest.approx(2.197152e-3 / 1.148576e-3)
+    assert found.above[1024] == pytest.approx(2)
     assert found.highest == {64: LAUNCHES, 128: LAUNCHES, 256: LAUNCHES, 512: ARITHMETIC}
     assert found.words == (
-        "launch overhead 64 to 256, arithmetic at 512; leaves it at 1024: the sum of all floors "
-        "times 1.91 at 1024, 1.98 at 2048"
+        "launch overhead 64 to 256, arithmetic at 512; leaves it at 1024: all floors together "
+        "times 2.00 at 1024, 2.00 at 2048"
     )
 
 
@@ -530,7 +531,7 @@ def test_what_is_above_the_floors_from_the_beginning_is_not_said_to_leave_them()
     found = departure(own, curve(lambda l: 1e-9 * l**2 * (3 if l < 256 else 1)))
     assert found.left is None
     assert found.words == (
-        "arithmetic 256 to 2048; not explained below: the sum of all floors times 3.00 at 64, 3.00 "
+        "arithmetic 256 to 2048; not explained below: all floors together times 3.00 at 64, 3.00 "
         "at 128; explained to the largest size"
     )
 
@@ -544,8 +545,10 @@ def test_a_value_whose_interval_reaches_down_to_the_floors_is_explained() -> Non
 # All together
 
 
-def scaled_up(records: list[Measurement], reading: str = "latency") -> list[Scaling]:
-    found, _ = scalings(records, ("l",))
+def scaled_up(
+    records: list[Measurement], reading: str = "latency", on: Board | None = None
+) -> list[Scaling]:
+    found, _ = scalings(records, ("l",), on)
     return [each for each in found if each.quantity.reading == reading]
 
 
@@ -571,43 +574,51 @@ def test_a_curve_that_follows_its_operations_agrees_with_them() -> None:
     # dense convolution: 2 l^2 d operations without their l d lower terms
     assert growth.power == pytest.approx(2.0, abs=0.01)
     assert growth.first > growth.last > 2.0
-    assert found.departure == (
-        "the records hold no ceiling of arithmetic of the device: measure them with --ceilings"
-    )
+    assert found.departure == NO_BOARD
 
 
-def left_of(records: list[Measurement]) -> Departure:
-    (found,) = scaled_up(records)
+def left_of(records: list[Measurement], **rates: float) -> Departure:
+    (found,) = scaled_up(records, on=with_rates(**rates))
     assert isinstance(found.departure, Departure)
     return found.departure
 
 
-def test_floors_are_those_of_measured_ceilings_where_records_carry_them() -> None:
-    """Calls that reach half of what the device does, and move nothing to speak of."""
+def test_floors_are_those_of_a_board() -> None:
+    """Calls that reach half of what the board does, and move nothing to speak of."""
     records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * operations_of(l))
-    left = left_of(topped(records, product_fp32=2e9, multiply_add_fp32=1e9, copy=1e15))
+    left = left_of(records, matrix_fp32=2e9, vector_fp32=1e9, memory_bandwidth=1e15)
     constants = {floor.name: floor.constant for floor in left.floors}
     assert constants == {
-        "arithmetic": "2 Gop/s, from measured ceilings (product fp32)",
-        "memory traffic": "1000 TB/s, from measured ceilings (copy)",
+        "arithmetic": "2 Gop/s, matrix.fp32 of mine, measured",
+        "memory traffic": "1000 TB/s, memory_bandwidth of mine, measured",
     }
     assert list(left.above) == list(LENGTHS) and not left.highest and left.left is None
     assert left.above[64] == pytest.approx(2.0, rel=1e-3)
-    assert "explained nowhere: the sum of all floors times 2.00 at 64" in left.words
-    assert "floors: arithmetic 2 Gop/s, from measured ceilings (product fp32)" in left.words
-    reached = left_of(topped(records, product_fp32=1e9, copy=1e15))
+    assert "explained nowhere: all floors together times 2.00 at 64" in left.words
+    assert "floors: arithmetic 2 Gop/s, matrix.fp32 of mine, measured" in left.words
+    reached = left_of(records, matrix_fp32=1e9, memory_bandwidth=1e15)
     assert not reached.above and set(reached.highest.values()) == {"arithmetic"}
 
 
-def test_the_highest_ceiling_counts() -> None:
+def test_launches_overlap_with_work() -> None:
+    """Calls that take as long as their launches, and as their operations."""
+    records = along_l(
+        "me", "toeplitz", LENGTHS, lambda l: 2e-9 * operations_of(l),
+        launches=lambda l: 1e-9 * operations_of(l),
+    )  # fmt: skip
+    left = left_of(records, matrix_fp32=1e9, memory_bandwidth=1e15)
+    assert left.above[64] == pytest.approx(2.0, rel=1e-3)
+
+
+def test_a_figure_that_the_board_lacks_is_named() -> None:
     records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * operations_of(l))
-    half = len(records) // 2
-    one, two = {"product_fp32": 1e9, "copy": 1e8, "read": 3e8}, {"copy": 2e8}
-    both = [*topped(records[:half], **one), *topped(records[half:], **two)]
-    (traffic,) = (f for f in left_of(both).floors if f.name == "memory traffic")
-    assert traffic.constant == "300 MB/s, from measured ceilings (read)"
-    (other,) = scaled_up(topped(records, product_bf16=1e9))  # of another type of number
-    assert isinstance(other.departure, str) and "no ceiling of arithmetic" in other.departure
+    for rates, missing in (
+        ({"matrix_bf16": 1e9, "memory_bandwidth": 1e9}, "matrix.fp32"),
+        ({"matrix_fp32": 1e9}, "memory_bandwidth"),
+    ):
+        (found,) = scaled_up(records, on=with_rates(**rates))
+        assert isinstance(found.departure, str)
+        assert f"board mine has no figure '{missing}'" in found.departure
 
 
 def test_exponentials_have_a_floor_of_their_own_and_are_in_no_other() -> None:
@@ -617,37 +628,20 @@ def test_exponentials_have_a_floor_of_their_own_and_are_in_no_other() -> None:
         for l in LENGTHS
     }
     records = along_l("self-attention", "explicit", LENGTHS, lambda l: 1e-9 * l * l)
-    tops = {"product_fp32": 1e9, "exp_fp32": 1e7, "copy": 1e15}
-    floors = {f.name: f.at for f in left_of(topped(records, **tops)).floors}
+    tops = {"matrix_fp32": 1e9, "special": 1e7, "memory_bandwidth": 1e15}
+    floors = {f.name: f.at for f in left_of(records, **tops).floors}
     for l, count in counts.items():
         assert floors["exponentials"][l] == pytest.approx(count.exp / 1e7)
         assert floors["arithmetic"][l] == pytest.approx((count.total - count.exp) / 1e9)
-    without = {f.name for f in left_of(topped(records, product_fp32=1e9, copy=1e15)).floors}
+    without = {f.name for f in left_of(records, matrix_fp32=1e9, memory_bandwidth=1e15).floors}
     assert "exponentials" not in without
     none = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * l * l)
-    assert "exponentials" not in {f.name for f in left_of(topped(none, **tops)).floors}
+    assert "exponentials" not in {f.name for f in left_of(none, **tops).floors}
 
 
-def test_a_data_sheet_bounds_traffic_where_no_ceiling_was_measured() -> None:
-    """3201 MHz, two transfers a cycle over 6144 lines: 4.917 TB/s."""
-    board = {"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}}
-    records = [
-        replace(r, environment={**r.environment, **board})
-        for r in along_l("me", "toeplitz", LENGTHS, lambda l: 1e-9 * l * l)
-    ]
-    known = topped(records, product_fp32=1e9)
-    floors = {f.name: f.constant for f in left_of(known).floors}
-    assert floors["memory traffic"] == "4.917 TB/s, from the device's data sheet"
-    measured = topped(records, product_fp32=1e9, copy=4e12)
-    floors = {f.name: f.constant for f in left_of(measured).floors}
-    assert floors["memory traffic"] == "4 TB/s, from measured ceilings (copy)"
-    (without,) = scaled_up(topped(sample(), product_fp32=1e9))
-    assert isinstance(without.departure, str) and "no bandwidth of the device" in without.departure
-
-
-def test_joules_have_no_ceiling() -> None:
+def test_joules_have_no_floor() -> None:
     records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, energy=lambda l: 1e-4 * l**2)
-    (found,) = scaled_up(topped(records, product_fp32=2e9, copy=1e9), "energy")
+    (found,) = scaled_up(records, "energy", with_rates(matrix_fp32=2e9, memory_bandwidth=1e9))
     assert found.departure == "the least energy of an operation is unknown"
 
 
@@ -656,7 +650,7 @@ def test_a_spill_is_found_where_it_begins() -> None:
         "me", "toeplitz", LENGTHS, lambda l: 1e-9 * operations_of(l) * (2 if l >= 1024 else 1),
         noise=0.005, launches=lambda l: 1e-9,
     )  # fmt: skip
-    (found,) = scaled_up(topped(records, product_fp32=1e9, copy=1e15))
+    (found,) = scaled_up(records, on=with_rates(matrix_fp32=1e9, memory_bandwidth=1e15))
     assert isinstance(found.departure, Departure)
     assert found.departure.left == 1024
     assert isinstance(found.measured, Unsettled)
@@ -710,7 +704,7 @@ def test_every_format_has_the_exponent(format_: str) -> None:
         made = json.loads(text)
         latency = next(s for s in made["scalings"] if s["quantity"] == "latency")
         assert latency["measured"]["exponent"] == pytest.approx(2.0)
-        assert "no ceiling of arithmetic" in latency["reasons"]["departure"]
+        assert latency["reasons"]["departure"] == NO_BOARD
         energy = next(s for s in made["scalings"] if s["quantity"] == "energy")
         assert energy["measured"] is None and energy["reasons"]["measured"]
     elif format_ == "csv":

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import cli
+from costmodel.prediction.columns import NO_BOARD
 from profiler.compare.records import medians
 from profiler.meters.intervals import busy_estimate, median_interval, over_processes, processes_in
 from profiler.reconcile.cost import cost_of
@@ -343,11 +344,11 @@ def test_a_ladder_has_the_interval_of_the_processes() -> None:
     base = replace(ATTENTION, readings={**ATTENTION.readings, "latency": around(1.0)})
     latency = over_processes({k: around(value) for k, value in enumerate((1.0, 2.0, 3.0))})
     found = replace(base, readings={**base.readings, "latency": latency})
-    cost, why = cost_of(found, theory(found), 1)
+    cost, why = cost_of(found, theory(found), 1, NO_BOARD)
     assert cost is not None and "latency_ci_low_s" not in why
     ends = (cost["latency_ci_low_s"], cost["latency_s"], cost["latency_ci_high_s"])
     assert ends == (1.0, 2.0, 3.0) and cost["latency_processes"] == 3
-    once, _ = cost_of(base, theory(base), 1)
+    once, _ = cost_of(base, theory(base), 1, NO_BOARD)
     assert once is not None and once["latency_processes"] == 1
 
 
@@ -406,38 +407,10 @@ def test_each_part_of_a_sweep_is_the_same_in_each_process(
 # Studies
 
 
-@pytest.mark.parametrize(
-    ("asked_for", "said"),
-    [
-        (Manner("cpu", processes=2), "leave out --processes"),
-        (Manner("cpu", ceilings=True), "leave out --ceilings"),
-    ],
-)
-def test_rounds_of_training_have_one_process_and_no_ceilings(
-    asked_for: Manner, said: str, tmp_path: Path
-) -> None:
-    thesis = study("thesis-training")
-    with pytest.raises(StudyError, match=said):
-        thesis.measure(asked_for, tmp_path / "f.jsonl", lambda *_: None, lambda _: None)
-
-
-def test_the_switch_of_a_study_reaches_its_manner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from profiler.commands import studying
-    from profiler.studies.study import Done
-
-    given: list[Manner] = []
-
-    def measured(study: Any, manner: Manner, output: Path) -> Done:
-        given.append(manner)
-        return Done()
-
-    monkeypatch.setattr(studying, "measured", measured)
-    words = f"study extractors --device cpu -o {tmp_path / 'f.jsonl'}"
-    for switch, wanted in (("", None), ("--ceilings", True), ("--no-ceilings", False)):
-        assert cli.run(f"{words} {switch}".split()) == 0
-        assert given[-1].ceilings is wanted
+def test_rounds_of_training_have_one_process(tmp_path: Path) -> None:
+    thesis, several = study("thesis-training"), Manner("cpu", processes=2)
+    with pytest.raises(StudyError, match="leave out --processes"):
+        thesis.measure(several, tmp_path / "f.jsonl", lambda *_: None, lambda _: None)
 
 
 def test_a_page_shows_each_point_of_all_processes_once(
@@ -458,36 +431,6 @@ def test_a_page_shows_each_point_of_all_processes_once(
     assert all(processes_in(r.readings["latency"]) == 2 for r in records)
     points = [p for block in found.planned(manner).blocks for p in block.points]
     assert len(points) == len(kept)
-
-
-@pytest.mark.parametrize(
-    ("kind", "ceilings", "tops"),
-    [("cuda", None, True), ("cpu", None, False), ("cpu", True, True), ("cuda", False, False)],
-)
-def test_a_study_on_a_gpu_measures_ceilings_unless_it_is_told_otherwise(
-    kind: str,
-    ceilings: bool | None,
-    tops: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from profiler.sweep.devices import Device
-
-    given: list[str] = []
-
-    def starts(devices: Any, kind: str, limits: Any, measure: str) -> Any:
-        given.append(measure.partition(":")[2])
-        return one_worker()
-
-    monkeypatch.setattr("profiler.host.device.device_name", lambda name: name)
-    monkeypatch.setattr("profiler.sweep.devices.devices", lambda place: [Device(place, {})])
-    monkeypatch.setattr("profiler.sweep.processes.processes", starts)
-    path = tmp_path / "study.jsonl"
-    manner = Manner(kind, rounds=1, largest=64, ceilings=ceilings)
-    found = study("additive-against-dot-product")
-    done = found.measure(manner, path, lambda *_: None, lambda _: None)
-    assert done.complete
-    assert given == ["measure_with_ceilings" if tops else "measure"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Does reconcile hold a measured time against what a board allows?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import cli
+import costmodel as cm
+from costmodel.prediction.columns import NO_BOARD
+from profiler.reconcile.ladder import ladders
+from profiler.records.store import append
+from tests import printing
+from tests.growing import with_rates
+from tests.recorded import ATTENTION, UNTIMED
+
+RATES = {"matrix_fp32": 1e9, "special": 1e9, "memory_bandwidth": 1e9, "clock": 1e9}
+"""Of a CPU's board, which has no multiprocessors."""
+
+
+def cost_on(record: Any, **rates: float) -> tuple[dict[str, Any], Any]:
+    """Rung 5 of a record on a board with these rates, and the reasons."""
+    (found,), problems = ladders([record], with_rates(**RATES | rates))
+    assert not problems
+    return found.rungs["5"], found.reasons
+
+
+def test_the_floor_is_the_longest_limit_and_is_never_a_sum() -> None:
+    sizes: dict[str, Any] = {x: n for x, n in ATTENTION.sizes.items() if x != "b"}
+    (row,) = cm.table("self-attention", phase="training", columns="mul,add,traffic,span", **sizes)
+    seconds = ATTENTION.readings["latency"].value
+    quiet = replace(ATTENTION, readings={"latency": ATTENTION.readings["latency"]})
+    for slow, name, number in (
+        ("matrix_fp32", "products", row["mul"] + row["add"]),
+        ("memory_bandwidth", "memory", row["traffic"]),
+        ("clock", "span", row["span"]),
+    ):
+        cost, _ = cost_on(quiet, **{slow: 1e6})
+        assert (cost["bound"], cost["floor_s"]) == (name, pytest.approx(number / 1e6))
+        assert cost["bound_share"] == pytest.approx(cost["floor_s"] / seconds)
+        assert cost["rest_s"] == pytest.approx(seconds - cost["floor_s"])
+    launches = replace(ATTENTION.readings["launch_estimate"], value=1e-4)
+    both = replace(quiet, readings={**quiet.readings, "launch_estimate": launches})
+    cost, _ = cost_on(both)
+    assert (cost["bound"], cost["floor_s"]) == ("launches", 1e-4)
+
+
+def test_what_is_missing_has_its_reason() -> None:
+    (found,), _ = ladders([ATTENTION])
+    assert found.rungs["5"]["floor_s"] is None and found.reasons["floor_s"] == NO_BOARD
+    assert "above the floor" not in printing.ladders([found], "markdown")
+    cost, why = cost_on(UNTIMED)
+    assert cost["floor_s"] > 0 and cost["bound_share"] is None
+    assert why["bound_share"] == why["latency_s"]
+    (found,), _ = ladders([ATTENTION], with_rates(special=1.0))
+    assert "board mine has no figure 'matrix.fp32'" in found.reasons["bound"]
+
+
+def test_the_command_prints_floor_bound_share_and_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, mine = tmp_path / "runs.jsonl", tmp_path / "mine.toml"
+    append(runs, ATTENTION)
+    mine.write_text(
+        "[[figures]]\nlabel = 'measured'\nsource = 'a test'\nspecial = 1e9\nclock = 1e9\n"
+        "memory_bandwidth = 1e9\nmatrix = { fp32 = 1e8 }\n"
+    )
+    asked = ["reconcile", "--from", str(runs), "--board", str(mine)]
+    assert cli.run([*asked, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["summary"]
+    assert row["floor_s"] + row["rest_s"] == pytest.approx(row["latency_s"])
+    assert cli.run([*asked, "--format", "markdown"]) == 0
+    told = capsys.readouterr().out
+    assert f"{row['bound_share']:.1%}" in told and row["bound"] in told and "reached: " in told
+    assert cli.run(["reconcile", "--from", str(runs), "--board", "h1000"]) == 2
+    assert "did you mean 'h100'?" in capsys.readouterr().err
