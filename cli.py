@@ -507,6 +507,14 @@ def model(
             help="Training step: parts that are trained, layers.*.attn or layers.3-7.attn.",
         ),
     ] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            "--adapter",
+            metavar="A=R,B=R",
+            help="Low-rank adapters of rank R in parts, layers.*.attn=16; all else is frozen.",
+        ),
+    ] = None,
     precision: Annotated[
         str | None,
         typer.Option(
@@ -606,7 +614,8 @@ def model(
         return
     number = None if "L" in kept else network_table.one_number("L", described, given)
     after = networks.exchanged(described, replace_, layers, number)
-    described = networks.apart(described, number, train, recompute)
+    described = networks.apart(described, number, train, recompute, adapter)
+    described = networks.with_adapters(described, adapter)
     described = networks.trained(described, wanted, train)
     shown, in_bytes = network_table.columns(columns, wanted)
     step = None if in_bytes and "training-step" not in wanted else dtype
@@ -633,7 +642,8 @@ def model(
     made, before = network_table.sheets(request), []
     if after is not None:
         before = made
-        after = networks.apart(after, number, train, recompute)
+        after = networks.apart(after, number, train, recompute, adapter)
+        after = networks.with_adapters(after, adapter)
         after = networks.trained(after, wanted, train)
         made = network_table.sheets(replace(request, described=after))
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])

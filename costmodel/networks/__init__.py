@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from costmodel.networks.answers import whole
 from costmodel.networks.assembly import matches, module_name
 from costmodel.networks.blocks import Description as Description, Use as Use
 from costmodel.networks.choices import Choices as Choices
+from costmodel.networks.experts import entries_read
 from costmodel.networks.from_choices import description as description
 from costmodel.networks.memory_budget import MemoryOptions as MemoryOptions
 from costmodel.networks.network import (
@@ -33,6 +35,7 @@ from costmodel.networks.network import (
 from costmodel.networks.part_costs import Counting as Counting, counting as counting
 from costmodel.networks.presets import names as names, preset as preset, presets as presets
 from costmodel.networks.training import RECOMPUTE
+from costmodel.program.adapters import adapted
 from costmodel.questions.parameters import parameters
 from costmodel.symbolic.polynomial import Poly
 
@@ -194,10 +197,14 @@ def layer_numbers(option: str, typed: str) -> list[int]:
 
 
 def apart(
-    described: Description, number: int | None, train: str | None, recompute: str | None
+    described: Description,
+    number: int | None,
+    train: str | None,
+    recompute: str | None,
+    adapter: str | None = None,
 ) -> Description:
-    """The description with the layers apart that `--train layers.3-7.attn` or `--recompute
-    layers.3-7` name by their numbers, counted from 1; unchanged without any.
+    """The description with the layers apart that `--train layers.3-7.attn`, `--recompute
+    layers.3-7` or `--adapter` name by their numbers, counted from 1; unchanged without any.
 
     Args:
         number: the number of layers, None if it is not known.
@@ -206,7 +213,8 @@ def apart(
         ModelError: a text that is no range of layers, one that is not there, or no number.
     """
     ranges: dict[str, list[int]] = {}
-    for option, typed in (("--train", train), ("--recompute", recompute)):
+    options = {"--train": train, "--recompute": recompute, "--adapter": adapter}
+    for option, typed in options.items():
         for pattern in listed(typed or ""):
             first, _, rest = pattern.partition(".")
             text = rest.partition(".")[0]
@@ -217,6 +225,40 @@ def apart(
     if number is None:
         raise ModelError(f"layers.{next(iter(ranges))} needs a number of layers: give --L")
     return described.apart(ranges, number)
+
+
+def with_adapters(described: Description, typed: str | None) -> Description:
+    """The description with low-rank adapters in the parts that `--adapter layers.*.attn=16` names;
+    all other parameters are frozen, but those that `--train` names.
+
+    Raises:
+        ModelError: no pair of a pattern and a rank, or a pattern that names no part with a linear
+            map, or one whose maps are chosen for each token.
+    """
+    patterns = tuple(listed(typed or ""))
+    for text in patterns:
+        pattern, _, rank = text.rpartition("=")
+        if not pattern or not rank.isdecimal() or int(rank) < 1:
+            raise ModelError(f"--adapter '{text}': expected PATTERN=RANK, such as layers.*.attn=16")
+        every = {use: adapted(use.mixer, int(rank)) for use in described.parts()}
+        mapped = [use for use, (_, names) in every.items() if names]
+        if not (named := [use for use in mapped if matches(use, pattern)]):
+            known = ", ".join(dict.fromkeys(map(module_name, mapped)))
+            raise ModelError(f"--adapter '{pattern}': of parts with linear maps there are {known}")
+        for use in named:
+            if {**entries_read(use.mixer)} != {**parameters(use.mixer).arrays}:
+                raise ModelError(f"--adapter '{pattern}': the maps of {use.label} are chosen for "
+                                 f"each token, and take no adapter here")  # fmt: skip
+        described = described.with_parts(partial(_with_adapter, {use: every[use] for use in named}))
+    return replace(described, adapters=patterns)
+
+
+def _with_adapter(made: Mapping[Use, tuple[Mixer, frozenset[str]]], use: Use) -> Use:
+    """The part with the mixer and the adapters that `made` has for it, else as it is."""
+    if use not in made:
+        return use
+    mixer, names = made[use]
+    return replace(use, mixer=mixer, adapters=names)
 
 
 def trained(described: Description, phases: tuple[str, ...], typed: str | None) -> Description:
@@ -315,4 +357,5 @@ __all__ = [
     "presets",
     "standing",
     "trained",
+    "with_adapters",
 ]

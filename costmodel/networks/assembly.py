@@ -211,9 +211,9 @@ class Assembly:
         return self._placing.of[section, part.equal]
 
     def trains(self, use: Use) -> bool:
-        """Whether a training step changes the parameters of a part."""
+        """Whether a training step changes the parameters of a part, adapters aside."""
         patterns = self.described.trained
-        return not patterns or any(matches(use, pattern) for pattern in patterns)
+        return not self.described.freezes or any(matches(use, pattern) for pattern in patterns)
 
     @cached_property
     def sizes(self) -> dict[str, int]:

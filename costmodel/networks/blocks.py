@@ -7,9 +7,9 @@ configuration made it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import lcm
 from typing import Any
 
@@ -67,6 +67,8 @@ class Use:
     """Whether the part is dropout, which costs nothing unless a convention says so."""
     ranges: tuple[str, ...] = ()
     """Which layers the part stands for, such as 3-7, where layers are told apart."""
+    adapters: frozenset[str] = frozenset()
+    """Names of the parameters of low-rank adapters, beside which all others are frozen."""
 
     @property
     def name(self) -> str:
@@ -131,14 +133,12 @@ class Block:
         """What may name the block: its name, and the layers for which it stands, `layers.3-7`."""
         return (self.name, *(f"layers.{r}" for r in self.sublayers[0].residual.ranges))
 
-    def of_layers(self, ranges: tuple[str, ...]) -> Block:
-        """The block where it stands for some layers, told apart from others."""
+    def with_parts(self, change: Callable[[Use], Use]) -> Block:
+        """The block with every part changed."""
         found = []
         for one in self.sublayers:
             around: dict[str, Any] = {
-                name: replace(use, ranges=ranges)
-                for name, use in vars(one).items()
-                if isinstance(use, Use)
+                name: change(use) for name, use in vars(one).items() if isinstance(use, Use)
             }
             found.append(replace(one, **around))
         return Block(self.name, tuple(found))
@@ -229,7 +229,9 @@ class Description:
         dtype: the element type of the weights, if the configuration says; "" else.
         state_dtype: the element type of recurrent states; "" is that of the weights.
         model_type: the type that the configuration names; "" if none was read.
-        trained: patterns of the parts whose parameters a training step changes; () for all parts.
+        trained: patterns of the parts whose parameters a training step changes; () for all parts,
+            or for none where there are adapters.
+        adapters: PATTERN=RANK of parts that have low-rank adapters.
         choices: the choices that the network was made of; None if a configuration was read.
     """
 
@@ -249,6 +251,7 @@ class Description:
     state_dtype: str = "fp32"
     model_type: str = ""
     trained: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
     choices: Choices | None = None
 
     @property
@@ -340,10 +343,29 @@ class Description:
             block = last.blocks[k % len(last.blocks)]
             own = tuple(text for text, layers in known.items() if k + 1 in layers)
             key = (block.equal, own)
-            made[key] = made.get(key) or (block.of_layers(own) if own else block)
+            if key not in made:
+                made[key] = block.with_parts(partial(replace, ranges=own))
             blocks.append(made[key])
         stack = replace(last, blocks=in_turn(blocks))
         return replace(self, stacks=(*others, stack), sizes={**self.sizes, "L": number})
+
+    @property
+    def freezes(self) -> bool:
+        """Whether a training step leaves some parameters as they are."""
+        return bool(self.trained or self.adapters)
+
+    def with_parts(self, change: Callable[[Use], Use]) -> Description:
+        """The description with every part changed."""
+        stacks = tuple(
+            replace(
+                stack,
+                entry=tuple(map(change, stack.entry)),
+                blocks=tuple(block.with_parts(change) for block in stack.blocks),
+                end=tuple(map(change, stack.end)),
+            )
+            for stack in self.stacks
+        )
+        return replace(self, stacks=stacks, ending=tuple(map(change, self.ending)))
 
     def parts(self) -> Iterator[Use]:
         """Yield every part (`Use`) of the network: of each stack the parts before its layers, of

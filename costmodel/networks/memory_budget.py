@@ -154,7 +154,7 @@ class MemoryBudget:
     @property
     def trained(self) -> Exact | Missing:
         """The parameters that a step changes: all, or those with a gradient if some are frozen."""
-        return self.gradients if self.network.described.trained else self.parameters
+        return self.gradients if self.network.described.freezes else self.parameters
 
     @property
     def optimiser(self) -> Exact | Missing:

@@ -179,21 +179,21 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
     period = layers_of(network)
     # a second period shows which arrays later layers change
     layers = 2 * period if network.layers is None else min(2 * period, network.layers)
-    for run in schedule(network, layers if network.described.trained else period):
+    for run in schedule(network, layers if network.described.freezes else period):
         use = run.use
         given = {name for name, wires in run.reads.items() if all(w.source for w in wires)}
         through = {name for name, wires in run.reads.items() if not changing.isdisjoint(wires)}
-        if through or network.trains(use):
+        if through or network.trains(use) or use.adapters:
             changing.add(run.writes)
         found[use] = found.get(use, frozenset()) | given
         wanted.setdefault(use, set()).update(through)
-    if not network.described.trained:
+    if not network.described.freezes:
         return found
     for use, given_ in found.items():
         arrays = use.mixer.arrays.values()
         fixed = {a.name for a in arrays if a.role in ("input", "context")} - wanted[use]
         if not network.trains(use):
-            fixed |= {a.name for a in arrays if a.role == "parameter"}
+            fixed |= {a.name for a in arrays if a.role == "parameter"} - use.adapters
         found[use] = given_ | fixed
     return found
 

@@ -167,7 +167,12 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
     masks = "; dropout masks are not counted" if c.dropout else ""
     yield ("activations: entries of the forward pass that equations of gradients read; an array "
            f"between two parts counts once{masks}")  # fmt: skip
-    if patterns := sheet.network.described.trained:
+    if c.adapters:
+        yield (
+            f"adapters: {', '.join(c.adapters)}; each linear map x W of these parts is x W + "
+            f"(x A) B, with A and B of this rank"
+        )
+    if patterns := (*(f"the adapter of {one}" for one in c.adapters), *c.trained):
         yield (
             f"trained: {', '.join(patterns)}; other parts are frozen; gradients run back to the "
             f"first part whose kind is trained, and in layers to the first one that a number "

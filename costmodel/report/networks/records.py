@@ -43,6 +43,7 @@ def record(sheet: Sheet) -> dict[str, Any]:
         "kind": c.kind,
         "mixers": list(c.mixers),
         **({"trained": list(c.trained)} if c.trained else {}),
+        **({"adapters": list(c.adapters)} if c.adapters else {}),
         "phase": sheet.stage,
         "convention": list(sheet.request.counting.names),
         "sizes": {x: sheet.sizes.get(x, x) for x in sorted({*sheet.letters, *sheet.sizes})},

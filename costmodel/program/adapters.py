@@ -1,0 +1,121 @@
+"""Which equations does a mixer have with a low-rank adapter beside each of its linear maps?
+
+A linear map x W becomes x W + (x A) B, with A (in, r) and B (r, out): LoRA, Hu et al. 2021, arXiv
+2106.09685, section 4.1, without the constant factor of B, which is one with B after training.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import cache, partial
+
+from costmodel.language.equations import Equation, Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.nodes import (
+    Add,
+    Array,
+    Gather,
+    Mul,
+    Node,
+    Position,
+    Reduce,
+    Ref,
+    names_in,
+    rewrite,
+)
+from costmodel.symbolic.polynomial import Poly
+
+
+@cache
+def adapted(mixer: Mixer, rank: int) -> tuple[Mixer, frozenset[str]]:
+    """(the mixer with an adapter of this rank beside each linear map by a parameter, the names of
+    the parameters of the adapters); the names are empty for a mixer without a linear map."""
+    made = copy.copy(mixer)
+    made.arrays, made.forms, made.at_any_sizes = dict(mixer.arrays), {}, made
+    made.checked = made.builtin = False
+    for form in mixer.forms.values():
+        made.forms[form.name] = _Adapting(made, form, rank).form()
+    return made, frozenset(made.arrays.keys() - mixer.arrays.keys())
+
+
+class _Adapting:
+    """Writes one form anew, with adapters."""
+
+    def __init__(self, made: Mixer, form: Form, rank: int) -> None:
+        self.made, self.old = made, form
+        self.p = Index("rank", (Poly.of(1),), (Poly.of(rank),))
+        self.narrow: dict[tuple[Array, Ref, tuple[Index, ...]], Array] = {}
+        """(weights, rows, indices of these) -> the rows times A."""
+        self.equations: list[Equation] = []
+        self.arrays = dict(form.arrays)
+
+    def form(self) -> Form:
+        """The form with adapters."""
+        for equation in self.old.equations:
+            value = rewrite(equation.value, partial(self._beside, equation))
+            self.equations.append(replace(equation, value=value))
+        indices = {**self.old.indices, self.p.name: self.p}
+        return Form(self.made, self.old.name, indices, self.arrays, self.equations)
+
+    def _beside(self, equation: Equation, node: Node) -> Node:
+        """A sum that is a linear map, plus what the adapter adds; any other node as it is."""
+        found = _linear_map(node, equation)
+        if found is None or not isinstance(node, Reduce):
+            return node
+        x, W = found
+        summed = {index.atom for index in node.over}
+        inner = [k for k, at in enumerate(W.positions) if {*names_in((at,))} <= summed]
+        outer = [k for k in range(len(W.positions)) if k not in inner]
+        r, p = self.p.upper[0], self.p.as_poly()
+        B = self._parameter(f"B_{W.array.name}", (r, *(W.array.shape[k] for k in outer)))
+        rows = tuple(at for at in x.positions if not {*names_in((at,))} & summed)
+        named = names_in(rows)
+        over = tuple(index for index in equation.indices if index.atom in named)
+        U = self.narrow.get((W.array, x, over))
+        if U is None:
+            A = self._parameter(f"A_{W.array.name}", (*(W.array.shape[k] for k in inner), r))
+            kept = [k for k, at in enumerate(x.positions) if at in rows]
+            U = self._array(f"x_{A.name}", (*(x.array.shape[k] for k in kept), r))
+            body = Mul(x, Ref(A, (*(W.positions[k] for k in inner), p)))
+            value = Reduce("sum", body, node.over)
+            self.equations.append(Equation(U, (*rows, p), value, (*over, self.p), U))
+            self.narrow[W.array, x, over] = U
+        added = Mul(Ref(U, (*rows, p)), Ref(B, (p, *(W.positions[k] for k in outer))))
+        return Add(node, Reduce("sum", added, (self.p,)))
+
+    def _parameter(self, name: str, shape: tuple[Poly, ...]) -> Array:
+        """A parameter of the mixer, the same for all forms."""
+        if name not in self.made.arrays:
+            self.made.arrays[name] = Array(name, "parameter", shape, self.made)
+        return self.made.arrays[name]
+
+    def _array(self, name: str, shape: tuple[Poly, ...]) -> Array:
+        """An array of the form, under a name of its own."""
+        while name in self.arrays:
+            name += "'"
+        self.arrays[name] = Array(name, "intermediate", shape, self.made)
+        return self.arrays[name]
+
+
+def _linear_map(node: Node, equation: Equation) -> tuple[Ref, Ref] | None:
+    """(rows, weights) of a node that sums rows times weights over all positions that both share, so
+    that each output reads each input; None for any other node, such as a convolution of each
+    channel by itself."""
+    if not (isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.body, Mul)):
+        return None
+    pair = (node.body.left, node.body.right)
+    for x, W in (pair, pair[::-1]):
+        if not isinstance(x, Ref) or not isinstance(W, Ref) or W.array.role != "parameter":
+            continue
+        if x.array.role == "parameter" or any(map(_gathers, (*x.positions, *W.positions))):
+            continue
+        summed, free = {index.atom for index in node.over}, {i.atom for i in equation.indices}
+        of_x, of_W = {*names_in(x.positions)}, {*names_in(W.positions)}
+        if of_x & of_W == summed and of_W - summed and of_x - summed <= free:
+            return x, W
+    return None
+
+
+def _gathers(position: Position) -> bool:
+    return isinstance(position, Gather)
