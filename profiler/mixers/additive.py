@@ -61,8 +61,8 @@ class ScoredAttention(Mixer):
         return self.pairs.attend(self, self.queries(x), self.keys(x), x)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): append its key and row, then attend to all held
-        rows."""
+        """The output y_t (b, d) of one token x_t (b, d): append its key and row to `state`, then
+        attend to all rows held there."""
         q_t, k_t = self.queries(x_t), self.keys(x_t)
         own = {"K": k_t, "x": x_t}
         state.append(**{name: own[name] for name in self.STATE})
@@ -89,8 +89,8 @@ def masked(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
 
 
 def row_by_row(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
-    """y (b, s, d) by a loop over queries i, each scored against keys k <= i: no masked pair is
-    computed."""
+    """The output y (b, s, d) of rows x (b, s, d) with queries q and keys k (b, s, channels), by a
+    loop over queries i, each scored against keys k <= i: no masked pair is computed."""
     rows = []
     for i in range(1, int(x.shape[1]) + 1):
         weights = torch.softmax(mixer.scores(q[:, i - 1 : i], k[:, :i]), dim=-1)
@@ -105,8 +105,8 @@ _Class = TypeVar("_Class", bound=type[ScoredAttention])
 
 
 def going(pairs: PairOrder) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation that goes through the pairs of queries and
-    keys in the order `pairs`."""
+    """Return a decorator that registers a class as an implementation of its mixer which goes
+    through the pairs of queries and keys in the order `pairs` (all at once, or row by row)."""
 
     def register(mixer: _Class) -> _Class:
         mixer.pairs = pairs
@@ -126,7 +126,8 @@ class AdditiveAttention(ScoredAttention):
     KERNELS = ("Q", "K")
 
     def __init__(self, *, d: int, l: int, f: int) -> None:
-        """Scores of rows of width d pass f hidden channels; l is the default room of a state."""
+        """Declare the weights of scores of rows of width d through f hidden channels; l is the
+        default number of tokens of a state."""
         super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.f = f
@@ -217,7 +218,8 @@ class Fastformer(Headed):
     """
 
     def declare(self) -> None:
-        """Three linear maps of rows, and the score weights of queries and of keys."""
+        """Declare the parameters: three linear maps of rows with biases (W, b), and the score
+        weights w and biases b of queries and of keys for n heads."""
         d, n = self.d, self.n
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)

@@ -55,8 +55,9 @@ class Full(AttentionFree):
         r: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """Rows of width d, weights for l positions; ValueError if the option `factorized` lacks
-        the rank r, which is not used without it."""
+        """Declare the weights of pairs of l positions, w or, with the option `factorized`, its
+        factors U and T of rank r. ValueError if r is then missing; without the option r is not
+        used."""
         super().__init__(d=d, l=l)
         self.factorized = "factorized" in options
         if not self.factorized:
@@ -75,8 +76,8 @@ class Full(AttentionFree):
         return torch.exp(w).tril() if self.causal else torch.exp(w)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): numerators and denominators, one product each for all
-        sequences."""
+        """The output y (b, s, d) of x (b, s, d): a gate times sums of weighted values over sums of
+        weights (b sequences, s rows), one matrix product each for all sequences."""
         gate, k, v = self.project(x)
         weights, keys = self.powers(x.shape[1]), torch.exp(k)
         above, below = (
@@ -114,8 +115,8 @@ class CausalFull(Full, Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): append the token's rows, then sum all held rows with
-        the token's weights."""
+        """The output y_t (b, d) of one token x_t (b, d): append the token's rows exp(K) V and
+        exp(K) to `state`, then sum all held rows with the weights of the token's position."""
         assert isinstance(state, PreparedState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -147,8 +148,8 @@ class Local(AttentionFree):
         self.u: nn.Parameter = self.weight(l, w + self.ahead)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): a gated quotient of sums: all rows plus nearby rows times
-        exp(u) - 1."""
+        """The output y (b, s, d) of x (b, s, d): a gate times a quotient of two sums over rows, in
+        which rows at positions nearer than w have the weights exp(u) and all others 1."""
         gate, k, v = self.project(x)
         weights, keys = torch.exp(self.u[: x.shape[1]]) - 1, torch.exp(k)
         above, below = (self.total(r) + self.nearby(r, weights) for r in (keys * v, keys))
@@ -203,8 +204,9 @@ class CausalLocal(Local, Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> WindowState:
-        """An empty state with the last w-1 rows of P and E_K, and S_N and S_D; `prepared` holds
-        exp(u) - 1."""
+        """The state before the first token: room for the last w-1 rows of P = exp(K) V and E_K =
+        exp(K), and for their sums S_N and S_D over all tokens; `prepared` holds exp(u) - 1, the
+        weights of nearby positions."""
         self._rows(batch, length, 1)  # refuses a length beyond the weights
         rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}
         held = {name: self.like.new_zeros(batch, room, self.d) for name, room in rows.items()}
@@ -213,8 +215,8 @@ class CausalLocal(Local, Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): add the token's rows to the sums, then add the
-        weighted window that ends at the token."""
+        """The output y_t (b, d) of one token x_t (b, d): add the token's rows to the sums in
+        `state`, then add the weighted window that ends at the token."""
         assert isinstance(state, WindowState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -261,7 +263,8 @@ class CausalSimple(AttentionFree, Mixer):
         return State({name: self._rows(batch, 1, self.d) for name in ("N", "D")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): add the token to both sums, then divide them."""
+        """The output y_t (b, d) of one token x_t (b, d): add the token's exp(k) v and exp(k) to the
+        sums N and D in `state`, then divide them; a gate multiplies the quotient."""
         gate, k, v = self.project(x_t)
         below = torch.exp(k)
         above = below * v

@@ -45,8 +45,9 @@ class CausalHeads(Mixer):
         wide_scores: int = 1,
         wide_values: int = 1,
     ) -> None:
-        """Queries and keys have the width w = `wide_scores` * h, values u = `wide_values` * h, with
-        h = d/n. The option `output-bias` adds b_out (d,) to the output."""
+        """Declare the weights of n heads for rows of width d: queries and keys have the width w =
+        `wide_scores` * h, values u = `wide_values` * h, with h = d/n. The option `output-bias` adds
+        b_out (d,) to the output."""
         super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n)
         self.scored, self.read = wide_scores * self.h, wide_values * self.h
@@ -91,7 +92,8 @@ class CausalHeads(Mixer):
         return self.n, self.scored
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with keys (batch, n or 1, length, w) and values (batch, n, length, u)."""
+        """The state before the first token: zeros with room for the keys (batch, n or 1, length, w)
+        and the values (batch, n, length, u) of `length` tokens (default: l) in n heads."""
         return State(
             {
                 self.KEYS: self._rows(batch, length, *self.key_heads()),
@@ -106,8 +108,8 @@ class CausalHeads(Mixer):
         return self.project(rows.transpose(1, 2).flatten(2))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): append the token's key and value, then attend to all
-        held rows."""
+        """The output y_t (b, d) of one token x_t (b, d): append the token's key and value to
+        `state`, then attend to all rows held there."""
         q_t, k_t = self.score(x_t)
         state.append(**{self.KEYS: k_t, self.values(): self.value(x_t)})
         k, v = state.held(self.KEYS), state.held(self.values())
@@ -161,7 +163,8 @@ class WideHeads(QueriesAndKeys):
     """Queries, keys and values of width v*h."""
 
     def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
-        """n heads, whose queries, keys and values are v times as wide as d/n."""
+        """Declare the weights of n heads, whose queries, keys and values are v times as wide as
+        d/n."""
         require_sizes(v=v)
         super().__init__(
             d=d,
@@ -214,8 +217,9 @@ _Class = TypeVar("_Class", bound=type[CausalHeads])
 
 
 def attends(attention: Attention) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation by this `attention` (from all scores, or
-    PyTorch's fused call), with and without the option `output-bias`."""
+    """Return a decorator that registers a class as an implementation of its mixer by this
+    `attention` (from all scores, or PyTorch's fused call), with and without the option
+    `output-bias`."""
 
     def register(mixer: _Class) -> _Class:
         """Set the class's attention, and register the class."""

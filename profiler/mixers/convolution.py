@@ -39,9 +39,10 @@ def padded_convolution(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
 
 
 def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
-    """One matrix product per tap, over the rows that the tap reads: no padding is multiplied. Tap
-    number `own` reads the row itself, tap own - k the row k before, and tap own + k the row k
-    after."""
+    """The convolution over tokens of rows x (b, s, d) with `taps`, a list of (d, d) matrices, of
+    which `ahead` read later rows: y (b, s, d). One matrix product per tap, over the rows that the
+    tap reads: no padding is multiplied. Tap number `own` reads the row itself, tap own - k the row
+    k before, and tap own + k the row k after."""
     length, own = int(x.shape[1]), len(taps) - 1 - ahead
     y = x @ taps[own]
     for number, tap in enumerate(taps):
@@ -120,8 +121,8 @@ _Heads = TypeVar("_Heads", bound="type[ByChannel]")
 
 
 def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation that computes the convolution of whole
-    sequences by this algorithm."""
+    """Return a decorator that registers a class as an implementation of its mixer which computes
+    the convolution of whole sequences by this algorithm."""
 
     def register(mixer: _Class) -> _Class:
         """Set the class's algorithm, and register the class."""
@@ -182,8 +183,8 @@ class ByChannel(Headed):
         return (x @ self.W_1) * torch.sigmoid(x @ self.W_2)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): zero-padded windows (b, s, d, k) in the order of taps, their
-        sums."""
+        """The output y (b, s, d) of x (b, s, d): gate the rows, cut windows of k rows around each
+        (b, s, d, k), padded with zeros, sum them by the taps of each head, and map the sums."""
         rows = self.gated(x)
         before = self.k - 1 if self.causal else (self.k + 1) // 2 - 1
         around = F.pad(rows, (0, 0, before, self.k - 1 - before)).unfold(1, self.k, 1)
@@ -195,8 +196,9 @@ class ByChannel(Headed):
         """The taps, (n, k), or (..., n, k) of rows (..., d)."""
 
     def summed(self, rows: Tensor, windows: Tensor, taps: Tensor) -> Tensor:
-        """The sums of windows (..., d, r) times the first r taps of each head: (..., n, h). `rows`
-        (..., d) are the rows of the windows, `taps` (n, k), or (..., n, k) for each row."""
+        """The convolution sums (..., n, h) of n heads with h channels: windows (..., d, r) of r
+        rows times the first r taps of each head. `rows` (..., d) are the rows of the windows,
+        `taps` (n, k), or (..., n, k) for each row."""
         windows = windows.view(*windows.shape[:-2], self.n, self.h, windows.shape[-1])
         taps = taps[..., : windows.shape[-1]].unsqueeze(-1)
         if taps.dim() > 3:
@@ -217,7 +219,8 @@ class CausalByChannel(ByChannel, Mixer):
         return PreparedState({"G": held}, newest_first=True, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d): the convolution over the window of the token's row and the held rows."""
+        """The output y_t (b, d) of one token x_t (b, d): the convolution over a window of the
+        token's gated row and the rows before it, held in `state`, newest first."""
         assert isinstance(state, PreparedState)
         row = self.gated(x_t)
         window = torch.cat([row.unsqueeze(1), state.held("G")], dim=1).transpose(1, 2)
@@ -256,7 +259,8 @@ class Dynamic(ByChannel):
 
 
 def windowed(mixer: str, **scores: str) -> Callable[[_Heads], _Heads]:
-    """Register the decorated class, an implementation over zero-padded windows."""
+    """Return a decorator that registers a class as an implementation of `mixer` over zero-padded
+    windows; `scores`: array -> kernel class of the arrays that make the taps."""
     kernels = dict.fromkeys(("S", "G", "R", "y"), "contraction") | {"A": "softmax"} | scores
     return implementation(
         mixer,
@@ -322,7 +326,7 @@ class ConvMixer(SequenceMixer):
     bias_out: nn.Parameter
 
     def __init__(self, *, d: int, l: int, k: int) -> None:
-        """k taps for each of d channels."""
+        """Declare k taps for each of d channels, a linear map, and biases and gains (d,)."""
         super().__init__(d=d, l=l)
         require_sizes(k=k)
         self.k = k
@@ -332,8 +336,8 @@ class ConvMixer(SequenceMixer):
             setattr(self, name, self.weight(d))
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): the convolution with a skip connection, then the linear
-        map."""
+        """The output y (b, s, d) of x (b, s, d): each channel convolved over rows, gelu and a gain,
+        with x added (skip connection); then the linear map, gelu and a gain."""
         around = F.pad(x.transpose(1, 2), ((self.k - 1) // 2, self.k // 2))
         sums = F.conv1d(around, self.W.t().unsqueeze(1), self.b_W, groups=self.d)
         rows = F.gelu(sums).transpose(1, 2) * self.gain_W + self.bias_W + x

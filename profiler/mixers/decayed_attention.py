@@ -49,8 +49,9 @@ class Decayed(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, K: int, V: int, gain: int, core: bool, C: int | None = None
     ) -> None:
-        """n heads with keys of width K and values of width V, a norm with `gain` entries, chunks of
-        C tokens (None: no chunks); `core` leaves out the gate and the norm."""
+        """Declare the linear maps of n heads with keys of width K and values of width V, a norm
+        with `gain` entries, chunks of C tokens (None: no chunks); `core` leaves out the gate and
+        the norm of the published layer."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, K=K, V=V)
         self.n, self.K, self.V, self.C, self.core = n, K, V, C or 0, core
@@ -87,8 +88,8 @@ class Decayed(Mixer):
         return self.finished(x, self.whole(x, *self.projected(x, 0)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d), which is added to `state`. ValueError beyond the
-        tables' last row."""
+        """The output y_t (b, d) of one token x_t (b, d), which is added to `state`. ValueError
+        beyond the tables' last row."""
         if self.bounded:
             self.require_length(state.position + 1)
         x = x_t.unsqueeze(1)
@@ -129,8 +130,9 @@ class Recurrent(Decayed):
         """For each row of x (b, s, d) the decay that multiplies S, broadcast to (b, n, K, V)."""
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V) of all rows: S after each row, read by the row's query. x is
-        (b, s, d), q and k (b, n, s, K), v (b, n, s, V)."""
+        """The reads (b, n, s, V) of all rows, by a recurrence: after each row i the sum S = decay *
+        S + k_i^T v_i, and the row's read q_i S, in n heads. x is (b, s, d), q and k (b, n, s, K), v
+        (b, n, s, V)."""
         S = k[:, :, 0].unsqueeze(-1) * v[:, :, 0].unsqueeze(-2)
         found = [q[:, :, :1] @ S]
         for i, kept in enumerate(self.kept(x[:, 1:]), 1):
@@ -139,8 +141,8 @@ class Recurrent(Decayed):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The read (b, n, 1, V) of one token: S after the token, kept in `state`, read by its
-        query."""
+        """The read (b, n, 1, V) of one token in n heads: its query times S after the token, S =
+        decay * S + k^T v, which `state` keeps."""
         S = k.mT * v
         if state.position:
             S = self.kept(x)[0] * state.held("S").view(S.shape) + S
@@ -239,9 +241,9 @@ class ChunksByHead(ByHead):
         self.power_table("D_C", 0, self.C)
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V), chunk after chunk: of the rows of the chunk, plus of S at the end
-        of the chunk before. A chunk of fewer than C rows, the last, does not update S. x is not
-        used, as the decays are constants."""
+        """The reads (b, n, s, V), chunk after chunk: each query reads the rows of its chunk so far,
+        plus S, the decayed sum of k^T v, at the end of the chunk before. A chunk of fewer than C
+        rows, the last, does not update S. x is not used, as the decays are constants."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v))
@@ -252,8 +254,9 @@ class ChunksByHead(ByHead):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The read (b, n, 1, V) of one token: of the rows of its chunk so far, plus of S at the end
-        of the chunk before; the last token of a chunk updates S."""
+        """The read (b, n, 1, V) of one token: its query reads the rows of its chunk so far, plus S,
+        the decayed sum of k^T v, at the end of the chunk before; the last token of a chunk updates
+        S."""
         assert isinstance(state, ChunkState)
         held, first = state.held("S"), state.in_chunk
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
@@ -265,9 +268,9 @@ class ChunksByHead(ByHead):
         return read
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, S: Tensor | None, first: int) -> Tensor:
-        """The reads (b, n, s, V) of queries of a chunk. The keys k and values v are those of the
-        chunk, of which `first` rows come before the first query; S is the sum up to the chunk, None
-        for the first chunk."""
+        """The reads (b, n, s, V) of s queries of one chunk, the pairs within the chunk plus the
+        sums before it. The keys k and values v are those of the chunk, of which `first` rows come
+        before the first query; S is the sum up to the chunk, None for the first chunk."""
         found = []
         for e, row in enumerate(torch.split(q, 1, dim=2), first + 1):
             decays = self.D_C[:, :e].flip(1).unsqueeze(1)
@@ -286,7 +289,8 @@ class ChunksByHead(ByHead):
         return own if S is None else self.D_C[:, self.C].view(-1, 1, 1) * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with the keys and values of one chunk, and S, for any number of tokens."""
+        """The state before the first token: room for the keys K and values V of one chunk of C
+        tokens, and for S, the sum over earlier chunks; it serves any number of tokens."""
         require_sizes(batch=batch)
         self.require_length(length)
         shapes = {"K": (self.C, self.K), "V": (self.C, self.V), "S": (1, self.K * self.V)}
@@ -337,8 +341,9 @@ class PairsByChannel(Pairs, ByChannel):
     STEP: ClassVar[dict[str, str]] = {"G": "elementwise"}
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V) from all scores, those of later rows set to zero: q times the
-        decays B up to its row, times k over B up to its own row."""
+        """The reads (b, n, s, V) of all rows from the scores of all pairs, those of later rows set
+        to zero. With B, the product of decays up to a row, the score of row i with row j is (q_i
+        B_i) . (k_j / B_j)."""
         s = x.shape[1]
         B = torch.exp(self.logarithms(x).cumsum(2))
         later = torch.ones(s, s, dtype=torch.bool, device=x.device).triu(1)
@@ -380,8 +385,9 @@ class ChunksByChannel(ByChannel):
         super().declare()
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V), chunk after chunk: of the rows of the chunk, plus of S at the end
-        of the chunk before. A chunk of fewer than C rows, the last, does not update S."""
+        """The reads (b, n, s, V), chunk after chunk: each query reads the rows of its chunk so far,
+        plus S, the decayed sum of k^T v, at the end of the chunk before. A chunk of fewer than C
+        rows, the last, does not update S."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (self.logarithms(x), q, k, v))
@@ -398,8 +404,9 @@ class ChunksByChannel(ByChannel):
         return torch.cat(found, dim=2)
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The read (b, n, 1, V) of one token: of the rows of its chunk so far, plus of S at the end
-        of the chunk before; the last token of a chunk updates S."""
+        """The read (b, n, 1, V) of one token: its query reads the rows of its chunk so far, plus S,
+        the decayed sum of k^T v, at the end of the chunk before; the last token of a chunk updates
+        S."""
         assert isinstance(state, ChunkState)
         held = state.held("S")
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
@@ -425,7 +432,8 @@ class ChunksByChannel(ByChannel):
         return own if S is None else B.mT * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with the logarithms, keys over B and values of one chunk, and S, for any
+        """The state before the first token: room for the logarithms of decays g, keys over B and
+        values of one chunk of C tokens, and for S, the sum over earlier chunks; it serves any
         number of tokens."""
         require_sizes(batch=batch)
         self.require_length(length)
@@ -439,7 +447,8 @@ _Class = TypeVar("_Class", bound=type[Decayed])
 
 
 def decayed(mixer: _Class) -> _Class:
-    """Register the decorated class, for the mixer with and without the option `core`."""
+    """Register the decorated class as an implementation of its mixer, with and without the option
+    `core`, and return it."""
     for name, around in ((mixer.MIXER, mixer.KERNELS), (f"{mixer.MIXER}+core", mixer.CORE)):
         kernels = around | mixer.READ
         mixer = implementation(
@@ -478,8 +487,9 @@ class RetNet(ByHead):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """n heads of width h (default d/n), values v times as wide, chunks of C tokens (None: no
-        chunks). ValueError for an odd h without the option `core`, as pairs are rotated."""
+        """Declare RetNet's weights and tables: n heads of width h (default d/n), values v times as
+        wide, chunks of C tokens (None: no chunks). ValueError for an odd h without the option
+        `core`, as pairs are rotated."""
         require_sizes(v=v)
         h = head_width(d, n) if h is None else h
         core = "core" in options
@@ -500,8 +510,9 @@ class RetNet(ByHead):
         return (1 - 2.0 ** (-4 - j)).unsqueeze(1) ** rows
 
     def projected(self, x: Tensor, first: int) -> Heads:
-        """Queries and keys (b, n, s, K) and values (b, n, s, V) of x (b, s, d), whose first row has
-        the position `first`; queries and keys rotated unless `core`, queries over sqrt(K)."""
+        """(queries, keys, values), (b, n, s, K or V) in n heads, of rows x (b, s, d), whose first
+        row has the position `first`; queries and keys are rotated unless `core`, and queries
+        divided by sqrt(K)."""
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         if not self.core:
             q, k = self.turned(q, first), self.turned(k, first)
@@ -550,8 +561,8 @@ class GLA(ByChannel):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """n heads of width h (default d/n), keys of width h/v, decays by a map of rank r, chunks of
-        C tokens (None: no chunks). ValueError unless v divides h."""
+        """Declare GLA's weights: n heads of width h (default d/n), keys of width h/v, decays by a
+        map of rank r, chunks of C tokens (None: no chunks). ValueError unless v divides h."""
         require_sizes(r=r, v=v)
         self.r = r
         h = head_width(d, n) if h is None else h
@@ -598,7 +609,8 @@ class Lightning(ByHead):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """n heads of width h (default d/n), chunks of C tokens (None: no chunks)."""
+        """Declare Lightning's weights: n heads of width h (default d/n), chunks of C tokens (None:
+        no chunks)."""
         h = head_width(d, n) if h is None else h
         super().__init__(d=d, l=l, n=n, K=h, V=h, gain=n * h, C=C, core="core" in options)
 

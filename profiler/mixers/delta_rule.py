@@ -71,7 +71,9 @@ def times(rows: Tensor, S: Tensor) -> Tensor:
 
 
 def following(S: Tensor | None, row: Rows, decay: Tensor | None) -> Tensor:
-    """S (b, g, r, K, V) after a token: S' + k u^T, where S' = exp(decay) S and u = beta (v - k S').
+    """The state S (b, g, r, K, V) after a token, by the delta rule: S' + k u^T, where S' =
+    exp(decay) S and u = beta (v - k S'). Axes: b sequences, g groups of r heads that share a key,
+    key width K, value width V.
 
     Args:
         S: the state before; None for the first token, with u = beta v.
@@ -99,8 +101,9 @@ class DeltaRule(Mixer):
         self, *, d: int, l: int, k: int | None, C: int | None, groups: int, repeat: int, key: int,
         value: int, options: Sequence[str],
     ) -> None:  # fmt: skip
-        """`groups` keys of width `key`, each shared by `repeat` heads with values of width `value`;
-        convolutions of k taps, None with the option `core`."""
+        """Declare the linear maps for rows of width d: `groups` queries and keys of width `key`,
+        each shared by `repeat` heads with values of width `value`; convolutions of k taps, None
+        with the option `core`."""
         super().__init__(d=d, l=l)
         self.C = C
         self.groups, self.repeat, self.key, self.value = groups, repeat, key, value
@@ -132,8 +135,8 @@ class DeltaRule(Mixer):
         return o
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of a sequence x (b, s, d): queries, keys, values and degrees of all rows,
-        what the recurrence reads with them, and the map to y."""
+        """The output y (b, s, d) of sequences x (b, s, d): queries, keys, values and degrees
+        (weights beta of an update) of all rows, the recurrence's reads, and the map to y."""
         projected = self.projected(x)
         if not self.core:
             projected = {
@@ -143,8 +146,8 @@ class DeltaRule(Mixer):
         return self.joined(x, self.whole(x, self.rows(x, projected)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): its short convolutions with the rows held in `state`,
-        one step of the recurrence, and the map to y."""
+        """The output y_t (b, d) of one token x_t (b, d): its short convolutions with the rows held
+        in `state`, one step of the recurrence, and the map to y."""
         projected, held = self.projected(x_t), {}
         if not self.core:
             held = {f"X_{name}": row for name, row in projected.items()}
@@ -163,8 +166,9 @@ class DeltaRule(Mixer):
         return {name: x @ getattr(self, f"W_{name}") for name in self.widths}
 
     def rows(self, x: Tensor, projected: dict[str, Tensor]) -> Rows:
-        """Normed queries over sqrt(K), normed keys, values, and degrees sigmoid(x W_b), which the
-        option `negative` doubles, all split into heads."""
+        """The arrays that the recurrence reads, split into heads, from the linear maps `projected`
+        of x (..., d): queries of norm 1 over sqrt(K), keys of norm 1, values, and degrees beta =
+        sigmoid(x W_b), which the option `negative` doubles."""
         q, k = (l2_norm(self.split(projected[name], self.key, repeat=1)) for name in "QK")
         v, beta = self.split(projected["V"], self.value), torch.sigmoid(x @ self.W_b)
         beta = 2 * beta if self.negative else beta
@@ -183,7 +187,8 @@ class DeltaRule(Mixer):
         return o.flatten(-3) @ self.W_out
 
     def whole(self, x: Tensor, rows: Rows) -> Tensor:
-        """o (b, s, g, r, V), by a loop over rows; the first row has no decay."""
+        """The reads o (b, s, g, r, V) of all s rows, q times the state S after the row, by a loop
+        over rows (g groups of r heads with values of width V); the first row has no decay."""
         decays = self.decay(x[:, 1:], self.rate())
         S: Tensor | None = None
         found = []
@@ -194,8 +199,9 @@ class DeltaRule(Mixer):
         return torch.stack(found, dim=1)
 
     def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
-        """o (b, g, r, V) of one token: S after the token, read by its query, from `row` (its query,
-        key, value and degree). The state takes S and the rows `held` of the convolutions."""
+        """The read o (b, g, r, V) of one token (g groups of r heads, values of width V): its query
+        times S after the token, from `row` (its query, key, value and degree). The state takes S
+        and the rows `held` of the convolutions."""
         S = decay = None
         if state.position:
             assert isinstance(state, PreparedState)
@@ -206,8 +212,9 @@ class DeltaRule(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros for S and for the last k-1 rows of each
-        convolution; `prepared` holds A, the factor of the decays' logarithms."""
+        """The state before the first token: zeros for the sum S and for the last k-1 rows that each
+        short convolution reads, for any number of tokens (`sliding`); `prepared` holds the factor
+        of the decays' logarithms."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays: dict[str, tuple[int, ...]] = {"S": (self.groups, self.repeat, self.key, self.value)}
         if not self.core:
@@ -242,7 +249,8 @@ class DeltaNet(DeltaRule):
         self, *, d: int, l: int, n: int, h: int | None = None, k: int | None = None,
         C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """n heads of width h (default d/n); k taps, needed without the option `core`."""
+        """Declare DeltaNet's weights: n heads of width h (default d/n); k taps of short
+        convolutions, needed without the option `core`."""
         width = head_width(d, n) if h is None else h
         super().__init__(
             d=d, l=l, k=k, C=C, groups=n, repeat=1, key=width, value=width, options=options
@@ -278,8 +286,8 @@ class GatedDeltaNet(Decaying):
         self, *, d: int, l: int, n: int, g: int, K: int, V: int, k: int | None = None,
         C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """n heads with values of width V, which share g keys of width K; k taps, needed without the
-        option `core`. ValueError unless g divides n."""
+        """Declare Gated DeltaNet's weights: n heads with values of width V, which share g keys of
+        width K; k taps, needed without the option `core`. ValueError unless g divides n."""
         require_sizes(n=n, g=g, K=K, V=V)
         if n % g:
             raise ValueError(f"n = {n} heads are not divisible into g = {g} groups")
@@ -320,7 +328,8 @@ class KimiDeltaAttention(Decaying):
         self, *, d: int, l: int, n: int, h: int | None = None, k: int | None = None,
         C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """n heads of width h (default d/n); k taps, needed without the option `core`."""
+        """Declare KDA's weights: n heads of width h (default d/n); k taps of short convolutions,
+        needed without the option `core`."""
         width = head_width(d, n) if h is None else h
         super().__init__(
             d=d, l=l, k=k, C=C, groups=n, repeat=1, key=width, value=width, options=options
@@ -339,8 +348,9 @@ class KimiDeltaAttention(Decaying):
         return torch.exp(self.A_log).view(-1, 1, 1) if self.safe else super().rate().unsqueeze(-1)
 
     def decay(self, x: Tensor, rate: Tensor) -> Tensor:
-        """A softplus(x W_F U_F + dt), (..., g, r, K) or, with the option `safe-gate`, -5 sigmoid(A
-        (x W_F U_F + dt))."""
+        """The logarithms of the decays, one for each key channel, of rows x (..., d): (..., g, r,
+        K) for g groups of r heads. They are A softplus(x W_F U_F + dt), with the factor A = `rate`
+        of a head, or, with the option `safe-gate`, -5 sigmoid(A (x W_F U_F + dt))."""
         inside = x @ self.W_F @ self.U_F + self.dt
         if self.safe:
             return LEAST_LOG * torch.sigmoid(rate * self.split(inside, self.key))
@@ -387,8 +397,9 @@ class ChunkState(PreparedState):
     chunked: tuple[str, ...]
 
     def rows(self, name: str) -> int:
-        """The number of rows held of an array: of S, K once a chunk is complete; of arrays of the
-        chunk, one for each of its tokens so far, except as the class says."""
+        """The number of rows that the state holds of the array `name`: of S, K once a chunk is
+        complete; of arrays of the chunk, one for each of its tokens so far, except as the class
+        says."""
         place, after = self.position % self.C, int(self.position >= self.C)
         if name in self.chunked:
             return place * after if name in ("W", "KB") else place
@@ -408,8 +419,8 @@ class ChunkState(PreparedState):
 
     @property
     def chunk(self) -> Chunk:
-        """The current chunk, from the arrays: row e of M is cut out of the entries of M, where it
-        has the places (e-1)(e-2)/2 to e(e-1)/2 - 1."""
+        """The rows of the current chunk, cut out of the state's arrays: row e of M is cut out of
+        the entries of M, where it has the places (e-1)(e-2)/2 to e(e-1)/2 - 1."""
         of_chunk = (*self.chunked, "M", "T")
         rows = {name: list(self.held(name).unbind(-2)) for name in self.arrays if name in of_chunk}
         if "M" in rows:
@@ -456,7 +467,8 @@ class InChunks(DeltaRule):
         return "KI" if self.per_channel else "N_K"
 
     def convolved(self, rows: Tensor, taps: Tensor) -> Tensor:
-        """The short convolution row by row, without zeros before the first row."""
+        """The short convolution of `rows` (b, s, width) with `taps` (k, width), row by row: the
+        first rows have fewer terms, no zeros before them."""
         found = [
             short_latest(rows[:, i], rows[:, max(0, i + 1 - len(taps)) : i].flip(1), taps)
             for i in range(rows.shape[1])
@@ -478,8 +490,9 @@ class InChunks(DeltaRule):
         """
 
     def following_in(self, chunk: Chunk, row: Rows, decay: Tensor | None) -> Tensor:
-        """o (b, g, r, V) of a row with the logarithm of its decay (None without). The row's arrays
-        are added to `chunk`; after its C-th row, `chunk` gets S at its end, and no rows."""
+        """Compute one row of a chunk: its read o (b, g, r, V), for g groups of r heads and values
+        of width V, from the logarithm of its decay (None without). The row's arrays are added to
+        `chunk`; after its C-th row, `chunk` gets S at its end, and no rows."""
         (q, k, v, beta), first = row, "N" not in chunk.rows
         other, E, P = k, None, None
         if decay is not None:
@@ -517,16 +530,17 @@ class InChunks(DeltaRule):
         return row if E is None or self.per_channel else row * E
 
     def products(self, row: Tensor, keys: Tensor, P: Tensor | None) -> Tensor:
-        """A row (b, g, r or 1, K) times keys (b, g, r or 1, e, K), and times the first e decays of
-        P (b, g, r, e or more): (b, g, r, e)."""
+        """The products (b, g, r, e) of a row (b, g, r or 1, K) with e keys (b, g, r or 1, e, K),
+        times the decays P between the rows (None without), for g groups of r heads."""
         heads = (*row.shape[:2], self.repeat)
         left, right = row.expand(*heads, -1), keys.expand(*heads, -1, -1)
         found = (left.unsqueeze(-2) @ right.mT).squeeze(-2)
         return found if P is None else found * P[..., : found.shape[-1]]
 
     def after(self, chunk: Chunk, keys: Tensor, E: Tensor | None) -> Tensor:
-        """S (b, g, r, K, V) at the end of a complete chunk: S before times the chunk's decay E,
-        plus the products of its keys (b, g, r or 1, C, K), decayed to the last row, with N."""
+        """The state S (b, g, r, K, V) at the end of a complete chunk: S before the chunk times the
+        chunk's decay E, plus the products of its keys (b, g, r or 1, C, K), decayed to the last
+        row, with N."""
         N = chunk.all("N")
         if E is not None and self.per_channel:
             keys = E.unsqueeze(-2) * keys
@@ -538,7 +552,7 @@ class InChunks(DeltaRule):
         return (chunk.S if E is None else E.unsqueeze(-1) * chunk.S) + added
 
     def whole(self, x: Tensor, rows: Rows) -> Tensor:
-        """o (b, s, g, r, V), row by row."""
+        """The reads o (b, s, g, r, V) of all rows, row by row, in chunks of C rows."""
         decays, chunk, found = self.decay(x, self.rate()), Chunk(None, {}), []
         for i in range(x.shape[1]):
             row = Rows(*(of[:, i] for of in rows))
@@ -547,8 +561,8 @@ class InChunks(DeltaRule):
         return torch.stack(found, dim=1)
 
     def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
-        """o (b, g, r, V) of one token: the token's rows are added to the chunk that `state` holds,
-        and `held`, its rows before the convolutions, to `state`."""
+        """The read o (b, g, r, V) of one token: the token's rows are added to the chunk that
+        `state` holds, and `held`, its rows before the convolutions, to `state`."""
         assert isinstance(state, ChunkState)
         chunk = state.chunk
         o = self.following_in(chunk, row, self.decay(x_t, state.prepared))
@@ -561,8 +575,9 @@ class InChunks(DeltaRule):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: room for the arrays of one chunk, S, and the last k-1
-        rows of each convolution."""
+        """The state before the first token: zeros with room for the arrays of one chunk, for S, and
+        for the last k-1 rows that each convolution reads; it serves any number of tokens
+        (`sliding`)."""
         require_sizes(C=self.C)
         before = super().initial_state(batch, length)
         assert isinstance(before, PreparedState)
@@ -606,8 +621,9 @@ class ByRows(InChunks):
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
     ) -> Tensor:
-        """A row of U or W: `row` minus M times the rows of VB or KB before. The row of M, M_ez =
-        KK_ez - sum over z < y < e of KK_ey M_yz, is computed for U and read again for W."""
+        """One row (b, g, r, width) of U or W, the chunk's solutions: `row` minus M times the rows
+        of VB or KB before. The row of M, M_ez = KK_ez - sum over z < y < e of KK_ey M_yz, is
+        computed for U and read again for W."""
         name = names[1]
         if names[0] == "U" and KK is not None:
             before, entries = chunk.rows.get("M", []), []
@@ -652,8 +668,8 @@ _Class = TypeVar("_Class", bound=type[InChunks])
 
 
 def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Class], _Class]:
-    """A decorator that registers a class as an implementation of `mixer` in chunks, with the kernel
-    class of each array.
+    """Return a decorator that registers a class as an implementation of `mixer` in chunks, with the
+    kernel class of each array.
 
     Args:
         around: array -> kernel class of the recurrent form.

@@ -43,8 +43,9 @@ class Differential(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, g: int, h: int | None = None, options: Sequence[str] = ()
     ) -> None:
-        """n heads of width h (default d/n), which share g keys and values; the option `rotary`
-        makes l the most tokens. ValueError unless g divides n, or for pairs of an odd h."""
+        """Declare the weights of n heads of width h (default d/n), which share g keys and values;
+        the option `rotary` makes l the most tokens. ValueError unless g divides n, or for pairs of
+        an odd h."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, g=g)
         if n % g:
@@ -89,7 +90,8 @@ class Differential(Mixer):
         return self.placed(q, first), self.placed(k, first), v
 
     def placed(self, rows: Tensor, first: int) -> Tensor:
-        """Rows (..., s, h), the first at position `first`, after the rotary embedding, if any."""
+        """Rows (..., s, h) of queries or keys, the first at position `first`, after the rotary
+        embedding; unchanged without one."""
         if not self.bounded:
             return rows
         here = slice(first, first + rows.shape[-2])
@@ -97,7 +99,8 @@ class Differential(Mixer):
         return rows * self.cos[here] + torch.cat([-other, one], dim=-1) * self.sin[here]
 
     def weights(self, q: Tensor, k: Tensor, *, causal: bool) -> Tensor:
-        """Both weights of each head, (b, 2, g, r, s, t)."""
+        """The softmax weights of s queries q over t keys k, two for each head, (b, 2, g, r, s, t),
+        in g groups of r heads; `causal` masks later keys."""
         scores = (q.flatten(3, 4) @ k.mT).view(*q.shape[:-1], -1) / math.sqrt(self.h)
         if causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
@@ -121,8 +124,9 @@ class Differential(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """An empty state with K (batch, 2, g, length, h) and V (batch, g, length, 2h); `prepared`
-        is lambda."""
+        """The state before the first token: room for the keys K (batch, 2, g, length, h) and values
+        V (batch, g, length, 2h) of `length` tokens (default: l); `prepared` is lambda, the weight
+        of the second weights."""
         rows = self._tokens(batch, length)
         state = PreparedState({
             "K": self.like.new_zeros(batch, 2, self.g, rows, self.h),
@@ -132,8 +136,8 @@ class Differential(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d), whose keys and values are appended to the state:
-        attend to all held rows."""
+        """The output y_t (b, d) of one token x_t (b, d), whose keys and values are appended to the
+        state: attend to all held rows."""
         assert isinstance(state, PreparedState)
         q, k, v = self.projected(x_t.unsqueeze(1), state.position)
         state.append(K=k.squeeze(-2), V=v.squeeze(-2))

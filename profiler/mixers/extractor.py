@@ -22,8 +22,9 @@ from profiler.modules.registry import implementation
 
 
 def matrix_direct(u: Tensor, kernel: Tensor) -> Tensor:
-    """out (b, s, d) by one matrix product per lag, over the rows that have an earlier row at this
-    lag, so that no masked pair is computed. The kernel is (l, d, d)."""
+    """The causal convolution out[i] = sum over j <= i of u[j] w[i-j+1] of rows u (b, s, d), out (b,
+    s, d), by one matrix product per lag, over the rows that have an earlier row at this lag, so
+    that no masked pair is computed. The kernel w is (l, d, d)."""
     length = int(u.shape[1])
     out = u @ kernel[0]
     for lag in range(1, length):
@@ -48,7 +49,8 @@ def vector_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
-    """out (b, s, d) by one product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1].
+    """The causal convolution out (b, s, d) of rows u (b, s, d) with a number w per lag, by one
+    product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1].
 
     T consists of windows of the padded kernel (l,), which needs no arithmetic on indices. T is
     expanded to the batch for torch.bmm, since counters of operations miss broadcast products.
@@ -60,8 +62,10 @@ def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
-    """out (b, s, d) by Fourier transforms over the sequence; per bin one complex product
-    (b, d) @ (d, d). Unsupported in half precision, in which torch lacks one of the steps."""
+    """The causal convolution out[i] = sum over j <= i of u[j] w[i-j+1] of rows u (b, s, d) with a
+    matrix per lag, w (l, d, d): out (b, s, d), by Fourier transforms over the sequence; per bin one
+    complex product (b, d) @ (d, d). Unsupported in half precision, in which torch lacks one of the
+    steps."""
     if u.dtype == torch.float16:
         raise Unsupported("torch has no complex matrix product in half precision (complex32)")
     length, size = int(u.shape[1]), _transform_length(u)
@@ -72,8 +76,10 @@ def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def vector_fft(u: Tensor, kernel: Tensor) -> Tensor:
-    """out (b, s, d) by Fourier transforms over the sequence; per bin and channel one complex
-    product. Unsupported if torch has no transform in the dtype on the device."""
+    """The causal convolution out[i] = sum over j <= i of u[j] * w[i-j+1] of rows u (b, s, d),
+    channel by channel, with the kernel w (l, d): out (b, s, d), by Fourier transforms over the
+    zero-padded sequence; per bin and channel one complex product. Unsupported if torch has no
+    transform in the dtype on the device."""
     length, size = int(u.shape[1]), _transform_length(u)
     u_f = torch.fft.rfft(u, n=size, dim=1)  # (b, bins, d)
     kernel_f = torch.fft.rfft(kernel[:length], n=size, dim=0)  # (bins, d)
@@ -226,8 +232,8 @@ _Class = TypeVar("_Class", bound=type[Extractor])
 
 
 def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation that computes the convolution of whole
-    sequences by this algorithm; a step sums over lags directly."""
+    """Return a decorator that registers a class as an implementation of its mixer which computes
+    the convolution of whole sequences by this algorithm; a step sums over lags directly."""
 
     def register(mixer: _Class) -> _Class:
         """Set the class's algorithm, and register the class with its kernel classes."""
@@ -246,8 +252,9 @@ def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
 
 
 def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
-    """Array -> kernel class; `of_sum` is the class of the convolution, whose array is `ext`. The
-    equations call a mixer's last array y: the convolution's, if no map follows it."""
+    """A dict: name of an array in the equations of `mixer` -> kernel class that computes it;
+    `of_sum` is the class of the convolution, whose array is `ext`. The equations call a mixer's
+    last array y: the convolution's, if no map follows it."""
     before = ["u"] if "W_in_ext" in mixer.PARTS else []
     chain = ["ext"] + [part.removeprefix("W_") for part in mixer.PARTS if part != "W_in_ext"]
     chain[-1] = "y"
@@ -255,8 +262,8 @@ def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
 
 
 def _transform_kernels(mixer: type[Extractor], algorithm: LagSumAlgorithm) -> dict[str, str]:
-    """Array -> kernel class, for the transforms and the product between them; {} for an algorithm
-    without transforms."""
+    """A dict: name of an array -> kernel class, for the Fourier transforms and the product between
+    them; {} for an algorithm without transforms."""
     if algorithm.product is None:
         return {}
     transformed = (f"{mixer.summed()}_f", f"{mixer.KERNEL[0]}_f")

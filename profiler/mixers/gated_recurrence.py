@@ -40,7 +40,7 @@ class ShortGatedConvolution(Mixer):
     """LFM2: W_B, W_C, W_X and W_out (d, d), and the k taps w (k, d) of a short convolution."""
 
     def __init__(self, *, d: int, l: int, k: int) -> None:
-        """Rows of width d, and k taps for each channel."""
+        """Declare four linear maps of rows of width d, and k taps for each channel."""
         super().__init__(d=d, l=l)
         require_sizes(k=k)
         self.k = k
@@ -82,8 +82,8 @@ class Unit(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, k: int = 1, h: int | None = None, whole: bool = True
     ) -> None:
-        """W = n*h channels in n blocks of width h (default d/n), and k taps; without `whole` only
-        the unit between two linear maps."""
+        """Declare the weights for W = n*h channels in n blocks of width h (default d/n), and k taps
+        of the convolution; without `whole` only the unit between two linear maps."""
         super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n) if h is None else h
         require_sizes(n=n, h=self.h, k=k)
@@ -104,7 +104,8 @@ class Unit(Mixer):
             self.b_out: nn.Parameter = self.weight(d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): the rows U (b, s, W) that the unit reads, its recurrence over
+        """The output y (b, s, d) of x (b, s, d): maps to rows U (b, s, W), convolved in a block,
+        then the unit's recurrence H_i = A_i H_(i-1) + sqrt(1 - A_i^2) I_i U_i by a loop over
         rows."""
         U = x @ self.W_X
         if self.whole:
@@ -140,8 +141,9 @@ class Unit(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with H, one row, and in the block the last k-1 rows that the convolution
-        reads, newest first; `prepared` holds -8 softplus(Lambda)."""
+        """The state before the first token: zeros for H, one row, and in the block the last k-1
+        rows that the convolution reads, newest first; for any number of tokens (`sliding`);
+        `prepared` holds -8 softplus(Lambda)."""
         require_sizes(length=self.l if length is None else length)
         rows = {"H": self._rows(batch, 1, self.width)}
         if self.whole:
@@ -151,8 +153,8 @@ class Unit(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): the convolution at the token's row, then one step of
-        the recurrence."""
+        """The output y_t (b, d) of one token x_t (b, d): the convolution at the token's row, then
+        one step of the recurrence."""
         assert isinstance(state, PreparedState)
         U, rows = x_t @ self.W_X, {}
         if self.whole:

@@ -37,7 +37,8 @@ Module = TypeVar("Module", bound=type[nn.Module])
 
 
 def kernels(form: str, options: Sequence[str]) -> dict[str, str]:
-    """Array -> kernel class, for a form of the mixer with options."""
+    """A dict: name of an array in the equations -> class of the kernel that computes it, for a form
+    of the mixer with options."""
     found = dict.fromkeys(("D_KV", "Q_C", *OF_FORM[form], "Z", "O", "y"), "contraction")
     found |= {"C_KV": "elementwise", "A": "softmax"}
     if "query-compression" in options:
@@ -51,9 +52,9 @@ def kernels(form: str, options: Sequence[str]) -> dict[str, str]:
 
 
 def latent(name: str, form: str) -> Callable[[Module], Module]:
-    """Register the decorated class for each set of options of the mixer. `form` is the form of the
-    equations that `forward` executes; `name` is the implementation's name, and also the form that
-    `step` executes."""
+    """Return a decorator that registers a class as an implementation of the mixer `mla` with each
+    set of its options. `form` is the form of the equations that `forward` executes; `name` is the
+    implementation's name, and also the form that `step` executes."""
 
     def described(module: Module) -> Module:
         """Register the class once for each set of options."""
@@ -118,9 +119,9 @@ class LatentAttention(Mixer):
         r: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """n heads with keys of width K and values of width V, made from latent rows of width c; R
-        is the width of the shared key, r the rank of the queries. ValueError if an option's size
-        (R, r) is missing, or an odd R would be rotated."""
+        """Declare the weights of n heads with keys of width K and values of width V, made from
+        latent rows of width c; R is the width of the shared key, r the rank of the queries.
+        ValueError if an option's size (R, r) is missing, or an odd R would be rotated."""
         super().__init__(d=d, l=l)
         self.compressed = "query-compression" in options
         self.shared = "no-shared-key" not in options
@@ -155,9 +156,9 @@ class LatentAttention(Mixer):
         return rows.view(*rows.shape[:-1], self.n, -1).transpose(-3, -2)
 
     def queries(self, x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
-        """The queries of x (b, s, d), whose first row has the position `first` (from 0): Q_C
-        (b, n, s, K) for each head's keys and Q_R (b, n, s, R) for the shared key, None without
-        one."""
+        """The queries of rows x (b, s, d) in n heads, whose first row has the position `first`
+        (from 0): Q_C (b, n, s, K) for each head's keys and Q_R (b, n, s, R) for the shared key,
+        None without one."""
         row = rms_norm(x @ self.W_DQ, self.gain_Q, EPS) if self.compressed else x
         at_place = self.placed(self.heads(row @ self.W_QR), first) if self.shared else None
         return self.heads(row @ self.W_UQ), at_place
@@ -195,8 +196,9 @@ class LatentAttention(Mixer):
     def weights(
         self, scores: Tensor, q_R: Tensor | None, kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
-        """The attention weights A (b, n, s, t): the softmax of `scores`, those of each head's own
-        keys, plus the scores of the shared key (none if q_R is None), over sqrt(K + R)."""
+        """The attention weights A (b, n, s, t) of s queries over t rows: the softmax of `scores`,
+        those of each head's own keys, plus the scores of the shared key (none if q_R is None), over
+        sqrt(K + R)."""
         if q_R is not None:
             scores = scores + of_all_heads(q_R, kept["K_R"].mT)
         scores = scores / math.sqrt(self.K + self.R)
@@ -224,8 +226,8 @@ class LatentAttention(Mixer):
         return latent | {"K_R": (self.R,)} if self.shared else latent
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): append the token's rows to the state, then attend to
-        all held rows."""
+        """The output y_t (b, d) of one token x_t (b, d): append the token's latent rows (or keys
+        and values) to the state, then attend to all rows held there."""
         x, at = x_t.unsqueeze(1), state.position
         rows = self.kept(self.latent(x, at))
         state.append(**{name: row.squeeze(-2) for name, row in rows.items()})

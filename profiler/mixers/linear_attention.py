@@ -45,7 +45,7 @@ class ByFeatures(Headed):
     sums: Sums
 
     def declare(self) -> None:
-        """W_Q, W_K, W_V and W_out."""
+        """Declare the linear maps W_Q, W_K, W_V and W_out, (d, d) each."""
         d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
@@ -104,8 +104,9 @@ class InChunks(CausalByFeatures):
         self.sums = ChunkedSums(C)
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """An empty state with the rows of one chunk and the sums over earlier chunks, for any
-        number of tokens."""
+        """The state before the first token: room for the keys K and values V of one chunk of C
+        tokens, and for the sums S (of k v^T) and Z (of k) over earlier chunks; it serves any number
+        of tokens. `length` is only checked."""
         require_sizes(length=self.l if length is None else length)
         room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}
         arrays = {

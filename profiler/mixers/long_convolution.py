@@ -36,8 +36,9 @@ def short_convolution(rows: Tensor, w: Tensor, bias: Tensor | None = None) -> Te
 
 
 def short_sums(rows: Tensor, w: Tensor, bias: Tensor) -> Tensor:
-    """The same convolution, with a bias, as one sum after the other over the taps that a row has
-    rows for: no zeros stand before the first row."""
+    """A short causal convolution of rows (b, s, channels) with k taps w (k, channels) and a bias,
+    tap after tap: found[i] = sum over s of rows[i-s] * w[s] + bias, only over taps that a row has
+    rows for, without zeros before the first row."""
     found = rows * w[0]
     for s in range(1, min(len(w), rows.shape[1])):
         found = torch.cat([found[:, :s], found[:, s:] + rows[:, :-s] * w[s]], dim=1)
@@ -84,8 +85,9 @@ class LongConvolved(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with room for the rows of all convolutions, newest first; `prepared` holds
-        K."""
+        """The state before the first token: room for the rows that the long convolution reads
+        (`length` tokens, default: l) and the last rows of short ones, newest first; `prepared`
+        holds the long kernel K."""
         rows = self._rows(batch, length, self.channels)
         state = PreparedState({self.HELD: rows, **self.short_rows(batch)}, newest_first=True)
         state.prepared = self.kernel(rows.shape[1])
@@ -107,8 +109,8 @@ _Class = TypeVar("_Class", bound=type[LongConvolved])
 
 
 def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation that computes the convolution of whole
-    sequences by this algorithm; a step sums over distances directly."""
+    """Return a decorator that registers a class as an implementation of its mixer which computes
+    the convolution of whole sequences by this algorithm; a step sums over distances directly."""
 
     def register(mixer: _Class) -> _Class:
         """Set the class's algorithm, and register the class with its kernel classes."""
@@ -140,7 +142,8 @@ class LongConvolution(LongConvolved):
     lambda_: Tensor
 
     def __init__(self, *, d: int, l: int) -> None:
-        """A kernel of l rows for d channels."""
+        """Declare a kernel w of l rows for d channels, the two maps of a gated linear unit, and the
+        threshold lambda_ = 0.1."""
         super().__init__(d=d, l=l)
         self.w: nn.Parameter = self.weight(l, d)
         self.W_1: nn.Parameter = self.weight(d, d)
@@ -204,8 +207,8 @@ class Hyena(LongConvolved):
     omega: nn.Parameter
 
     def __init__(self, *, d: int, l: int, k: int, F: int) -> None:
-        """Short convolutions of k taps, and a perceptron of width F that makes the long kernel for
-        at most l rows."""
+        """Declare maps and short convolutions of k taps, and a perceptron of width F that makes the
+        long kernel for at most l rows."""
         super().__init__(d=d, l=l)
         require_sizes(k=k, F=F)
         self.k = k
@@ -235,8 +238,9 @@ class Hyena(LongConvolved):
         return [self.get_parameter(own) for own in self.shapes(name)]
 
     def kernel(self, length: int) -> Tensor:
-        """K (l, d): three sine layers on the positions, a linear map, and the decaying window.
-        `length` is not used, as the kernel is made for all l rows."""
+        """The long kernel K (l, d), a row per distance: three sine layers on the positions, a
+        linear map, and the decaying window. `length` is not used, as the kernel is made for all l
+        rows."""
         rows = self.P
         for n in (1, 2, 3):
             A, a = (self.get_parameter(f"{letter}_{n}") for letter in "Aa")
@@ -244,7 +248,8 @@ class Hyena(LongConvolved):
         return (rows @ self.A_K) * self.decay
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): linear maps and short convolutions, the long convolution."""
+        """The output y (b, s, d) of x (b, s, d): G, E and V by linear maps and short convolutions,
+        then (G * long convolution of (V * E)) W_out + b_out."""
         found = []
         for name in MAPS:
             W, b, w, c = self.of(name)
@@ -253,8 +258,8 @@ class Hyena(LongConvolved):
         return (self.convolved(V * E) * G) @ self.W_out + self.b_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): the short convolutions at the token, then the long
-        convolution at their product."""
+        """The output y_t (b, d) of one token x_t (b, d): the short convolutions at the token, then
+        the long convolution at their product."""
         found, rows = [], {}
         for name in MAPS:
             W, b, w, c = self.of(name)

@@ -23,7 +23,7 @@ class Mapped(Headed):
     """A mixer with heads and the linear maps W_Q, W_K, W_V and W_out (d, d)."""
 
     def declare(self) -> None:
-        """W_Q, W_K, W_V and W_out."""
+        """Declare the linear maps W_Q, W_K, W_V and W_out, (d, d) each."""
         d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
@@ -61,7 +61,8 @@ class Linformer(Mapped):
             self.F: nn.Parameter = self.weight(*self.shape)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): queries, projected keys and values, then attention."""
+        """The output y (b, s, d) of x (b, s, d): keys and values of s rows are projected to r rows,
+        to which all queries attend."""
         k = self.projected(x @ self.W_K, self.E)
         v = self.projected(x @ self.W_V, self.F if self.both else self.E)
         scores = self.heads(x @ self.W_Q) @ k.transpose(-2, -1) / math.sqrt(self.h)
@@ -69,7 +70,8 @@ class Linformer(Mapped):
         return read.transpose(1, 2).flatten(2) @ self.W_out
 
     def projected(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Rows (b, s, d) to (b, n, r, h) in one product; weights (r, l), or (n, r, l) per head."""
+        """Project rows (b, s, d) along the sequence to r rows in n heads, (b, n, r, h), in one
+        product; weights (r, l), or (n, r, l) per head, of which the first s columns are used."""
         batch, length = rows.shape[:2]
         weights = weights[..., :length]
         if weights.dim() == 3:
@@ -112,7 +114,8 @@ class Nystromformer(Mapped):
     unit: Tensor
 
     def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
-        """n heads, with r mean queries and r mean keys each."""
+        """Declare the maps of n heads, with r mean queries and r mean keys each, and the constants
+        of the iteration for an inverse."""
         require_sizes(r=r)
         super().__init__(d=d, l=l, n=n)
         self.r = r
@@ -120,10 +123,10 @@ class Nystromformer(Mapped):
         self.register_buffer("unit", torch.stack([7 * one, 15 * one, 13 * one]), persistent=False)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): the attention outputs (F A^-1)(B V). F (b, n, s, r) are the
-        weights of all queries to mean keys (`near`), A (b, n, r, r) of mean queries to mean keys
-        (`between`), and B (b, n, r, s) of mean queries to all keys (`far`). ValueError unless r
-        divides s."""
+        """The output y (b, s, d) of x (b, s, d), by approximate attention (F A^-1)(B V). F (b, n,
+        s, r) are the weights of all queries to mean keys (`near`), A (b, n, r, r) of mean queries
+        to mean keys (`between`), and B (b, n, r, s) of mean queries to all keys (`far`). ValueError
+        unless r divides s."""
         if x.shape[1] % self.r:
             raise ValueError(
                 f"the sequence has {x.shape[1]} tokens and r = {self.r}: choose one that r divides"
@@ -171,7 +174,8 @@ class SetTransformer(Mapped):
         super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
-        """The linear maps, and the maps U (d, d) and points I (r, d) of the first attention."""
+        """Declare the linear maps of both attentions, W and U (d, d), and the inducing points I (r,
+        d), which attend to the tokens first."""
         super().declare()
         d = self.d
         self.U_Q: nn.Parameter = self.weight(d, d)

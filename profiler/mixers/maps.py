@@ -30,7 +30,8 @@ class TokenMixing(SequenceMixer):
     bounded = True
 
     def __init__(self, *, d: int, l: int, f: int) -> None:
-        """At most l tokens, mixed through f hidden ones."""
+        """Declare two linear layers along the sequence, from at most l tokens to f hidden ones and
+        back."""
         super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.W_1: nn.Parameter = self.weight(l, f)
@@ -66,7 +67,7 @@ class Gated(SequenceMixer):
     causal: ClassVar[bool] = False
 
     def __init__(self, *, d: int, l: int, f: int) -> None:
-        """Rows of width d, f channels inside, and at most l tokens."""
+        """Declare the weights for rows of width d, f channels inside, and at most l tokens."""
         super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.f = f
@@ -132,7 +133,8 @@ class Attending(Gated):
     """
 
     def __init__(self, *, d: int, l: int, f: int, K: int) -> None:
-        """f channels inside, and an attention head of width K."""
+        """Declare the weights of gMLP with f channels inside, and of an attention head of width
+        K."""
         super().__init__(d=d, l=l, f=f)
         require_sizes(K=K)
         self.K = K
@@ -178,8 +180,9 @@ _Class = TypeVar("_Class", bound=type[Gated])
 
 
 def explicit(mixer: str, rewrites: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
-    """Register the decorated class, with one operation per equation. A causal mixer executes the
-    rewrite `dense` too: it computes masked pairs."""
+    """Return a decorator that registers a class as an implementation of `mixer` with one operation
+    per equation, which executes `rewrites`. A causal mixer executes the rewrite `dense` too: it
+    computes masked pairs."""
     masked = ("dense",) if mixer.endswith("+causal") else ()
     kernels = dict.fromkeys(("U", "G", "F", "y"), "contraction")
     kernels |= {"S": "elementwise", "P": "elementwise"}
@@ -253,7 +256,8 @@ class FNetTransform(FNet):
     """FNet by complex Fourier transforms, over channels, then over tokens."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d); Unsupported in half precision, in which torch has no transform of any
+        """The output y (b, s, d) of x (b, s, d), the real part of a Fourier transform along rows
+        and channels; Unsupported in half precision, in which torch has no transform of any
         length."""
         if x.dtype in (torch.float16, torch.bfloat16):
             raise Unsupported(f"torch.fft has no transform in {x.dtype} of any length")

@@ -54,8 +54,8 @@ class Cells(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, K: int, h: int | None = None, whole: bool = True
     ) -> None:
-        """n cells with keys of width K and values of width h (default d/n); without `whole` only
-        the cells between linear maps."""
+        """Declare the weights of n cells with keys of width K and values of width h (default d/n);
+        without `whole` only the cells between linear maps."""
         super().__init__(d=d, l=l)
         self.n, self.K, self.h = n, K, head_width(d, n) if h is None else h
         require_sizes(n=n, K=K, h=self.h)
@@ -88,8 +88,9 @@ class Cells(Mixer):
         return (x @ W).view(*x.shape[:-1], self.n, -1)
 
     def gates(self, x: Tensor) -> Gates:
-        """I = x W_I and F = log sigmoid(x W_F), (..., n) each; if `whole`, both maps have a bias
-        and are bounded by `CAP`, as CAP tanh(z / CAP)."""
+        """The logarithms of the input gates, I = x W_I, and of the forget gates, F = log sigmoid(x
+        W_F), (..., n) each for n cells; if `whole`, both maps have a bias and are bounded by `CAP`,
+        as CAP tanh(z / CAP)."""
         I, z = x @ self.W_I, x @ self.W_F
         if self.whole:
             I, z = (
@@ -105,8 +106,9 @@ class Cells(Mixer):
         return reads / (least + 1e-6).unsqueeze(-1)
 
     def joined(self, x: Tensor, H: Tensor) -> Tensor:
-        """y (..., d) of the heads (..., n, h): if `whole`, normalised per head, times the gain and
-        the output gate sigmoid(x W_O); then mapped by W_out."""
+        """The output y (..., d) of the heads H (..., n, h) of rows x (..., d): if `whole`,
+        normalised per head, times the gain and the output gate sigmoid(x W_O); then mapped by
+        W_out."""
         if self.whole:
             normed = standardised(H, 1e-6) * self.gain.view(self.n, -1)
             return (torch.sigmoid(x @ self.W_O) * normed.flatten(-2)) @ self.W_out
@@ -120,7 +122,8 @@ class Cells(Mixer):
         return State(rows, carried=tuple(rows))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d): each head's S, Z and M after the token, read by the token's query."""
+        """The output y_t (b, d) of one token x_t (b, d): update each head's memory S, normaliser Z
+        and bound M in `state`, then read them with the token's query."""
         q, k, v = (self.heads(x_t, W) for W in (self.W_Q, self.W_K, self.W_V))
         I, F = self.gates(x_t)
         before = state.held("M") if state.position else None
@@ -156,8 +159,9 @@ class CellsRowByRow(Cells):
     """The cells by their recurrence."""
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """H (b, n, s, h) by the recurrence over rows, with A = exp(I - M) k in the new term and
-        P = exp(F + M' - M), the factor of the old one."""
+        """The heads' outputs H (b, n, s, h) of queries q, keys k, values v and gates' logarithms I
+        and F, by the recurrence over rows, with A = exp(I - M) k in the new term and P = exp(F + M'
+        - M), the factor of the old one."""
         M = self.bounds(I, F)
         A = torch.exp(I - M).unsqueeze(-1) * k
         P = torch.exp(F[..., 1:] + M[..., :-1] - M[..., 1:])
@@ -175,8 +179,9 @@ class CellsOfPairs(Cells):
     """The cells by the gated products of all pairs."""
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """H (b, n, s, h) by all pairs of rows: the score of row i with row j <= i, times the gates
-        between, exp(G_i - G_j + I_j - M_i) with G the running sum of F; pairs with j > i are 0."""
+        """The heads' outputs H (b, n, s, h) of queries q, keys k, values v and gates' logarithms I
+        and F, by all pairs of rows: the score of row i with row j <= i, times the gates between,
+        exp(G_i - G_j + I_j - M_i) with G the running sum of F; pairs with j > i are 0."""
         G = F.cumsum(-1)
         M = self.bounds(I, F)
         L = G.unsqueeze(-1) - G.unsqueeze(-2) + I.unsqueeze(-2) - M.unsqueeze(-1)
@@ -201,15 +206,16 @@ class CellsInChunks(Cells):
         h: int | None = None,
         whole: bool = True,
     ) -> None:
-        """Chunks of C rows; the other arguments are those of all cells."""
+        """Declare the cells' weights, for chunks of C rows; the other arguments are those of all
+        cells."""
         super().__init__(d=d, l=l, n=n, K=K, h=h, whole=whole)
         require_sizes(C=C)
         self.C = C
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """H (b, n, s, h), chunk after chunk: gated scores within the chunk, plus a read of the S
-        and Z carried from the chunk before. G sums F since the start of the chunk, J is I - G, and
-        X the largest exponent G + J of a row's pairs."""
+        """The heads' outputs H (b, n, s, h), chunk after chunk: gated scores within the chunk, plus
+        a read of the memory S and normaliser Z carried from the chunk before. G sums F since the
+        start of the chunk, J is I - G, and X the largest exponent G + J of a row's pairs."""
         carried: Carried | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v, I, F))
@@ -239,8 +245,9 @@ class CellsInChunks(Cells):
     def after(
         self, k: Tensor, v: Tensor, G: Tensor, J: Tensor, X: Tensor, carried: Carried | None
     ) -> Carried:
-        """S, Z and T after a complete chunk of keys k and values v. G and X, (b, n, 1), are those
-        of its last row; `carried` has S, Z and T before the chunk, None before the first."""
+        """The memory S, normaliser Z and bound T after a complete chunk of keys k and values v. G,
+        the sum of log forget gates, and X, the largest exponent, (b, n, 1), are those of its last
+        row, and J = I - G; `carried` has S, Z and T before the chunk, None before the first."""
         T = larger(G if carried is None else G + carried[2], X)
         keys = torch.exp(G + J - T).unsqueeze(-1) * k
         S, Z = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2), keys.sum(2)
@@ -359,8 +366,9 @@ class Memory(Mixer):
         return rows.view(*rows.shape[:-1], self.n, self.h)
 
     def carried(self, rows: Rows) -> Tensor:
-        """The reads O (b, s, n, h) of a sequence: a loop over rows carries the memory S from row to
-        row, and each row's R reads S. `rows.later` begins at the second row."""
+        """The reads O (b, s, n, h) of sequences in n heads of h channels: a loop over rows carries
+        the memory S from row to row, and each row's R reads S. `rows.later` begins at the second
+        row."""
         S = self.following(None, rows.K[:, 0], rows.V[:, 0])
         read = [self.read(rows.R[:, 0], S)]
         assert rows.later is not None
@@ -370,8 +378,9 @@ class Memory(Mixer):
         return torch.stack(read, dim=1)
 
     def following(self, S: Tensor | None, K: Tensor, V: Tensor, *later: Tensor) -> Tensor:
-        """S (b, n, h, h) after one row with K and V (b, n, h); `later` are E, kappa and F, without
-        which S must be None: the state before the first row."""
+        """The memory S (b, n, h, h) after one row with key K and value V (b, n, h). `later` are the
+        decay E, the removed direction kappa and F: S becomes diag(E) S - F (kappa S) + K V^T. For
+        the first row S is None and `later` empty."""
         added = K.unsqueeze(-1) * V.unsqueeze(-2)
         if S is None:
             return added
@@ -431,8 +440,9 @@ class MemoryOfMaps(Memory):
         return self.latest(rows, state).flatten(1) @ self.W_out
 
     def rows(self, x: Tensor, later: slice | None) -> Rows:
-        """The arrays that the recurrence reads of rows x, (b, s, d) or (b, d). `later` is the slice
-        of s with the rows that have a row before; None for a first token."""
+        """The arrays that the recurrence reads (receptance R, key K, value V, decay, directions) of
+        rows x, (b, s, d) or (b, d). `later` is the slice of s with the rows that have a row before;
+        None for a first token."""
         R, K, V = (self.heads(x @ getattr(self, f"W_{name}")) for name in "rkv")
         if later is None:
             return Rows(R, K, V, None)
@@ -469,8 +479,8 @@ class TimeMixing(Memory):
     def __init__(
         self, *, d: int, l: int, n: int, A: int, G: int, M: int = 1, h: int | None = None
     ) -> None:
-        """n heads of width h (default d/n); the maps of low rank have the ranks A (w and a), G (the
-        gate g) and, in a later layer, M (the share v)."""
+        """Declare the layer's weights: n heads of width h (default d/n); the maps of low rank have
+        the ranks A (w and a), G (the gate g) and, in a later layer, M (the share v)."""
         super().__init__(d=d, l=l, n=n, h=h)
         ranks = {"w": A, "a": A, "g": G} | ({"v": M} if self.later else {})
         require_sizes(A=A, G=G, M=M)
@@ -515,17 +525,18 @@ class TimeMixing(Memory):
         return x + D * mu
 
     def low(self, name: str, rows: Tensor, between: Callable[[Tensor], Tensor] | None) -> Tensor:
-        """The map of low rank `name` of rows (..., d), with its bias unless it is g, (..., n*h);
-        `between` is applied between the factors, None for nothing."""
+        """Rows (..., d) through the map of low rank `name`, (rows A) B plus a bias (none for g):
+        (..., n*h); `between` is applied between the factors, None for nothing."""
         A, B = getattr(self, f"A_{name}"), getattr(self, f"B_{name}")
         inner: Tensor = rows @ A
         found: Tensor = (inner if between is None else between(inner)) @ B
         return found if name == "g" else found + getattr(self, f"b_{name}")
 
     def rows(self, x: Tensor, D: Tensor, later: slice | None, first: Tensor | None) -> Rows:
-        """The arrays that the recurrence reads of rows x, (b, s, d) or (b, d); D are the rows
-        before minus x. `later` is the slice of s with the rows that have a row before, None for a
-        first token; `first` holds the first layer's values (..., n*h), None in that layer."""
+        """The arrays that the recurrence reads (receptance R, key K, value V, decay, directions) of
+        rows x, (b, s, d) or (b, d); D are the rows before minus x. `later` is the slice of s with
+        the rows that have a row before, None for a first token; `first` holds the first layer's
+        values (..., n*h), None in that layer."""
         mixes = {name: self.moved(name, x, D) for name in "rkv"}
         R, k, V = (self.heads(mix @ getattr(self, f"W_{name}")) for name, mix in mixes.items())
         if first is not None:
@@ -542,8 +553,9 @@ class TimeMixing(Memory):
         return Rows(R, K, V, (E, kappa, kappa * alpha))
 
     def joined(self, O: Tensor, rows: Rows, x: Tensor, D: Tensor) -> Tensor:
-        """y (..., d) of O (..., n, h): O normalised per head, plus V times the sum of R K r_k over
-        the head's channels, times the gate g, then mapped by W_out."""
+        """The output y (..., d) of the reads O (..., n, h) of rows x; D is the row before minus x:
+        O normalised per head, plus V times the sum of R K r_k over the head's channels, times the
+        gate g, then mapped by W_out."""
         N = standardised(O, 64e-5) * self.heads(self.gain) + self.heads(self.bias)
         B = (rows.R * rows.K * self.r_k).sum(-1, keepdim=True)
         G = self.low("g", self.moved("g", x, D), torch.sigmoid)
@@ -601,8 +613,9 @@ class LaterTimeMixing(TimeMixing):
     def initial_state(  # type: ignore[override]  # begins with the first layer's values
         self, batch: int, length: int | None, v_first: Tensor
     ) -> State:
-        """The last row of x and S, both zero; `prepared` holds v_first (b, s, n*h), the first
-        layer's values, a row for each token to come."""
+        """The state before the first token: the last row of x and the memory S, both zero;
+        `prepared` holds v_first (b, s, n*h), the first layer's values, a row for each token to
+        come."""
         begun = super().initial_state(batch, length)
         self._require_values(v_first, batch, v_first.shape[1])
         state = PreparedState(begun.arrays, sliding=True, carried=begun.carried)
@@ -610,8 +623,8 @@ class LaterTimeMixing(TimeMixing):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): the recurrence at one token, with its row of the
-        state's v_first. ValueError beyond the rows of v_first."""
+        """The output y_t (b, d) of one token x_t (b, d): the recurrence at one token, with its row
+        of the state's v_first. ValueError beyond the rows of v_first."""
         assert isinstance(state, PreparedState)
         given = state.prepared.shape[1]
         if state.position >= given:

@@ -50,8 +50,9 @@ class Mega(Mixer):
         C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """N averages per channel, queries and keys of width K, values of width v*d; with the option
-        `chunk`, chunks of C tokens (default l), else C is not used and at most l tokens."""
+        """Declare the weights: N averages per channel, queries and keys of width K, values of width
+        v*d; with the option `chunk`, chunks of C tokens (default l), else C is not used and at most
+        l tokens."""
         super().__init__(d=d, l=l)
         self.bounded = not options
         self.C = C if options and C else l
@@ -88,16 +89,16 @@ class Mega(Mixer):
         return self.kappa_Q * Z + self.mu_Q, self.kappa_K * Z + self.mu_K, V
 
     def gated(self, x: Tensor, X: Tensor, O: Tensor) -> Tensor:
-        """y (..., d) from rows x and averages X (..., d) and the attention output O (..., V), with
-        the reset gate gamma and the update gate phi."""
+        """The output y (..., d) from rows x and averages X (..., d) and the attention output O
+        (..., V), with the reset gate gamma and the update gate phi."""
         gamma = F.silu(X @ self.W_gamma + self.b_gamma)
         phi = torch.sigmoid(X @ self.W_phi + self.b_phi)
         H = F.silu(X @ self.W_H + self.b_H + (gamma * O) @ self.U_H)
         return phi * H + (1 - phi) * x
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): the averages, attention within chunks (all complete chunks in
-        one batch, then the short last one)."""
+        """The output y (b, s, d) of x (b, s, d): the moving averages, attention within chunks (all
+        complete chunks in one batch, then the short last one)."""
         X = self.averages(x)
         q, k, v = self.heads(x, X)
         (batch, length, _), read = x.shape, []
@@ -122,8 +123,9 @@ class Mega(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with keys and values of all tokens or, with the option `chunk`, of the
-        current chunk, and h (batch, 1, d*N); `prepared` holds E and B, (2, d, N)."""
+        """The state before the first token: room for the keys K and values V of all tokens or, with
+        the option `chunk`, of the current chunk, and for h (batch, 1, d*N), the averages'
+        recurrence; `prepared` holds its factors E and B, (2, d, N)."""
         room = length if self.bounded else self.C
         rows = {"K": self._rows(batch, room, self.K), "V": self._rows(batch, room, self.V)}
         rows["h"] = self._rows(batch, 1, self.d * self.N)
@@ -133,8 +135,8 @@ class Mega(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): one step of the recurrence, then attention to the
-        rows of the token's chunk."""
+        """The output y_t (b, d) of one token x_t (b, d): one step of the averages' recurrence, then
+        attention to the rows of the token's chunk."""
         assert isinstance(state, PreparedState)
         E, B = state.prepared
         h = B * x_t.unsqueeze(-1)
@@ -168,8 +170,9 @@ _Mega = TypeVar("_Mega", bound=type[Mega])
 
 
 def mega(form: str, kernels: dict[str, str]) -> Callable[[_Mega], _Mega]:
-    """Register the decorated class as the implementation of Mega by this form of the averages;
-    `kernels` has the kernel classes of the arrays outside of the attention head (`HEAD`)."""
+    """Return a decorator that registers a class as the implementation of Mega by this form of the
+    averages ("recurrent", say); `kernels` has the kernel classes of the arrays outside of the
+    attention head (`HEAD`)."""
     return implementation(
         "mega",
         form,
@@ -187,7 +190,8 @@ class MegaCarried(Mega):
     """Mega by the recurrence."""
 
     def averages(self, x: Tensor) -> Tensor:
-        """The recurrence h' = E h + B x over rows."""
+        """The moving averages (b, s, d) of rows x (b, s, d), by the recurrence h' = E h + B x over
+        rows; a row's average is the sum over N of eta h."""
         E, B = self.rates()
         h = B * x[:, 0].unsqueeze(-1)
         rows = [h]
@@ -202,8 +206,8 @@ class MegaFft(Mega):
     """Mega by Fourier transforms over the sequence."""
 
     def averages(self, x: Tensor) -> Tensor:
-        """A convolution with the kernel w (s, d): at distance s the sum over N of eta B E^s, where
-        E^s is exp(s log E)."""
+        """The moving averages (b, s, d) of rows x (b, s, d), by a convolution with the kernel w (s,
+        d): at distance s the sum over N of eta B E^s, where E^s is exp(s log E)."""
         E, B = self.rates()
         s = torch.arange(x.shape[1], device=x.device, dtype=x.dtype).view(-1, 1, 1)
         w = (self.eta * B * torch.exp(torch.log(E) * s)).sum(-1)

@@ -28,8 +28,9 @@ Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 
 
 def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """Attention (b, n, s, h) of each row to the `behind` rows before it, itself and the `ahead`
-    rows after it: all pairs are scored, then those outside the neighbourhood are masked."""
+    """The attention outputs (b, n, s, h) of queries q, keys k and values v, each row attending to
+    the `behind` rows before it, itself and the `ahead` rows after it: all pairs are scored, then
+    those outside the neighbourhood are masked."""
     length = int(q.shape[2])
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
@@ -38,8 +39,9 @@ def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 
 def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """Attention (b, n, s, h) of each row to the w = behind + 1 + ahead rows around it, which alone
-    are scored; zero rows beyond both ends of the sequence are scored, then masked."""
+    """The attention outputs (b, n, s, h) of queries q, keys k and values v, each row attending to
+    the w = behind + 1 + ahead rows around it, which alone are scored; zero rows beyond both ends of
+    the sequence are scored, then masked."""
     length, width = int(q.shape[2]), behind + 1 + ahead
     keys, values = (F.pad(rows, (0, 0, behind, ahead)).unfold(2, width, 1) for rows in (k, v))
     scores = (q.unsqueeze(-2) @ keys).squeeze(-2) / math.sqrt(q.shape[-1])
@@ -118,8 +120,8 @@ class CausalRestricted(Restricted, Mixer):
         return State({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the token's own.
-        The state takes the token's row in place of the oldest."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the
+        token's own. The state takes the token's row in place of the oldest."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -134,8 +136,8 @@ _Class = TypeVar("_Class", bound=type[Restricted])
 
 
 def laid_out(layout: ScoreLayout) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation with this `layout` of scores: all pairs, or
-    a band of w scores per row."""
+    """Return a decorator that registers a class as an implementation of its mixer with this
+    `layout` of scores: all pairs, or a band of w scores per row."""
 
     def register(mixer: _Class) -> _Class:
         """Set the class's layout, and register the class."""
@@ -191,8 +193,8 @@ class InBlocks(Heads):
         return self._across(x, *self._project(x), causal=self.causal)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): attention within all complete blocks in one batch, then within the short
-        last block."""
+        """The attention outputs (b, n, s, h) of queries q, keys k and values v: attention within
+        all complete blocks in one batch, then within the short last block."""
         batch, n, length, h = q.shape
         whole = length - length % self.B
         found = []
@@ -229,8 +231,8 @@ class CausalLocalAttention(InBlocks, Mixer):
         return ChunkState({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): attend from q_t to the rows of the token's block up
-        to its own."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the rows of the token's
+        block up to its own."""
         assert isinstance(state, ChunkState)
         q_t, k_t, v_t = self._project(x_t)
         state.append(K=k_t, V=v_t)

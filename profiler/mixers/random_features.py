@@ -398,7 +398,8 @@ class Generated(RandomFeatures, Trained):
     random numbers w (m, h)."""
 
     def declare(self) -> None:
-        """w, drawn before all weights, then the four linear maps and the network's layers."""
+        """Declare the random numbers w (m, h), drawn before all weights, then the four linear maps
+        and the layers of the network that makes frequencies of w."""
         h = self.h
         self.untrained("w", self.m, h)
         super().declare()
@@ -410,8 +411,8 @@ class Generated(RandomFeatures, Trained):
                 self.register_parameter(f"bias_{layer}", self.weight(out))
 
     def frequencies(self) -> Tensor:
-        """Omega (m, h): two layers with batch normalisation over the m rows and leaky relu, then
-        tanh of a third."""
+        """The frequencies Omega (m, h) of all heads, from the random numbers w (m, h): two layers
+        with batch normalisation over the m rows and leaky relu, then tanh of a third."""
         held, rows = dict(self.named_parameters()), self.w
         for layer in (1, 2):
             rows = rows @ held[f"W_{layer}"] + held[f"b_{layer}"]

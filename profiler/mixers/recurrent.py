@@ -45,7 +45,8 @@ class Recurrence(Mixer):
     STATE: ClassVar[tuple[str, ...]] = ("y",)
 
     def __init__(self, *, d: int, l: int, options: Sequence[str] = ()) -> None:
-        """Rows and states of width d; the option `two-biases` adds a bias b_U."""
+        """Declare the weights W, U and biases b of all gates, for rows and states of width d; the
+        option `two-biases` adds a bias b_U."""
         super().__init__(d=d, l=l)
         self.options = tuple(options)
         packed = (self.GATES,) if self.GATES > 1 else ()
@@ -79,7 +80,7 @@ class Explicit(Recurrence):
 
     @abstractmethod
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The state after a row.
+        """The arrays of the state after a row, (b, d) each, the output first.
 
         Args:
             own: W x + b of the row's gates, (b, gates*d); the first row may lack gates.
@@ -88,8 +89,9 @@ class Explicit(Recurrence):
         """
 
     def beside(self, packed: Tensor, gates: slice = slice(None)) -> Tensor:
-        """A weight or bias (gates, ..., d) of some gates, as numbers of `ORDER`, concatenated along
-        the last axis: (..., gates*d). With a single gate, unchanged: (..., d)."""
+        """The parts of a weight or bias `packed` (all gates, ..., d) that belong to some gates (a
+        slice of `ORDER`, their order), concatenated along the last axis: (..., gates*d). With a
+        single gate, unchanged: (..., d)."""
         if self.GATES == 1:
             return packed
         apart = packed.unbind(0)
@@ -100,8 +102,8 @@ class Explicit(Recurrence):
         return x @ self.beside(self.W, gates) + self.beside(self.b, gates)
 
     def mix(self, x: Tensor) -> Tensor:
-        """W x + b of all rows, then y (b, s, d) row by row. The gates that the first row lacks are
-        computed for the later rows alone."""
+        """The output y (b, s, d) of x (b, s, d): W x + b of all rows at once, then the recurrence
+        row by row. The gates that the first row lacks are computed for the later rows alone."""
         own = [*self.of_input(x, slice(self.lacking, None)).unbind(1)]
         if self.lacking and own[1:]:
             more = self.of_input(x[:, 1:], slice(self.lacking)).unbind(1)
@@ -113,7 +115,8 @@ class Explicit(Recurrence):
         return torch.stack(rows, dim=1)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d): one row of the recurrence, from the held state."""
+        """The output y_t (b, d) of one token x_t (b, d): one row of the recurrence, from the state
+        before, which `state` holds and replaces."""
         before = tuple(state.held(name).squeeze(-2) for name in self.STATE)
         own = self.of_input(x_t, slice(0 if state.position else self.lacking, None))
         held = self.row(own, before if state.position else None, self.beside(self.U))
@@ -174,7 +177,8 @@ class LstmExplicit(Explicit):
         return 1
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The output and the cell, (b, d) each, after a row."""
+        """The state of the LSTM after a row, (output h, cell c), (b, d) each, from W x + b of its
+        gates (`own`) and the state `before` (None for the first row)."""
         inside = plus_optional(own, self.of_state(None if before is None else before[0], U))
         # the first row has no forget gate, so `forget` is empty
         *forget, i, o = torch.sigmoid(inside[:, : -self.d]).chunk(3 - (before is None), dim=1)
@@ -212,7 +216,8 @@ class Gru(Explicit):
     form: ClassVar[str]
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The new row (b, d)."""
+        """The state of the GRU after a row, its output (b, d) in a tuple, from W x + b of its gates
+        (`own`) and the state `before` (None for the first row)."""
         h = None if before is None else before[0]
         carried, gates = self.carried(h, U), slice(None, own.shape[-1] - self.d)
         inside = plus_optional(own[:, gates], None if carried is None else carried[..., gates])
@@ -285,8 +290,8 @@ _Class = TypeVar("_Class", bound=type[Gru])
 
 
 def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation of `mixer` with this name, which updates
-    the state by the equations of this `form`."""
+    """Return a decorator that registers a class as an implementation of `mixer` with this name,
+    which updates the state by the equations of this `form`."""
 
     def register(layer: _Class) -> _Class:
         """Set the class's form, and register the class."""
@@ -325,7 +330,8 @@ class ResetBeforeInterpolated(ResetBefore):
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """A context in which a CPU runs PyTorch's own operations in every dtype."""
+    """A context in which oneDNN is off, so that a CPU runs PyTorch's own operations in every
+    dtype."""
     backend = torch.backends.mkldnn
     before = backend.enabled
     backend.enabled = False  # type: ignore[assignment]  # a property that torch leaves untyped
@@ -382,8 +388,8 @@ LAYER = (1, 0.0, False, False, True)
 
 
 def torch_layer(mixer: str, form: str, arrays: str) -> Callable[[type], type]:
-    """Register the decorated class, an implementation by PyTorch's layer; `arrays` are the names,
-    one letter each, of the arrays that the one call computes."""
+    """Return a decorator that registers a class as an implementation of `mixer` by PyTorch's own
+    layer; `arrays` are the names, one letter each, of the arrays that the one call computes."""
     return implementation(
         mixer,
         "torch",

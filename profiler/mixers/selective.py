@@ -46,7 +46,7 @@ class Selective(Mixer):
             setattr(self, f"b_{name}", self.weight(width))
 
     def rows(self, x: Tensor, name: str, state: State | None, new: dict[str, Tensor]) -> Tensor:
-        """The rows of the map `name`, after its convolution and silu.
+        """Map rows x by W_name, then convolve them over tokens and apply silu (neither if `core`).
 
         Args:
             x: sequences (b, s, d), or one token (b, d).
@@ -66,8 +66,9 @@ class Selective(Mixer):
         return F.silu(short_latest(projected, state.held(f"U_{name}"), w) + b)
 
     def short_rows(self, batch: int, **widths: int) -> dict[str, Tensor]:
-        """Zeros for the last k-1 rows of each convolution: name of its rows -> (batch, k-1, width),
-        for `widths`: name -> width; empty if `core`."""
+        """Arrays of a state, name -> zeros (batch, k-1, width): the last k-1 rows that each
+        convolution of k taps reads. `widths`: name of a map -> its width; {} if `core`, without
+        convolutions."""
         held = {} if self.core else widths
         return {
             f"U_{name}": self.like.new_zeros(batch, self.k - 1, width)
@@ -76,8 +77,9 @@ class Selective(Mixer):
 
     @torch.no_grad()
     def carrying(self, batch: int, length: int | None, S: Tensor, **widths: int) -> PreparedState:
-        """The state before the first token: S, which are zeros, and zeros for the last k-1 rows of
-        each convolution, `widths`: name -> width of its rows; `prepared` holds A."""
+        """The state before the first token: S (zeros), and zeros for the last k-1 rows that each
+        convolution reads (`widths`: name of a map -> its width), for any number of tokens
+        (`sliding`); `prepared` holds A, the negative rates of the decays exp(Delta A)."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays = {"S": S, **self.short_rows(batch, **widths)}
         state = PreparedState(arrays, newest_first=True, sliding=True, carried=("S",))
@@ -116,8 +118,9 @@ class Mamba(Selective):
     normed: ClassVar[bool] = False
 
     def __init__(self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1) -> None:
-        """E channels with N states each, a step size per channel by a map of rank R, convolutions
-        of k taps; `core`, a class attribute, leaves out the convolution and the gate W_Z."""
+        """Declare the weights: E channels with N states each, a step size per channel by a map of
+        rank R, convolutions of k taps; `core`, a class attribute, leaves out the convolution and
+        the gate W_Z."""
         super().__init__(d=d, l=l)
         require_sizes(N=N, E=E, R=R, k=k)
         self.N, self.E, self.k = N, E, k
@@ -137,8 +140,8 @@ class Mamba(Selective):
         self.W_out: nn.Parameter = self.weight(E, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of a sequence x (b, s, d), by a loop over rows that holds S (b, E, N) of one
-        row at a time."""
+        """The output y (b, s, d) of sequences x (b, s, d), by a loop over rows that holds S (b, E,
+        N) of one row at a time."""
         X = self.rows(x, "X", None, {})
         step, U, B, C = self.given(X)
         kept = torch.exp(step[:, 1:].unsqueeze(-1) * self.A())
@@ -150,7 +153,8 @@ class Mamba(Selective):
         return self.out(x, torch.stack(read, dim=1) + self.D * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d), by one step of the recurrence from `state`."""
+        """The output y_t (b, d) of one token x_t (b, d), by one step of the recurrence from
+        `state`."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X = self.rows(x_t, "X", state, new)
@@ -163,7 +167,8 @@ class Mamba(Selective):
         return self.out(x_t, self.read(S, C) + self.D * X)
 
     def given(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Delta and U = Delta X, (..., E) each, then B and C, (..., N) each, of rows X (..., E)."""
+        """What the recurrence reads of rows X (..., E): (Delta, U, B, C), the steps Delta and U =
+        Delta X, (..., E) each, and B (written to the state) and C (read from it), (..., N) each."""
         T, B, C = X @ self.W_R, X @ self.W_B, X @ self.W_C
         if self.normed:
             T, B, C = (
@@ -246,8 +251,8 @@ class Mamba2(Selective):
     recurrence over rows, pairs of rows, or chunks."""
 
     def __init__(self, *, d: int, l: int, n: int, P: int, N: int, G: int, k: int = 1) -> None:
-        """n heads of P channels with N states each, in G groups, and k taps; ValueError unless G
-        divides n."""
+        """Declare the weights: n heads of P channels with N states each, in G groups, and k taps;
+        ValueError unless G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, N=N, G=G, k=k)
         if n % G:
@@ -268,9 +273,10 @@ class Mamba2(Selective):
     def given(
         self, x: Tensor, state: State | None, new: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """X (..., n, P), K and Q (..., G, N), the steps Delta (..., n) and U = Delta X (..., n, P),
-        of rows x (..., d). For one token `state` holds the rows before it (None for sequences), and
-        `new` receives its rows before the convolutions."""
+        """What the recurrence reads of rows x (..., d): (X, K, Q, Delta, U) with values X (..., n,
+        P), keys K and queries Q (..., G, N), the steps Delta (..., n) and U = Delta X (..., n, P).
+        For one token `state` holds the rows before it (None for sequences), and `new` receives its
+        rows before the convolutions."""
         X, K, Q = (self.rows(x, name, state, new) for name in "XKQ")
         X = X.view(*X.shape[:-1], self.n, self.P)
         K, Q = (rows.view(*rows.shape[:-1], self.G, self.N) for rows in (K, Q))
@@ -278,8 +284,9 @@ class Mamba2(Selective):
         return X, K, Q, step, step.unsqueeze(-1) * X
 
     def out(self, x: Tensor, read: Tensor) -> Tensor:
-        """y (..., d) of the reads (..., n, P): times silu of the gate and normalised within each
-        group unless `core`, then mapped by W_out."""
+        """The output y (..., d) from the reads (..., n, P) of the state by n heads of P channels:
+        times silu of the gate, normalised within each of G groups (neither if `core`), then mapped
+        by W_out."""
         rows = read.flatten(-2)
         if not self.core:
             split = (self.G, self.n // self.G * self.P)
@@ -299,7 +306,8 @@ class Mamba2Recurrent(Mamba2):
     """Mamba-2 by the recurrence over rows."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of a sequence x (b, s, d), by a loop over rows that holds one row's S."""
+        """The output y (b, s, d) of sequences x (b, s, d), by a loop over rows that holds one row's
+        S."""
         X, K, Q, step, U = self.given(x, None, {})
         kept = torch.exp(step[:, 1:] * self.A())
         S: Tensor | None = None
@@ -310,7 +318,8 @@ class Mamba2Recurrent(Mamba2):
         return self.out(x, torch.stack(read, dim=1) + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d), by one step of the recurrence from `state`."""
+        """The output y_t (b, d) of one token x_t (b, d), by one step of the recurrence from
+        `state`."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -345,8 +354,8 @@ class Mamba2Parallel(Mamba2):
     a row, so that exp(F_i - F_j) is the decay from row j to row i."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of a sequence x (b, s, d): each row reads all rows up to itself; pairs with
-        later rows are masked."""
+        """The output y (b, s, d) of sequences x (b, s, d): each row reads all rows up to itself;
+        its product with each, times the decay between the two; pairs with later rows are masked."""
         X, K, Q, step, U = self.given(x, None, {})
         sums = (step * self.A()).cumsum(1).transpose(1, 2)
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
@@ -356,8 +365,8 @@ class Mamba2Parallel(Mamba2):
         return self.out(x, read + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d), which reads the rows of all tokens so far, held in
-        `state`."""
+        """The output y_t (b, d) of one token x_t (b, d), which reads the rows of all tokens so far,
+        held in `state`."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -371,8 +380,9 @@ class Mamba2Parallel(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with F, K and U of all rows, and the last k-1 rows of each convolution;
-        `prepared` holds A."""
+        """The state before the first token: room for F (sums of log decays), K and U of `length`
+        tokens (default: l), and for the last k-1 rows that each convolution reads; `prepared` holds
+        A, the negative rates of decays."""
         X, K = self.n * self.P, self.G * self.N
         shapes = {"F": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {name: self._rows(batch, length, *shape) for name, shape in shapes.items()}
@@ -390,15 +400,16 @@ class Mamba2Chunked(Mamba2):
     def __init__(
         self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1
     ) -> None:
-        """n heads of P channels with N states each, in G groups; k taps; chunks of C rows."""
+        """Declare the weights: n heads of P channels with N states each, in G groups; k taps of the
+        convolutions; chunks of C rows."""
         super().__init__(d=d, l=l, n=n, P=P, N=N, G=G, k=k)
         require_sizes(C=C)
         self.C = C
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of a sequence x (b, s, d), chunk after chunk: each row reads the rows of its
-        chunk up to itself and the states S at the chunk's start. A chunk of fewer than C rows, the
-        last, does not update S."""
+        """The output y (b, s, d) of sequences x (b, s, d), chunk after chunk: each row reads the
+        rows of its chunk up to itself and the states S at the chunk's start. A chunk of fewer than
+        C rows, the last, does not update S."""
         X, K, Q, step, U = self.given(x, None, {})
         A, read = self.A(), []
         S: Tensor | None = None
@@ -420,8 +431,8 @@ class Mamba2Chunked(Mamba2):
         return self.out(x, torch.cat(read, dim=1) + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d), which reads the rows of its chunk so far and S; the
-        last token of a chunk updates S."""
+        """The output y_t (b, d) of one token x_t (b, d), which reads the rows of its chunk so far
+        and S; the last token of a chunk updates S."""
         assert isinstance(state, ChunkState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -455,8 +466,9 @@ class Mamba2Chunked(Mamba2):
         return own + torch.exp(F).unsqueeze(-1) * found.permute(0, 3, 1, 2)
 
     def after(self, S: Tensor | None, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
-        """The states (b, G, n/G, P, N) after a complete chunk with K (b, C, G, N), F (b, C, n) and
-        U (b, C, n, P); S are the states before, None for the first chunk."""
+        """The states S (b, G, n/G, P, N) of n heads in G groups after a complete chunk of C rows,
+        with keys K (b, C, G, N), sums F of log decays (b, C, n) and U (b, C, n, P); `S` are the
+        states before, None for the first chunk."""
         heads = (self.G, self.n // self.G)
         B = torch.exp(F[:, -1:] - F).unsqueeze(-1) * U
         K = K.reshape(-1, self.C, self.G, 1, 1, self.N)
@@ -465,8 +477,9 @@ class Mamba2Chunked(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with F, steps, K and U of one chunk, S, and the last k-1 rows of each
-        convolution, for any number of tokens; `prepared` holds A."""
+        """The state before the first token: room for F (sums of log decays), steps, K and U of one
+        chunk of C tokens, for S, and for the last k-1 rows that each convolution reads; it serves
+        any number of tokens (`sliding`); `prepared` holds A, the negative rates of decays."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         rows = {"F": (self.n, 1), "step": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {
@@ -606,8 +619,8 @@ class Mamba3(Selective):
     """
 
     def __init__(self, *, d: int, l: int, n: int, P: int, R: int, M: int, G: int) -> None:
-        """n heads of P channels in G groups; of the 2R + M states of a channel, R pairs are
-        rotated. ValueError unless G divides n."""
+        """Declare the weights: n heads of P channels in G groups; of the 2R + M states of a
+        channel, R pairs are rotated. ValueError unless G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, R=R, M=M, G=G)
         if n % G:
@@ -632,8 +645,8 @@ class Mamba3(Selective):
         self.W_out: nn.Parameter = self.weight(n * P, d)
 
     def given(self, x: Tensor) -> Rows3:
-        """The arrays from which the recurrence is computed, of rows x (..., d); B and C are
-        normalised unless `core`."""
+        """The arrays that the recurrence reads of rows x (..., d): X, steps, lambda, angles, B and
+        C (`Rows3`); B and C are normalised unless `core`."""
         B, C = ((x @ W.flatten(1)).view(*x.shape[:-1], self.G, -1) for W in (self.W_B, self.W_C))
         if not self.core:
             B, C = rms_norm(B, self.gain_B, EPS), rms_norm(C, self.gain_C, EPS)
@@ -652,8 +665,9 @@ class Mamba3(Selective):
         return torch.exp(-F.softplus(x @ self.W_A).clamp_min(1e-4) * step)
 
     def turned(self, rows: Tensor, bias: Tensor, cos: Tensor, sin: Tensor) -> Parts:
-        """K or Q: B or C (..., G, N) plus the bias (n, N) of each head, whose first 2R channels are
-        rotated by the angles with these cosines and sines (..., n, R)."""
+        """K or Q in two parts, the rotated channels (..., n, 2R) and the others (..., n, M): B or C
+        (`rows`, (..., G, N)) plus the bias (n, N) of each head, whose first 2R channels are rotated
+        by the angles with these cosines and sines (..., n, R)."""
         heads = (self.G, self.n // self.G)
         all_ = (rows.unsqueeze(-2) + bias.view(*heads, -1)).flatten(-3, -2)
         u, v = all_[..., : self.R], all_[..., self.R : 2 * self.R]
@@ -664,9 +678,9 @@ class Mamba3(Selective):
         self, S: Parts | None, K: Parts, U: Tensor, kept: Tensor | None, V: Tensor | None,
         before: Parts | None,
     ) -> Parts:  # fmt: skip
-        """The states (b, n, P, 2R) and (b, n, P, M) after a row with K and U (b, n, P). S, the
-        decay `kept` (b, n), V (b, n, P) and `before`, K of the row before, are None for the first
-        row."""
+        """The state S after a row with K and U (b, n, P), in two parts (b, n, P, 2R) and (b, n, P,
+        M), of rotated and other channels: kept S + V K_before + U K. S, the decay `kept` (b, n), V
+        (b, n, P) and `before`, K of the row before, are None for the first row."""
         added = [U.unsqueeze(-1) * k.unsqueeze(-2) for k in K]
         if S is None or kept is None or V is None or before is None:
             return added[0], added[1]
@@ -682,8 +696,8 @@ class Mamba3(Selective):
         return one + two
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of a sequence x (b, s, d): angles theta by a running sum over rows; then K,
-        Q, U and V of all rows; then a loop over rows that holds one row's S."""
+        """The output y (b, s, d) of sequences x (b, s, d): angles theta by a running sum over rows;
+        then K, Q, U and V of all rows; then a loop over rows that holds one row's S."""
         rows = self.given(x)
         change = rows.turn.unsqueeze(2) * rows.step.unsqueeze(-1)
         theta = [change[:, 0]]
@@ -712,7 +726,8 @@ class Mamba3(Selective):
         return (1 - lam) * step * kept
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d), by one step of the recurrence from `state`."""
+        """The output y_t (b, d) of one token x_t (b, d), by one step of the recurrence from
+        `state`."""
         rows = self.given(x_t)
         theta = rows.turn.unsqueeze(1) * rows.step.unsqueeze(-1)
         theta = state.held("theta") + theta if state.position else theta
@@ -736,7 +751,9 @@ class Mamba3(Selective):
         return (H if self.core else H * F.silu(x @ self.W_Z)) @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The states S in their two parts; K, X and theta of the newest row."""
+        """The state before the first token: zeros for S in two parts (_T: rotated channels, _F:
+        others), and for K, X and the angles theta of the newest row; each token replaces all of
+        them."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         n, P, R, M = self.n, self.P, self.R, self.M
         shapes = {

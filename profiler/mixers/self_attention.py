@@ -102,9 +102,10 @@ class Heads(SequenceMixer):
         B: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """n query heads of width h (default d/n). Options need sizes: `grouped` g heads of keys and
-        values, `wide` the widths K and V, windows w tokens, `partial-rotary` the r channels of a
-        head that turn, `relative-bias` B buckets. ValueError if one is missing or does not fit."""
+        """Declare the weights that the options ask for, with n query heads of width h (default
+        d/n). Options need sizes: `grouped` g heads of keys and values, `wide` the widths K and V,
+        windows w tokens, `partial-rotary` the r channels of a head that turn, `relative-bias` B
+        buckets. ValueError if one is missing or does not fit."""
         super().__init__(d=d, l=l)
         require_sizes(n=n)
         self.n = n
@@ -173,7 +174,8 @@ class Heads(SequenceMixer):
             self.register_parameter(f"b_{name}", bias)
 
     def _groups(self, g: int | None, grouped: bool) -> int:
-        """The number of key and value heads; ValueError if g is missing or does not divide n."""
+        """The number of key and value heads: g if `grouped`, else n; ValueError if g is missing or
+        does not divide n."""
         if not grouped:
             return self.n
         if g is None:
@@ -186,7 +188,8 @@ class Heads(SequenceMixer):
     def _needed(
         self, option: str, letter: str, size: int | None, options: Sequence[str]
     ) -> int | None:
-        """The size of an option; None without the option. ValueError if the size is missing."""
+        """The size that goes with an option, under this letter; None without the option. ValueError
+        if the size is missing."""
         if option not in options:
             return None
         if size is None:
@@ -230,8 +233,8 @@ class Heads(SequenceMixer):
         return rows.clamp(-CLIP, CLIP) if self.clipped else rows
 
     def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
-        """K (..., g, K) and V (..., g, V) of x (..., d), whose first row is at the position
-        `first`; with `keys-as-values` V is K before its norm and rotation."""
+        """(keys (..., g, K), values (..., g, V)) in g heads of rows x (..., d), whose first row is
+        at the position `first`; with `keys-as-values` V is K before its norm and rotation."""
         keys = values = self._within(self._split(linear(x, self.W_K, self.b_K), self.g))
         if self.W_V is not None:
             values = self._within(self._split(linear(x, self.W_V, self.b_V), self.g))
@@ -242,9 +245,9 @@ class Heads(SequenceMixer):
     def _placed(
         self, rows: Tensor, gain: Tensor | None, offset: Tensor | None, first: int
     ) -> Tensor:
-        """Heads (b, s, n, K), or (b, n, K) of one token, after their norm with this gain (None for
-        no norm), a layer norm if there is an offset, and their rotary embedding, if any. ValueError
-        beyond the tables."""
+        """Queries or keys (b, s, n, K), or (b, n, K) of one token, after their norm with this gain
+        (None for no norm), a layer norm if there is an offset, and their rotary embedding, if any.
+        ValueError beyond the tables."""
         if offset is not None:
             rows = F.layer_norm(rows, (self.K,), gain, offset, float(LAYER_EPS))
         elif gain is not None:
@@ -273,7 +276,8 @@ class Heads(SequenceMixer):
         return rows.view(*rows.shape[:-1], heads, rows.shape[-1] // heads)
 
     def _out(self, heads: Tensor, x: Tensor) -> Tensor:
-        """The output map: the heads (..., n, V) of rows x (..., d), with their gate, to y."""
+        """The output y (..., d): the heads (..., n, V) of rows x (..., d), times their gate, if
+        any, through the output map."""
         if self.W_G is not None:
             bias = None if self.b_G is None else self.b_G.flatten()
             gate = torch.sigmoid(linear(x, self.W_G.flatten(1), bias))
@@ -286,8 +290,9 @@ class Heads(SequenceMixer):
         return self._out(self.attend(q, k, v, causal=causal).transpose(1, 2), x)
 
     def _row(self, x_t: Tensor, q_t: Tensor, k: Tensor, v: Tensor, at: int = 0) -> Tensor:
-        """Attend from one query (b, n, K) at the position `at` to held keys and values (b, g, t, K
-        or V), of which the last is at this position too: y_t (b, d)."""
+        """The output y_t (b, d) of one token x_t (b, d) at the position `at`: its query (b, n, K)
+        attends to t held keys and values (b, g, t, K or V), of which the last is at this position
+        too."""
         rows = self._from(at, q_t.unsqueeze(2), k, v, causal=False) if self.biased else self.attend(
             q_t.unsqueeze(2), k, v, causal=False
         )  # fmt: skip
@@ -299,8 +304,9 @@ class Heads(SequenceMixer):
         return self.linear or self.buckets is not None
 
     def _bias(self, at: int, rows: int, first: int, keys: int) -> Tensor:
-        """What is added to the scores of `rows` queries from position `at` on and `keys` keys from
-        position `first` on, (n, rows or 1, keys)."""
+        """The bias that is added to the scores of `rows` queries from position `at` on and `keys`
+        keys from position `first` on, (n, rows or 1, keys): ALiBi's slopes times positions, or
+        learned numbers by distance."""
         if self.linear:
             return self.alibi.view(self.n, 1, -1)[..., first : first + keys]
         assert self.b_rel is not None and self.buckets is not None
@@ -318,8 +324,9 @@ class Heads(SequenceMixer):
         return self._from(0, q, k, v, causal=causal)
 
     def _from(self, at: int, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """`attend`, of queries from the position `at` on; the last key is at the position of the
-        last query."""
+        """The attention outputs (b, n, s, V) of s queries q, the first at position `at`, to keys k
+        and values v, of which the last is at the position of the last query; with the options'
+        windows, bounds, sinks and biases of scores."""
         sink = None if self.b_sink is None else self.b_sink.reshape(-1, 1, 1)
         more = {"window": self.window, "cap": self.cap, "sink": sink}
         within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)
@@ -334,8 +341,8 @@ class Heads(SequenceMixer):
         return within(q, k, v, bias=self._bias(at, rows, at + rows - keys, keys))
 
     def _by_chunks(self, within: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """R (b, n, s, V) by the attention `within` chunks: all complete chunks in one batch, then
-        the short last one."""
+        """The attention outputs (b, n, s, V) of queries q, keys k and values v by the function
+        `within`, chunk by chunk: all complete chunks in one batch, then the short last one."""
         assert self.chunk is not None
         batch, length = q.shape[0], int(q.shape[2])
         whole, found = length - length % self.chunk, []
@@ -359,9 +366,10 @@ class SelfAttention(Heads, Mixer):
     """Causal self-attention: a token attends to itself and all earlier tokens."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with the KV cache: K (batch, g, length, K) and V (batch, g, length, V); of
-        a window the last w-1 rows, of chunks the w rows of the current one, for any number of
-        tokens."""
+        """The state before the first token: zeros with room for the KV cache, K (batch, g, length,
+        K) and V (batch, g, length, V) of `length` tokens (default: l) in g heads; with a window
+        only the last w-1 rows, with chunks the w rows of the current one, for any number of tokens
+        (`sliding`)."""
         rows = length = self._tokens(batch, length)
         if last := self.chunk or self.window:
             rows = last if self.chunk else last - 1
@@ -376,8 +384,8 @@ class SelfAttention(Heads, Mixer):
         return self._across(x, *self._project(x), causal=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the token's own,
-        k_t and v_t, which are appended to the state."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the
+        token's own, k_t and v_t, which are appended to the state."""
         at = state.position
         q_t, *both = self._project(x_t, at)
         # `last` names the values' array, which is that of the keys if both are equal
@@ -440,8 +448,9 @@ class CrossAttention(Heads, Mixer):
     def initial_state(
         self, batch: int, length: int | None = None, z: Tensor | None = None
     ) -> SourceState:
-        """K (batch, g, e, K) and V (batch, g, e, V) of z (batch, e, d), for any number of tokens;
-        ValueError without z, or for a z of a wrong shape or dtype."""
+        """The state before the first token: the keys K (batch, g, e, K) and values V (batch, g, e,
+        V) of z (batch, e, d), complete, for any number of tokens of x; ValueError without z, or for
+        a z of a wrong shape or dtype."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         if z is None:
             raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")

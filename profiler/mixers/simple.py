@@ -46,7 +46,8 @@ class Simple(Headed):
     order: ClassVar[ProductOrder]
 
     def declare(self) -> None:
-        """Maps to queries, keys and values with biases, and an output map if `OUTPUT` says so."""
+        """Declare the linear maps (d, d) to queries, keys and values with biases (d,), and an
+        output map if `OUTPUT` says so."""
         d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
@@ -87,7 +88,8 @@ _Class = TypeVar("_Class", bound=type[Simple])
 
 
 def multiplied(order: ProductOrder) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation that computes Q K^T V in this `order`."""
+    """Return a decorator that registers a class as an implementation of its mixer which computes Q
+    K^T V in this `order`: Q (K^T V) or (Q K^T) V."""
 
     def register(mixer: _Class) -> _Class:
         mixer.order = order

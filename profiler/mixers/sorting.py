@@ -41,9 +41,9 @@ class Sinkhorn(InBlocks):
         self.W_S = self.weight(self.K, l // B)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): attention of each row to its block, plus attention to the mixture of
-        blocks that sorting moves to its block's place; the short last block has the first term
-        alone."""
+        """The attention outputs (b, n, s, h) of queries q, keys k and values v: attention of each
+        row to its block of B rows, plus attention to the mixture of blocks that sorting moves to
+        its block's place; the short last block has the first term alone."""
         rows = super().attend(q, k, v, causal=causal)
         end = q.shape[2] // self.B * self.B
         if end == 0:
@@ -56,8 +56,9 @@ class Sinkhorn(InBlocks):
         return torch.cat([rows[:, :, :end] + moved, rows[:, :, end:]], dim=2)
 
     def shares(self, k: Tensor) -> Tensor:
-        """The share of block p that goes to place q, (b, n, p, q), from keys (b, n, p, B, h). Each
-        round divides by the sums over q, then by the sums over p."""
+        """The doubly stochastic matrix that sorts blocks, (b, n, p, q): the share of block p that
+        goes to place q, from keys (b, n, p, B, h), p blocks of B rows. Each round divides by the
+        sums over q, then by the sums over p."""
         found = torch.exp(k.sum(3) @ self.W_S[:, : k.shape[2]])
         for _ in range(self.T):
             found = found / found.sum(3, keepdim=True)
@@ -93,9 +94,9 @@ class Reformer(Headed):
         self.W_out: nn.Parameter = self.weight(self.d, self.d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): sort rows by bucket, attend in this order, undo the sort. A
-        row's bucket is the number, from 0, of its largest product with the directions H, then
-        -H."""
+        """The output y (b, s, d) of x (b, s, d): sort rows by bucket, attend in this order, undo
+        the sort. A row's bucket is the number, from 0, of its largest product with the directions
+        H, then -H."""
         q, v = self.heads(x @ self.W_Q), self.heads(x @ self.W_V)
         products = q @ self.H
         buckets = torch.cat([products, -products], dim=-1).argmax(-1)
@@ -106,7 +107,8 @@ class Reformer(Headed):
         return rows.transpose(1, 2).flatten(2) @ self.W_out
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of each sorted row (b, n, s, h) to its chunk of C rows and the chunk before."""
+        """The attention outputs (b, n, s, h) of sorted queries q, keys k and values v: each row
+        attends to its chunk of C rows and the chunk before."""
         (batch, n, length, h), C = q.shape, self.C
         whole = length - length % C
         found = []

@@ -43,7 +43,8 @@ class StridedAttention(InBlocks, Mixer):
     same place in its block."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): the first block, the later complete blocks in one batch, then the short
+        """The attention outputs (b, n, s, h) of queries q, keys k and values v by the strided
+        pattern: the first block of B rows, the later complete blocks in one batch, then the short
         last block."""
         B, length = self.B, int(q.shape[2])
         whole = length - length % B
@@ -55,10 +56,10 @@ class StridedAttention(InBlocks, Mixer):
         return torch.cat(found, dim=2)
 
     def later(self, q: Tensor, k: Tensor, v: Tensor, start: int, end: int) -> Tensor:
-        """R (b, n, end - start, h) of the rows from `start` to `end`, blocks of one size after the
-        first block. A row is scored against its block and the block before (its window), and
-        against the rows at its place in all complete blocks; pairs outside of the pattern are
-        masked."""
+        """The attention outputs (b, n, end - start, h) of the rows from `start` to `end`, blocks of
+        one size after the first block. A row is scored against its block and the block before (its
+        window), and against the rows at its place in all complete blocks; pairs outside of the
+        pattern are masked."""
         B, first, size = self.B, start // self.B, min(self.B, end - start)
         number, complete = (end - start) // size, int(q.shape[2]) // B
 
@@ -89,8 +90,8 @@ class StridedAttention(InBlocks, Mixer):
         return State({name: self._rows(batch, length, self.n, self.K) for name in ("K", "V")})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): attend from q_t to the last B rows, and to the rows
-        at the token's place in the blocks before."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the last B rows, and to
+        the rows at the token's place in the blocks before."""
         q_t, k_t, v_t = self._project(x_t)
         place, first = state.position % self.B, max(0, state.position + 1 - self.B)
         state.append(K=k_t, V=v_t)
@@ -144,7 +145,8 @@ class FixedAttention(InBlocks, Mixer):
         self.kept = min(s, B)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): the complete blocks in one batch, then the short last block."""
+        """The attention outputs (b, n, s, h) of queries q, keys k and values v by the fixed
+        pattern: the complete blocks of B rows in one batch, then the short last block."""
         length = int(q.shape[2])
         whole = length - length % self.B
         if not whole:
@@ -160,9 +162,9 @@ class FixedAttention(InBlocks, Mixer):
     def seen(
         self, q: Tensor, k: Tensor, v: Tensor, far: Tensor, values: Tensor, start: int, end: int
     ) -> Tensor:
-        """R (b, n, end - start, h) of the rows from `start` to `end`, blocks of one size: scored
-        against their block, and against the last rows of all complete blocks. Later rows, and the
-        ends of the own and of later blocks, are masked.
+        """The attention outputs (b, n, end - start, h) of the rows from `start` to `end`, blocks of
+        one size: scored against their block, and against the last rows of all complete blocks.
+        Later rows, and the ends of the own and of later blocks, are masked.
 
         Args:
             far, values: keys and values (b, n, complete*kept, h) of the blocks' last rows.
@@ -181,8 +183,9 @@ class FixedAttention(InBlocks, Mixer):
         return (weights[..., :size] @ own).flatten(2, 3) + others
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with keys and values (b, n, rows, h): the last s rows of each complete
-        block, then the current block."""
+        """The state before the first token: zeros with room for the keys K and values V (batch, n,
+        rows, h) of `length` tokens (default: l): the last s rows of each complete block of B rows,
+        then the current block."""
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         rows = length // self.B * self.kept + min(self.B, length)
@@ -190,8 +193,8 @@ class FixedAttention(InBlocks, Mixer):
         return Summaries(arrays, B=self.B, kept=self.kept, length=length)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the token's
-        own."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the
+        token's own."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -235,8 +238,8 @@ class Longformer(Windowed):
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): the global rows by their projections, then the other rows, if
-        any."""
+        """The output y (b, s, d) of x (b, s, d): attention of the global rows by their projections,
+        then the other rows, if any."""
         first = (x[:, : self.s] @ self.W_Q_g, x @ self.W_K_g, x @ self.W_V_g)
         q, k, v = (self._split(rows, self.n).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]
@@ -269,8 +272,9 @@ class BigBird(Windowed):
         return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): the global rows, then the others by one softmax over the scores of all
-        pairs and of their c random rows."""
+        """The attention outputs (b, n, s, h) of queries q, keys k and values v: the global rows to
+        all, then the others by one softmax over the scores of all pairs and of their c random
+        rows."""
         length = int(k.shape[2])
         named = (self.P if length == self.l else self.table(length, q.device))[self.s :]
         first, rest = q[:, :, : self.s], q[:, :, self.s :]

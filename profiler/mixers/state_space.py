@@ -71,7 +71,8 @@ class Diagonal(LongConvolved):
     log_A_im: nn.Parameter
 
     def __init__(self, *, d: int, l: int, N: int, channels: int | None = None) -> None:
-        """N complex states for each of `channels` (default d) channels."""
+        """Declare the model's parameters: N complex states for each of `channels` (default d)
+        channels."""
         super().__init__(d=d, l=l, channels=channels)
         require_sizes(N=N)
         self.N = N
@@ -83,8 +84,10 @@ class Diagonal(LongConvolved):
         self.C: nn.Parameter = self.weight(self.channels, N, 2)
 
     def discretised(self) -> tuple[Pair, Pair, Pair]:
-        """E = exp(T), B = (E - 1) / A and T = step A, parts (d, N) each; (N,) for E, B and T that
-        all channels share. With `softmax`, A is multiplied by exp(T l) - 1 for B."""
+        """(E, B, T), the discrete model's factors E = exp(T) of a state and B = (E - 1) / A of an
+        input, and T = step A; each is a pair (real part, imaginary part) of (d, N) tensors; (N,)
+        for E, B and T that all channels share. With `softmax`, A is multiplied by exp(T l) - 1 for
+        B."""
         real = self.A_re if self.softmax else -torch.exp(self.log_A)
         A = T = real, self.A_im if self.stepped else torch.exp(self.log_A_im)
         if self.stepped:
@@ -119,7 +122,8 @@ class Carried(Diagonal):
     """A diagonal model as a recurrence over rows."""
 
     def convolved(self, u: Tensor) -> Tensor:
-        """The model's output (b, s, d) for rows u (b, s, d), by the recurrence."""
+        """The model's output (b, s, d) for rows u (b, s, d), by the recurrence S = E S + B u over
+        rows, plus D u."""
         E, B, _ = self.discretised()
         S: Pair | None = None
         found = []
@@ -129,7 +133,8 @@ class Carried(Diagonal):
         return torch.stack(found, dim=1) + self.D * u
 
     def following(self, S: Pair | None, row: Tensor, E: Pair, B: Pair) -> Pair:
-        """The state after a row (b, d): E S + B row, or B row for the first row (S is None)."""
+        """The complex state S (b, d, N) after a row (b, d), as (real part, imaginary part): E S + B
+        row, or B row for the first row (S is None)."""
         new = B[0] * row.unsqueeze(-1), B[1] * row.unsqueeze(-1)
         if S is None:
             return new
@@ -142,8 +147,9 @@ class Carried(Diagonal):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with S, (batch, 1, d*N) for each part, and the rows of short convolutions;
-        `prepared` holds the parts of E and B."""
+        """The state before the first token: zeros for S, (batch, 1, d*N) for its real and imaginary
+        part, and for the last rows of short convolutions, for any number of tokens (`sliding`);
+        `prepared` holds the parts of the factors E and B."""
         require_sizes(length=self.l if length is None else length)
         rows = {name: self._rows(batch, 1, self.channels * self.N) for name in CARRIED}
         held = {**rows, **self.short_rows(batch)}
@@ -170,8 +176,9 @@ _Class = TypeVar("_Class", bound=type[Carried])
 
 
 def carried(mixer: _Class) -> _Class:
-    """Register the decorated class, an implementation by the recurrence: in the kernel classes of
-    its mixer, the arrays of the kernel K are replaced by those of the state."""
+    """Register the decorated class as an implementation of its mixer by the recurrence, and return
+    it: in the kernel classes of its mixer, the arrays of the kernel K are replaced by those of the
+    state."""
     dense = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
     kernels = {k: v for k, v in mixer.KERNELS.items() if k not in KERNEL} | CARRIED
     return implementation(
@@ -292,7 +299,7 @@ class GSS(Diagonal):
     }
 
     def __init__(self, *, d: int, l: int, N: int, f: int, r: int) -> None:
-        """r channels with N states each, and a gate of width f."""
+        """Declare the weights: a model of r channels with N states each, and a gate of width f."""
         require_sizes(f=f, r=r)
         super().__init__(d=d, l=l, N=N, channels=r)
         self.W_V: nn.Parameter = self.weight(d, f)
@@ -351,7 +358,8 @@ class H3(Diagonal):
     }
 
     def __init__(self, *, d: int, l: int, N: int, k: int) -> None:
-        """N states per channel, and k taps of the short convolution of keys."""
+        """Declare the weights: a model of N states per channel, and k taps of the short convolution
+        of keys."""
         super().__init__(d=d, l=l, N=N)
         require_sizes(k=k)
         self.k = k
@@ -370,8 +378,8 @@ class H3(Diagonal):
         return (self.convolved(u) * (x @ self.W_Q)) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): the short convolution at the token, then the model at
-        its product with the value."""
+        """The output y_t (b, d) of one token x_t (b, d): the short convolution at the token, then
+        the model at its product with the value."""
         key = x_t @ self.W_K
         short = short_latest(key, state.held("X_K"), self.w_K) + self.D_K * key
         read = self.newest(short * (x_t @ self.W_V), state, X_K=key)
@@ -411,7 +419,8 @@ class Spade(S4D):
     }
 
     def __init__(self, *, d: int, l: int, N: int, n: int, w: int) -> None:
-        """N states per channel, and n heads that attend to w rows."""
+        """Declare the weights: a model of N states per channel, n heads that attend to the last w
+        rows, and their norms and map."""
         super().__init__(d=d, l=l, N=N)
         require_sizes(w=w)
         self.n, self.h, self.w = n, head_width(d, n), w
@@ -432,8 +441,8 @@ class Spade(S4D):
         return self.combined(self.convolved(x), local)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """y_t (b, d) of one token x_t (b, d): attend from the token to the held rows and its own,
-        then the model at the token."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from the token to the held rows and
+        its own, then the model at the token."""
         q, k, v = self.heads(x_t)
         keys, values = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -449,8 +458,8 @@ class Spade(S4D):
         return q.view(shape), k.view(shape), v.view(shape)
 
     def combined(self, read: Tensor, local: Tensor) -> Tensor:
-        """y (..., d) of the model's output and the heads' rows, (..., d) each: both mapped,
-        normalised, concatenated and mapped by W."""
+        """The output y (..., d) from the model's output `read` and the heads' rows `local`, (...,
+        d) each: both mapped, normalised, concatenated and mapped by W."""
         both = (
             layer_norm(self.mapped(read), self.g_G, self.b_G),
             layer_norm(local @ self.W_out_w, self.g_L, self.b_L),

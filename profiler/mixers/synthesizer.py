@@ -46,8 +46,8 @@ class Synthesizer(Headed):
         sequences."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): scores, a softmax, the weighted sums of the values (b, s,
-        d)."""
+        """The output y (b, s, d) of x (b, s, d): softmax weights of the scores, the sums of values
+        by these weights in n heads, and the output map."""
         batch, length = x.shape[:2]
         weights, v = self.weights(x), self.split(x @ self.W_V)  # (b, s, n, h)
         if weights.dim() == 4:
@@ -58,7 +58,8 @@ class Synthesizer(Headed):
         return read.permute(1, 2, 0, 3).flatten(2) @ self.W_out
 
     def weights(self, x: Tensor) -> Tensor:
-        """The softmax of the scores, of the same shape; if causal, those of later tokens are
+        """The attention weights, the softmax of the scores of x (b, s, d) and of their shape, (n,
+        b, s, s) or, the same for all sequences, (n, s, s); if causal, those of later tokens are
         masked."""
         scores, length = self.scores(x), x.shape[1]
         if self.causal:
@@ -148,8 +149,8 @@ class FactorizedDense(OfToken):
         self.W_S: nn.Parameter = self.weight(self.n, self.h, self.B)
 
     def of(self, hidden: Tensor, length: int) -> Tensor:
-        """The scores (n, rows, length): the products of both factors for all complete blocks, then
-        for the first positions of the short last block."""
+        """The scores (n, rows, length) of hidden rows against all positions: the products of both
+        factors for all complete blocks, then for the first positions of the short last block."""
         blocks = -(-length // self.B)
         one = hidden @ self.W_P[..., :blocks]
         two = hidden @ self.W_S[..., : min(self.B, length)]
@@ -225,8 +226,9 @@ _Class = TypeVar("_Class", bound=type[Synthesizer])
 
 
 def explicit(mixer: str, **scores: str) -> Callable[[_Class], _Class]:
-    """Register the decorated class as an implementation of `mixer`; `scores` maps the arrays of the
-    scores to kernel classes. A causal mixer executes the rewrite `dense` too."""
+    """Return a decorator that registers a class as an implementation of `mixer` with one operation
+    per equation; `scores` maps the arrays of the scores to kernel classes. A causal mixer executes
+    the rewrite `dense` too."""
     masked = ("dense",) if mixer.endswith("+causal") else ()
     kernels = dict.fromkeys(("V", "O", "y"), "contraction") | {"A": "softmax"} | scores
     return implementation(

@@ -53,7 +53,8 @@ def dense_attention(
     both: bool = False,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Attention from all scores: they are computed, divided, and masked by -inf.
+    """Softmax attention from all scores q k^T: they are computed, divided, masked by -inf, and
+    their softmax weighs the values.
 
     Args:
         q, k, v: as in the module's docstring; s = t if `causal`.
@@ -100,7 +101,8 @@ def products(q: Tensor, k: Tensor) -> Tensor:
 
 
 def by_groups(rows: Tensor, shared: Tensor) -> Tensor:
-    """Rows (b, n, s, x) times the matrix (b, g, x, y) of their head's group: (b, n, s, y)."""
+    """Multiply rows (b, n, s, x) of n heads by the matrix `shared` (b, g, x, y) of their head's
+    group: (b, n, s, y)."""
     if shared.shape[1] == rows.shape[1]:
         return rows @ shared
     batch, groups = shared.shape[:2]
@@ -109,7 +111,8 @@ def by_groups(rows: Tensor, shared: Tensor) -> Tensor:
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-    """One call of PyTorch's scaled_dot_product_attention, which skips masked pairs: (b, n, s, u).
+    """Softmax attention by one call of PyTorch's scaled_dot_product_attention, which skips masked
+    pairs: the rows of all heads, (b, n, s, u). Scores are divided by sqrt(`by`).
 
     The count follows the reference arithmetic in that function's documentation, which multiplies
     each score by the scale.

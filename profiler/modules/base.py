@@ -79,8 +79,8 @@ class State:
 
     @property
     def _shape(self) -> torch.Size:
-        """The shape of the first array; all arrays have the same batch. ValueError without an
-        array."""
+        """The shape of the state's first array, from which its batch and capacity are read;
+        ValueError without an array."""
         for array in self.arrays.values():
             return array.shape
         raise ValueError(
@@ -111,8 +111,8 @@ class State:
         return array.narrow(-2, array.shape[-2] - rows if self.newest_first else 0, rows)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's row (b, ..., width) into each array, in place; an array in `carried`
-        is written whole.
+        """Write one token into the state: its row (b, ..., width) into each array by name, in
+        place; an array in `carried` is written whole.
 
         Raises:
             ValueError: rows for another set of arrays, a row of another shape than its array has
@@ -190,7 +190,7 @@ _making: ContextVar[tuple[torch.device | str | None, torch.dtype | None]] = Cont
 
 @contextmanager
 def made_in(device: torch.device | str, dtype: torch.dtype) -> Iterator[None]:
-    """A context in which mixers are constructed on this device and in this dtype."""
+    """A context in which mixers that are constructed get this device and dtype by default."""
     before = _making.set((device, dtype))
     try:
         yield
@@ -220,8 +220,9 @@ class SequenceMixer(nn.Module, ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Rows of width d, and l tokens; by default the device and dtype that the context around
-        the call sets, else torch's. ValueError for a size that is not positive."""
+        """Set up a mixer of rows of width d for l tokens; its parameters get, by default, the
+        device and dtype that the context around the call sets, else torch's. ValueError for a size
+        that is not positive."""
         super().__init__()
         require_sizes(d=d, l=l)
         self.d, self.l = d, l

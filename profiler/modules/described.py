@@ -64,8 +64,8 @@ or the formula of its gradient (derivatives.yaml), executes."""
 
 
 def kernel_of(operation: str) -> str:
-    """The kernel class of a dispatched operation that is a backward kernel of a softmax or of fused
-    attention; "" for any other operation."""
+    """The kernel class ("softmax", "fused-attention") of a dispatched operation, named as torch
+    names it, that is a backward kernel of one of these; "" for any other operation."""
     if operation == "aten::_softmax_backward_data":
         return "softmax"
     fused = operation.endswith("_backward") and nominal(operation) == "fused attention"
@@ -73,8 +73,9 @@ def kernel_of(operation: str) -> str:
 
 
 def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
-    """The rewrites (changes of the equations that keep their result) that dispatched operations
-    execute, from torch's names, such as `aten::mean`; operations without a rewrite are skipped."""
+    """Yield the rewrites (changes of the equations that keep their result) that dispatched
+    operations execute, from torch's names, such as `aten::mean`; operations without a rewrite are
+    skipped."""
     for name in dispatched:
         operation = name.removeprefix("aten::").removesuffix("_")
         if operation in OF_OPERATIONS:
@@ -82,10 +83,10 @@ def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
 
 
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
-    """The rewrites of gradients that a backward pass executes, in the order of `REWRITES`: those of
-    autograd, and those of the kernel classes `used`. A "dense" forward pass stores zeros, which
-    adds "padded-rows" if a convolution is used, else "padded", unless `rewrites`, those of the
-    forward pass, include a padding."""
+    """The names of the rewrites (changes of the equations) of gradients that a backward pass
+    executes, in the order of `REWRITES`: those of autograd, and those of the kernel classes `used`.
+    A "dense" forward pass stores zeros, which adds "padded-rows" if a convolution is used, else
+    "padded", unless `rewrites`, those of the forward pass, include a padding."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"]
     if "dense" not in rewrites or any(name in PADDINGS for name in rewrites):
@@ -130,8 +131,8 @@ def description_of(
 
 
 def classes_at(counts: CountsAt) -> Classes:
-    """Operations per class, with the work that all sequences share (`counts.once`). Classes with 0
-    operations are kept if papers have a column for them."""
+    """Class -> number of operations of a count at given sizes, with the work that all sequences
+    share (`counts.once`). Classes with 0 operations are kept if papers have a column for them."""
     found = counts.by_class()
     for name, number in (counts.once.by_class() if counts.once else {}).items():
         found[name] = found.get(name, 0) + number
@@ -159,8 +160,9 @@ def executed_classes(
 def switches_to(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """The switches that lead from the default form without rewrites to a description, one after
-    another: the name of the switch, its meaning, the form, and the rewrites up to this switch."""
+    """Yield the switches (a change of form, then one rewrite each) that lead from a mixer's default
+    form without rewrites to `form` with `rewrites`, as (name of the switch, its meaning, the form,
+    the rewrites up to this switch)."""
     if form != mixer.default_form:
         meaning = f"form '{form}' computes the same function by other equations"
         yield f"form={form}", meaning, form, ()

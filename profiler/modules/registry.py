@@ -88,7 +88,7 @@ class Implementation:
     form gives them the name of this form."""
 
     def __post_init__(self) -> None:
-        """Refuse a kernel class outside `KERNEL_CLASSES`."""
+        """Raise a ValueError for a kernel class outside `KERNEL_CLASSES`."""
         for kernels in (self.kernels or {}, self.step_kernels or {}, self.option_kernels):
             for array, kernel in kernels.items():
                 if kernel not in KERNEL_CLASSES:
@@ -98,12 +98,12 @@ class Implementation:
                     )
 
     def built_with(self, mixer: Equations) -> Implementation:
-        """The implementation of a variant (the mixer with options), with kernel classes for the
-        arrays that the options bring."""
+        """A copy of the implementation for a variant (the mixer with options), with kernel classes
+        for the arrays that the options bring."""
 
         def every(known: Mapping[str, str] | None, form: str | None) -> Mapping[str, str] | None:
-            """`known`, and the classes of the options' arrays that the form computes; `known` alone
-            if it is None, or the mixer lacks the form."""
+            """The kernel classes by array: `known`, and the classes of the options' arrays that the
+            form computes; `known` alone if it is None, or the mixer lacks the form."""
             if known is None or form not in mixer.forms:
                 return known
             made = {equation.name for equation in mixer.forms[form].equations}
@@ -147,14 +147,15 @@ def implementation(
     options: tuple[str, ...] = (),
     option_kernels: Mapping[str, str] | None = None,
 ) -> Callable[[_Module], _Module]:
-    """Describe the decorated module class as an implementation of `mixer`.
+    """Return a decorator that registers a module class as an implementation of `mixer`, with the
+    equations (form and rewrites) that it executes and the kernel class of each array.
 
     The default form is the only form of a mixer in the same file, else "direct"; the default name
-    is the form. By default `step` has the form and rewrites of `forward`, except
-    `OF_SEQUENCES`, which concern sums over whole sequences. The class also implements the mixer
-    with any of `options`; its constructor gets the chosen options as the argument `options`.
-    `kernels` are the kernel classes of arrays in `forward`, `step_kernels` those in `step`, and
-    `option_kernels` those of the arrays that only these options bring.
+    is the form. By default `step` has the form and rewrites of `forward`, except `OF_SEQUENCES`,
+    which concern sums over whole sequences. The class also implements the mixer with any of
+    `options`; its constructor gets the chosen options as the argument `options`. `kernels` are the
+    kernel classes of arrays in `forward`, `step_kernels` those in `step`, and `option_kernels`
+    those of the arrays that only these options bring.
 
     Raises:
         ValueError: a text in place of a tuple, an unknown kernel class or rewrite, or a second
@@ -239,8 +240,9 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
 def _in_only_form(
     mixer: Equations, described: Implementation, taken: Collection[str]
 ) -> Implementation:
-    """The description with the mixer's only form in place of a form and a name that the description
-    leaves out; unchanged if the mixer has several forms. A name in `taken` is not given again."""
+    """A copy of the description with the mixer's only form in place of a form and a name that the
+    description leaves out; unchanged if the mixer has several forms. A name in `taken` is not given
+    again."""
     if len(mixer.forms) != 1:
         return described
     only, left_out = mixer.default_form, described.of_form
@@ -266,9 +268,9 @@ def _require_arrays(mixer: Equations, described: Implementation) -> None:
 
 
 def _registered_names(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
-    """Registered names of the mixer `base` with some of the options, those with fewer options
-    first, each with the other options, which a class must accept. For `m+a`: ("m", {"a"}), and then
-    ("m+a", {}) if `m+a` has classes of its own."""
+    """Yield (registered name, remaining options) for each registered name that is the mixer `base`
+    with some of the options, those with fewer options first; a class must accept the remaining
+    options. For `m+a`: ("m", {"a"}), and then ("m+a", {}) if `m+a` has classes of its own."""
     named = {entry: split(entry) for entry in _registry}
     for entry in sorted(named, key=lambda entry: len(named[entry][1])):
         if named[entry][0] == base and {*named[entry][1]} <= {*options}:
@@ -280,7 +282,7 @@ STEPLESS = "it has no `step`"
 
 
 def without_token(mixer: Equations, implementation: Implementation) -> str:
-    """Why an implementation cannot mix one new token; "" if it can.
+    """A sentence on why an implementation cannot mix one new token; "" if it can.
 
     The reason is that of the form's equations, if they cannot be computed token by token, else
     `STEPLESS` without a `step`. A form whose tokens cannot be derived gives no reason, since its
@@ -322,7 +324,8 @@ def build(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """The module with these sizes and random parameters, equal for equal seeds on every device.
+    """Make the module with these sizes and random parameters, which are equal for equal seeds on
+    every device.
 
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
     the order of the parameters' names, then cast and moved; on the meta device, parameters have
@@ -355,9 +358,9 @@ def _construct(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """The module as its class constructs it; torch's random state stays as it was. Raises
-    ValueError: a size is missing, not positive or refused by the class, or h is given to a class
-    whose heads have the width d/n."""
+    """Construct the module by its class; torch's random state stays as it was. Raises ValueError: a
+    size is missing, not positive or refused by the class, or h is given to a class whose heads have
+    the width d/n."""
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
     if implementation.options:
         given["options"] = implementation.options

@@ -117,9 +117,9 @@ class RecurrentSums(RunningSums):
     def latest(
         self, q: Tensor, k: Tensor, v: Tensor, state: State, kept: Tensor | None = None
     ) -> Read:
-        """(read, weight) of the newest token: scale S and Z by the decay `kept` (b, n), if given,
-        add k v^T and k, and read them with q; the first token sets S and Z. q, k and v are
-        (b, n, width); `state` is written."""
+        """(read, weight) of the newest token in n heads, (b, n, h) and (b, n): scale the sums S and
+        Z by the decay `kept` (b, n), if given, add k v^T and k, and read them with q; the first
+        token sets S and Z. q, k and v are (b, n, width); `state` is written."""
         S, Z = k.unsqueeze(-1) * v.unsqueeze(-2), k
         if state.position:
             S = part(state.held("S").view(S.shape), kept) + S
@@ -140,8 +140,9 @@ class RowByRow(RecurrentSums):
     name = "recurrent"
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, kept: Tensor | None = None) -> Read:
-        """The reads and weights of all rows by the recurrence; S and Z are multiplied by the decay
-        `kept` (b, n, s) of a row, if given, before the row is added."""
+        """(reads (b, n, s, h), weights (b, n, s)) of all rows by the recurrence: S sums k v^T, Z
+        sums k, and a row's query reads both; S and Z are multiplied by the decay `kept` (b, n, s)
+        of a row, if given, before the row is added."""
         S: Tensor | None = None
         Z: Tensor | None = None
         rows: list[Read] = []
@@ -249,9 +250,9 @@ class ChunkState(PreparedState):
         return super().held(name)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's rows (b, ..., width) in place: of the arrays in `chunked` at the end of
-        the current chunk, of other arrays behind the earlier rows; ValueError if the state is
-        full."""
+        """Write one token's rows (b, ..., width) in place: of the arrays in `chunked` behind the
+        rows of the current chunk, of other arrays behind the earlier rows; ValueError if the state
+        is full."""
         self.require_room()
         for name, row in rows.items():
             if name in self.chunked:
@@ -306,8 +307,9 @@ class ChunkedSums(RunningSums):
         return {"K": m, "V": h, "S": m * h, "Z": m}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Chunk by chunk: each row's pairs within its chunk, plus the sums over earlier chunks. A
-        short last chunk is not added to the sums."""
+        """(reads (b, n, s, h), weights (b, n, s)) of all rows, chunk by chunk: each row's pairs
+        within its chunk, plus the sums over earlier chunks. A short last chunk is not added to the
+        sums."""
         before: Sum | None = None
         found: list[Read] = []
         for start in range(0, q.shape[2], self.C):
@@ -322,8 +324,8 @@ class ChunkedSums(RunningSums):
         return _concatenated(found)
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """The read and the weight of the newest token: scores within its chunk, plus the sums over
-        the complete chunks; the last token of a chunk adds the chunk to the sums."""
+        """(read (b, n, h), weight (b, n)) of the newest token: scores within its chunk, plus the
+        sums over the complete chunks; the last token of a chunk adds the chunk to the sums."""
         assert isinstance(state, ChunkState)
         before = self._sums(state)
         state.append(K=k, V=v)
@@ -356,8 +358,8 @@ def _read_chunk(q: Tensor, k: Tensor, v: Tensor) -> Read:
 
 
 def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
-    """The reads and weights of queries (b, n, s, m) within their chunk, plus those by the sums
-    `before` over earlier chunks; unchanged if there are none (None)."""
+    """(reads, weights) of queries (b, n, s, m): those within their chunk, as given, plus those by
+    the sums `before` over earlier chunks; unchanged if there are none (None)."""
     if before is None:
         return reads, weights
     S, Z = before
@@ -391,8 +393,8 @@ class Summing(Headed, Mixer):
         """Array -> kernel class, for the arrays outside of `sums`."""
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The empty state: arrays (batch, n, rows, width) with one row if `sums` is `sliding`, else
-        with `length` rows (default: l)."""
+        """The state before the first token: zero arrays (batch, n, rows, width) with one row if
+        `sums` is `sliding`, else with `length` rows (default: l)."""
         require_sizes(length=self.l if length is None else length)
         rows = 1 if self.sums.sliding else length
         widths = self.sums.widths(self.features, self.h)
@@ -404,7 +406,8 @@ _Class = TypeVar("_Class", bound=type[Summing])
 
 
 def summing(sums: RunningSums) -> Callable[[_Class], _Class]:
-    """Set `sums` of the decorated class, and register the class as an implementation."""
+    """Return a decorator that sets the algorithm `sums` of a class, and registers the class as an
+    implementation of its mixer."""
 
     def register(mixer: _Class) -> _Class:
         """Set the class's sums, and register the class with its kernel classes."""

@@ -32,15 +32,16 @@ class Making:
         self, sizes: Mapping[str, int], implementation: str | None, device: torch.device,
         dtype: torch.dtype, seed: int,
     ) -> None:  # fmt: skip
-        """`sizes`: all sizes of the network; `implementation`: of mixers that have one of that
-        name."""
+        """`sizes`: all sizes of the network; `implementation`: the name of the implementation to
+        take of mixers that have one of that name; `seed`: of the parameters' random numbers."""
         self.sizes, self.implementation, self.seed = sizes, implementation, seed
         self.device, self.dtype = device, dtype
         self.mixers = 0
         self.given: dict[str, nn.Parameter] = {}
 
     def __call__(self, use: Use | None) -> nn.Module | None:
-        """The module of a part, None without one."""
+        """Make the PyTorch module of a part of a network: dropout, a mixer or another part; None
+        for None. Parameters of a table are noted, since later parts may share them."""
         if use is None:
             return None
         if use.regularises:
@@ -53,6 +54,9 @@ class Making:
         return made
 
     def _mixer(self, use: Use) -> nn.Module:
+        """Make the module of a mixer, by the chosen implementation or else the mixer's first, with
+        a seed of its own; `stepless` of the module says why it mixes no new token, "" if it
+        does."""
         known = implementations(use.mixer)
         first = next(iter(known.values()))
         chosen = known.get(self.implementation or "", first)
@@ -69,6 +73,8 @@ class Place(nn.Module):
     """A sublayer: a part with what stands around it, None where nothing does."""
 
     def __init__(self, sublayer: Sublayer, making: Making) -> None:
+        """Make the modules of a sublayer: its part, and what stands around it (norms, dropout,
+        residual sum)."""
         super().__init__()
         self.beside = sublayer.beside
         self.before = making(sublayer.before)
@@ -103,7 +109,8 @@ class Layer(nn.Module):
         return [None if isinstance(p, Part) else p.initial_state(batch, length) for p in parts]
 
     def forward(self, x: Tensor, held: list[Any] | None = None) -> Tensor:
-        """Whole sequences (b, s, d); with the states `held` one further token, (b, 1, d)."""
+        """Run the layer on whole sequences x (b, s, d), or, with the states `held` of its
+        sublayers, on one further token (b, 1, d); the output has the shape of x."""
         stream = start = entry = x
         for k, place in enumerate(self.places):
             if not place.beside:
@@ -128,7 +135,8 @@ class BlockTwin(Generating):
     """
 
     def __init__(self, network: Network, making: Making) -> None:
-        """TwinError for a network of several stacks or towers, or a part without a module."""
+        """Make the modules of a decoder, layer by layer, without its loss. TwinError for a network
+        of several stacks or towers, or a part without a module."""
         super().__init__()
         about = network.described
         if len(about.stacks) > 1 or about.towers > 1:
@@ -158,9 +166,9 @@ class BlockTwin(Generating):
         return loss_of_scores(self(tokens), targets, smoothed=False)
 
     def start(self, batch: int, length: int, source: Tensor | None = None) -> Decoding:
-        """The state before the first token, with room for `length` tokens; TwinError for a mixer
-        that mixes no new token, a network without a head, or a `source`, which only an encoder
-        reads."""
+        """The state of the twin before the first token, with room for `length` tokens; TwinError
+        for a mixer that mixes no new token, a network without a head, or a `source`, which only an
+        encoder reads."""
         if source is not None or not self.scores:
             lacks = "encoder" if self.scores else "head: it generates no tokens"
             raise TwinError(f"{self.name} has no {lacks}")
@@ -178,6 +186,9 @@ class BlockTwin(Generating):
         return found.squeeze(1)
 
     def _through(self, tokens: Tensor, first: int, held: list[list[Any]] | None) -> Tensor:
+        """Run tokens (b, s), the first at position `first`, through all parts: scores or rows (b,
+        s, width). `held`: the states of each layer, for one further token; None for whole
+        sequences."""
         x = tokens
         for part in self.entry:
             x = part(x, first) if isinstance(part, Part) else part(x)

@@ -45,7 +45,8 @@ class Generating(nn.Module, ABC):
 
     @torch.no_grad()
     def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
-        """Greedy decoding: the prompt (b, p) continued by `new` tokens, (b, p+new).
+        """Greedy decoding: the prompt (b, p), of token numbers, continued by `new` tokens: (b,
+        p+new).
 
         All tokens pass through the mixers' `step`; TwinError without it, or beyond the positions.
         """
@@ -63,7 +64,8 @@ class Generating(nn.Module, ABC):
         return torch.stack(tokens, 1)
 
     def require(self, tokens: Tensor, what: str) -> None:
-        """TwinError on `what` unless its tokens are integers (b, s)."""
+        """Raise a TwinError unless `tokens` are integers (b, s); `what` names them in the
+        message."""
         if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
             raise TwinError(
                 f"{self.name}: {what} must be whole numbers (b, s) of type torch.long, and "

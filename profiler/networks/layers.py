@@ -54,7 +54,8 @@ class Making:
         return Dense(d, f, made=self.made, activation=activation, bias=self.choices.biases)
 
     def mixer(self, name: str, number: int, length: int) -> nn.Module:
-        """The module of a mixer for `length` tokens; `number` varies the seed of its weights."""
+        """Make the module of a mixer for `length` tokens; `number` varies the seed of its
+        weights."""
         mixer = mixer_of(name)
         own = {**self.sizes, **own_sizes(self.choices, mixer), "l": length}
         sizes = {letter: own[letter] for letter in dict.fromkeys(("l", *mixer.letters))}
@@ -76,8 +77,8 @@ class Making:
         return without_token(mixer, self._implementation(mixer))
 
     def _implementation(self, mixer: Mixer) -> Implementation:
-        """The implementation of the chosen name, else the first of the chosen form, else the
-        first."""
+        """The implementation of a mixer that the twin takes: that of the chosen name, else the
+        first of the chosen form, else the first."""
         known = implementations(mixer)
         if self.implementation in known:
             return known[self.implementation]
@@ -90,7 +91,8 @@ class Layer(nn.Module):
     the network has FFNs."""
 
     def __init__(self, making: Making, mixer: nn.Module, cross: nn.Module | None) -> None:
-        """`cross`: the mixer that reads an encoder's output, None without an encoder."""
+        """Make a layer around the module `mixer`, with FFN, norms and dropout as chosen; `cross`:
+        the mixer that reads an encoder's output, None without an encoder."""
         super().__init__()
         c, d = making.choices, making.sizes["d"]
         self.mixer: Any = mixer
@@ -126,9 +128,9 @@ class Layer(nn.Module):
         )
 
     def _through(self, x: Tensor, mix: Sublayer, read: Sublayer) -> Tensor:
-        """Apply each sublayer with its residual connection and its norm: to the sublayer's input
-        ("pre"), or to the sum of input and output ("post"). `mix` stands for the mixer, and `read`
-        for `cross`."""
+        """Run rows x (..., d) through the sublayers, each with its residual connection and its
+        norm: to the sublayer's input ("pre"), or to the sum of input and output ("post"). `mix`
+        stands for the mixer, and `read` for `cross`."""
         sublayers = [mix]
         if self.cross is not None:
             sublayers.append(read)
@@ -161,8 +163,9 @@ class Stack(nn.Module):
         cross: str = "",
         E: nn.Parameter | None = None,
     ) -> None:
-        """`length`: the letter of the most tokens, "e" for an encoder; `cross`: the mixer that
-        reads an encoder, "" for none; `E` (u, d): an embedding to share, None for a new one."""
+        """Make the embedding, the layers, whose mixers `mixers` gives in turn, and the last norm.
+        `length`: the letter of the most tokens, "e" for an encoder; `cross`: the mixer that reads
+        an encoder, "" for none; `E` (u, d): an embedding to share, None for a new one."""
         super().__init__()
         c, sizes = making.choices, making.sizes
         self.stepless = {name: why for name in mixers if (why := making.stepless(name))}
@@ -181,7 +184,8 @@ class Stack(nn.Module):
     def forward(
         self, tokens: Tensor, memory: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """Tokens and segments (b, s) to rows (b, s, d); `memory` is an encoder's output."""
+        """Run token numbers and segments (b, s) through the stack, to rows (b, s, d); `memory` is
+        an encoder's output."""
         x = self.dropout(self.embedding(tokens, segments))
         for layer in self.layers:
             x = layer(x, memory)
@@ -189,8 +193,8 @@ class Stack(nn.Module):
         return rows
 
     def step(self, tokens_t: Tensor, position: int, held: list[Any]) -> Tensor:
-        """One token (b,) of each sequence, after `position` tokens, to its row (b, d); `held` has
-        the states of each layer."""
+        """Run one token (b,) of each sequence, after `position` tokens, through the stack, to its
+        row (b, d); `held` has the states of each layer."""
         x = self.dropout(self.embedding.at(tokens_t, position))
         for layer, own in zip(self.layers, held, strict=True):
             x = layer.step(x, own)  # type: ignore[operator]  # a Layer

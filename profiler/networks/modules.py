@@ -105,7 +105,8 @@ def look_up(p: Any, tokens: Tensor, first: int, scaled: bool) -> Tensor:
 
 def positions(p: Any, x: Tensor, first: int, kind: str, product: bool, scaled: bool,
               offset: int) -> Tensor:  # fmt: skip
-    """The rows x plus those of P; TwinError behind the last row of P."""
+    """The rows x (b, s, d), the first at position `first`, plus the rows of the table P at their
+    positions (and `offset`); TwinError behind the last row of P."""
     begin, end = first + offset, first + offset + x.shape[1]
     if end > len(p.P):
         raise TwinError(f"position {end - offset} lies behind the table of {len(p.P) - offset}")
@@ -183,8 +184,8 @@ def experts(
     p: Any, x: Tensor, first: int, *, routing: str, activation: str, clamped: bool, squared: bool,
     shared: str, correction: str | None,
 ) -> Tensor:  # fmt: skip
-    """Each row through its chosen experts, whose weights are gathered for each row: for small
-    sizes."""
+    """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
+    weights are gathered for each row, which suits small sizes. `first` is not used."""
     scores = linear(p, x, "W_R", "b_R")
     at, weights = routed(p, scores, routing)
     act, rows = ACTIVATIONS[activation], x.unsqueeze(-2).unsqueeze(-2)
@@ -213,7 +214,8 @@ def experts(
 
 
 def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
-    """The numbers (b, s, c) of each row's experts and their weights, from scores (b, s, E)."""
+    """Choose c of E experts for each row: (numbers of the experts (b, s, c), their weights (b, s,
+    c)), from scores (b, s, E) by the rule `routing`."""
     if routing.startswith("chosen"):
         chosen, at = scores.topk(p.chosen, -1)
         soft = routing == "chosen-softmax"

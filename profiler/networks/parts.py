@@ -52,7 +52,8 @@ class Dense(nn.Module):
     def __init__(
         self, d: int, f: int, *, made: Made, activation: str = "none", bias: bool = True
     ) -> None:
-        """Maps rows of width d to width f; `made` has the device and dtype of parameters."""
+        """Declare a linear map of rows of width d to width f; `made` has the device and dtype of
+        parameters."""
         super().__init__()
         self.activation = ACTIVATIONS[activation]
         self.W = normal_parameter(d, f, std=d**-0.5, made=made)
@@ -98,7 +99,8 @@ class Embedding(nn.Module):
     def __init__(
         self, c: Choices, *, u: int, l: int, d: int, made: Made, E: nn.Parameter | None = None
     ) -> None:
-        """u kinds of tokens, l positions, width d; `E` (u, d) is an embedding to share, if any."""
+        """Declare the tables for u kinds of tokens, l positions and width d, as the choices say;
+        `E` (u, d) is an embedding to share, if any."""
         super().__init__()
         self.one_hot, self.u, self.made = c.embedding == "one-hot", u, made
         self.factor = d**0.5 if c.scale != "none" else None
@@ -115,7 +117,8 @@ class Embedding(nn.Module):
         self.norm = norm if c.embedding_norm else None
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Rows of whole sequences; by default all tokens are in the first segment."""
+        """The rows (b, s, d) of whole sequences of token numbers (b, s), with positions and
+        segments as chosen; by default all tokens are in the first segment."""
         x = self._tokens(tokens)
         if self.bounded:
             rows = self.P[: tokens.shape[1]]
@@ -132,7 +135,8 @@ class Embedding(nn.Module):
         return self._finished(x, torch.zeros_like(tokens_t))
 
     def _tokens(self, tokens: Tensor) -> Tensor:
-        """The rows of E at the tokens, looked up or as products of one-hot rows with E, scaled."""
+        """The rows (b, s, d) of E at the tokens (b, s), looked up or as products of one-hot rows
+        with E, and scaled as chosen."""
         if not self.one_hot:
             x = self.E[tokens]
         else:
@@ -156,7 +160,8 @@ class Head(nn.Module):
     def __init__(
         self, d: int, u: int, *, bias: bool, made: Made, E: nn.Parameter | None = None
     ) -> None:
-        """u scores for rows of width d; `E` (u, d) is an embedding to share, None for a new map."""
+        """Declare a linear map of rows of width d to u scores; `E` (u, d) is an embedding to share,
+        None for a new map."""
         super().__init__()
         self.tied = E is not None
         self.W = normal_parameter(d, u, std=d**-0.5, made=made) if E is None else E
@@ -174,7 +179,8 @@ def at_targets(rows: Tensor, targets: Tensor) -> Tensor:
 
 
 def loss_of_scores(scores: Tensor, targets: Tensor, *, smoothed: bool) -> Tensor:
-    """The mean cross-entropy of scores (..., u), with label smoothing if `smoothed`."""
+    """The mean cross-entropy of scores (..., u) with target numbers (...), with label smoothing if
+    `smoothed`."""
     logs = torch.log_softmax(scores, -1)
     row = at_targets(logs, targets)
     if smoothed:

@@ -38,7 +38,8 @@ class Twin(Generating):
     """
 
     def __init__(self, making: Making) -> None:
-        """The encoder (if there is one), the decoder or only stack, and the end of a network."""
+        """Make the modules of a network: the encoder (if there is one), the decoder or only stack,
+        and the parts after the layers."""
         super().__init__()
         c = making.choices
         self.choices, self.name, self.sizes = c, c.name, dict(making.sizes)
@@ -51,8 +52,10 @@ class Twin(Generating):
         self._end(making)
 
     def _end(self, making: Making) -> None:
-        """Make pooler, transform, classifier and head, each the identity (the pooler: None) if the
-        network has none."""
+        """Make the parts after the layers: pooler (linear map and tanh of the first row), transform
+        (linear map and norm before the head), classifier (hidden layers) and head; each is the
+        identity (the pooler: None) if the network has none. `towers`: so many sequences pass the
+        same layers, and the classifier reads the first row of each, concatenated."""
         c, d, made = making.choices, making.sizes["d"], making.made
         self.pooler = making.dense(d, d, "tanh") if c.pooler else None
         self.transform: nn.Module = nn.Identity()
@@ -74,7 +77,8 @@ class Twin(Generating):
     def hidden(
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """The last layer's output (b, s, d) for tokens (b, s) and, for an encoder, `source`."""
+        """The last layer's output (b, s, d) for tokens (b, s) and, in an encoder-decoder, the
+        encoder's tokens `source` (b, e)."""
         self.require(tokens, "tokens")
         memory = None
         if self.encoder is not None:
@@ -121,8 +125,9 @@ class Twin(Generating):
         return first if c.head == "none" else self._ended(self.head(self.classifier(first)))
 
     def _first(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """The rows of the first position, concatenated over towers: (b, towers * d); TwinError
-        unless the tokens of several towers are (b, towers, s)."""
+        """The output rows at the first position, concatenated over towers (sequences that pass the
+        same layers): (b, towers * d); TwinError unless the tokens of several towers are (b, towers,
+        s)."""
         towers = self.choices.towers
         if towers == 1:
             return self.hidden(tokens, None, segments)[:, 0]
@@ -186,7 +191,8 @@ class Twin(Generating):
         self._require_length(tokens.shape[1], what, "e" if what == "source" else "l")
 
     def _require_length(self, length: int, what: str, letter: str = "l") -> None:
-        """TwinError on `what` if its `length` exceeds the positions, whose number is `letter`."""
+        """Raise a TwinError if `length` tokens exceed the positions, whose number is the size
+        `letter`; `what` names the sequence in the message."""
         if self.choices.positions != "none" and length > self.sizes[letter]:
             raise TwinError(
                 f"{self.choices.name}: {what} has {length} tokens, and there are positions for "
@@ -218,7 +224,8 @@ def twin(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Twin:
-    """A network as a module with random parameters, whose number is `network.parameters()`.
+    """Make a network as a PyTorch module with random parameters, whose number is
+    `network.parameters()`.
 
     Args:
         network: a network of `costmodel.networks`.
@@ -257,8 +264,9 @@ def block_twin(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> BlockTwin:
-    """A decoder as a module of its blocks, such as one that was read from a configuration; the
-    arguments and errors are those of `twin`, but for a part without a module: TwinError."""
+    """Make a decoder as a PyTorch module of its blocks, such as one that was read from a
+    configuration; the arguments and errors are those of `twin`, but for a part without a module:
+    TwinError."""
     place = torch.device(device)
     making = BlockMaking(all_sizes(network, sizes), implementation, place, dtype, seed)
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):

@@ -185,7 +185,7 @@ def counted(rows: Iterable[LiveTensor]) -> tuple[LiveTensor, ...]:
 def kept(
     forward: Callable[[], Any], device: str, owned: Sequence[Tensor], inputs: Named
 ) -> LiveTensors:
-    """The tensors that a forward pass keeps for its backward pass: those that autograd saves,
+    """List the tensors that a forward pass keeps for its backward pass: those that autograd saves,
     without parameters and buffers (`owned`), and others that are alive afterwards, without the
     result.
 
