@@ -27,13 +27,12 @@ LARGEST_INTEGER = 2**63 - 1
 
 
 def at_sizes(method: M) -> M:
-    """Decorate a method that takes sizes by letter: sizes are checked, and may be arrays, or the
-    letter of another given size, as in `at(l=128, t="l")`. The method itself receives integers;
-    results at the elements of arrays form arrays of the broadcast shape.
+    """Decorate a method that takes sizes by letter and evaluates an answer: sizes are checked, and
+    may be arrays, or the letter of another given size, as in `at(l=128, t="l")`. The method itself
+    receives integers; results at the elements of arrays form arrays of the broadcast shape.
 
     Raises:
-        SizeError: one sentence that names the size.
-    """
+        SizeError: one sentence that names the size."""
     options = (getattr(method, "__kwdefaults__", None) or {}).keys() - LETTERS.keys()
 
     @wraps(method)
@@ -60,14 +59,13 @@ def held_to(
     fits: Callable[[Mapping[str, int]], Mapping[str, int]],
     letters: Collection[str] = (),
 ) -> A:
-    """The same answer, which from now on checks the sizes of `at` and `subs` against its subject,
-    such as a mixer; so do its parts.
+    """The same answer, marked so that `at` and `subs` of it and its parts check their sizes against
+    its subject, such as a mixer.
 
     Args:
         fits: given sizes -> the sizes to evaluate at, with those of the subject; raises SizeError
             for sizes that contradict the subject.
-        letters: the letters of the subject's sizes.
-    """
+        letters: the letters of the subject's sizes."""
     parts = [part for part in vars(answer).values() if isinstance(part, Symbolic)]
     for one in (answer, *parts):
         object.__setattr__(one, FITS, fits)
@@ -81,7 +79,8 @@ def nonzero(number: Any) -> bool:
 
 
 def exact_sum(numbers: Iterable[A]) -> A:
-    """The sum of integers, or of arrays of integers of one shape, element by element; exact."""
+    """The exact sum of integers; of arrays of integers of one shape, the array of sums element by
+    element."""
     total: Any = sum(n.astype(object) if hasattr(n, "astype") else n for n in numbers)
     if hasattr(total, "ravel"):
         total = _exact_array(total.ravel().tolist(), total.shape)
@@ -122,8 +121,8 @@ def each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> A
 
 
 def array_of(letter: str, size: Any) -> Any:
-    """The values given for a size as an array; SizeError for lists that make none, and for an array
-    with masked entries."""
+    """The values given for a size as an array. SizeError for lists of different lengths, and for an
+    array with masked entries."""
     import numpy as np
 
     if np.ma.is_masked(size):
@@ -138,8 +137,8 @@ def array_of(letter: str, size: Any) -> Any:
 
 
 def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Stack results of one type: numbers to an array of shape `shape`, mappings to a mapping of
-    arrays (0 where a key is missing), records to a record whose mappings and records are
+    """Results of one type, one for each point, as arrays of shape `shape`: numbers as an array,
+    mappings as a mapping of arrays (0 where a key is missing), records as a record whose fields are
     stacked."""
     first = found[0]
     if isinstance(first, Mapping):

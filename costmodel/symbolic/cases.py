@@ -30,8 +30,9 @@ Formula = Poly | Exact | Quotient | tuple[Poly, ...]
 
 @lru_cache(maxsize=10_000)
 def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
-    """Disjoint cases that cover all sizes, as (guards, formula without factors Min(1, Max(0, g)));
-    one case without guards if a single formula holds at all sizes."""
+    """Disjoint cases that cover all sizes, as (guards, formula); guards are polynomials that are at
+    least 0 in the case, and the formula is free of factors Min(1, Max(0, g)), which stand for
+    conditions. One case without guards if a single formula holds at all sizes."""
     found: list[tuple[Constraints, Formula]]
     if isinstance(value, Exact):
         found = [*value.chambers()]
@@ -73,7 +74,8 @@ def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 
 def _switches(poly: Poly) -> Iterator[Poly]:
-    """The g of every switch Min(1, Max(0, g)) in a polynomial, inside functions too."""
+    """The g of every factor Min(1, Max(0, g)), which stands for a condition g >= 1, in a
+    polynomial, inside functions too."""
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):
             guard = _switch(atom)
@@ -121,7 +123,7 @@ def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
 
 
 def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:
-    """The arguments of a maximum (sign 1) or minimum (-1) that attain the result at some sizes of
+    """The arguments of a maximum (sign 1) or minimum (-1) that may be the result at some sizes of
     `where`. Of two arguments that are equal at all these sizes, a number is preferred."""
     kept = list(dict.fromkeys(parts))
     for part in sorted(kept, key=lambda part: part.constant() is not None):
@@ -139,15 +141,14 @@ def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, 
 
 
 def condition(guard: Poly) -> tuple[Poly, str, Poly]:
-    """A guard `g >= 0` as (left side, relation, right side), both sides with positive terms. The
-    side with the size that comes first in `LETTERS` stands on the left.
+    """A guard `g >= 0` (a polynomial g) as (left side, relation, right side), both sides with
+    positive terms. The side with the size that comes first in `LETTERS` stands on the left.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> " ".join(map(str, condition(size("w") - size("l"))))
     'l <= w'
     >>> " ".join(map(str, condition(size("l") - size("w") - 1)))
-    'l > w'
-    """
+    'l > w'"""
     free = guard.terms.get((), 0)
     above = Poly({m: n for m, n in guard.terms.items() if m and n > 0})
     below = above + free - guard
@@ -172,7 +173,8 @@ def _letter_order(side: Poly) -> int:
 
 
 def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
-    """The guards as (left side, relation, right side); g >= 0 and -g >= 0 become one equation."""
+    """The guards (polynomials that are at least 0) as (left side, relation, right side); g >= 0 and
+    -g >= 0 become one equation."""
     found = []
     for guard in by_text(guards):
         left, relation, right = condition(guard)
@@ -186,7 +188,8 @@ def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
 
 
 def conditions(guards: Constraints, style: Style) -> str:
-    """Guards as text in a style, joined by its "and"; "" without guards."""
+    """Guards (polynomials that are at least 0) as text in a style, joined by its "and"; "" without
+    guards."""
     return style.conjunction.join(
         f"{style.poly(left)} {style.relations.get(relation, relation)} {style.poly(right)}"
         for left, relation, right in compared(guards)

@@ -54,8 +54,9 @@ def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
 
 @lru_cache(maxsize=200_000)
 def nonnegative(poly: Poly) -> bool:
-    """Whether `poly >= 0` is proven from: sizes >= 1, n divides d, t <= l, and quotients of sizes
-    such as l/C, h*n/g and d/(n*r) are integers. False means "not proven"."""
+    """Whether `poly >= 0` is proven at all sizes, given that sizes are at least 1, n divides d, t
+    <= l, and quotients of sizes such as l/C, h*n/g and d/(n*r) are integers. False means "not
+    proven"."""
     if poly.constant() is not None:
         return poly.rational({}) >= 0
     divided = poly
@@ -129,7 +130,8 @@ Powers = tuple[int, ...]
 
 
 def _above(terms: Mapping[Powers, int], k: int, least: int) -> dict[Powers, int]:
-    """The terms of a polynomial once atom k is written as `least` plus a rest."""
+    """The terms of a polynomial with atom k replaced by `least` + atom k. Keys are the powers of
+    all atoms."""
     found: dict[Powers, int] = {}
     for monomial, number in terms.items():
         power = monomial[k]
@@ -183,9 +185,9 @@ def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[st
 
 @lru_cache(maxsize=200_000)
 def _shadow(constraints: Constraints) -> Constraints | None:
-    """The constraints on sizes that remain when all variables are eliminated over the rationals:
-    they hold wherever the constraints have a solution. Constraints that all sizes satisfy are left
-    out; None if no sizes satisfy the constraints."""
+    """The constraints on sizes that remain when all variables (indices) are eliminated over the
+    rationals: they hold wherever the constraints have a solution. Constraints that all sizes
+    satisfy are left out; None if no sizes satisfy the constraints."""
     waiting: set[Poly] = set()
     in_sizes: set[Poly] = set()
     for constraint in constraints:
@@ -244,7 +246,7 @@ EACH_TERM = 5
 def _sizes_contradict(constraints: Constraints) -> bool:
     """Whether constraints in sizes alone are proven to contradict each other. Fourier-Motzkin
     elimination treats each monomial as a variable, and uses that sizes are at least 1; it gives up
-    (False) at more than 60 constraints."""
+    (False, "not proven") at more than 60 constraints."""
     if hold(constraints):  # some example sizes satisfy all
         return False
     floors = _floor_facts(constraints)
@@ -296,8 +298,9 @@ def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
 
 
 def _least_value(atom: str) -> int | None:
-    """A lower bound on the values of an atom: 1 for a size, 0 for a `stand_in`; of a function of
-    sizes, a bound that follows from the function. None if unknown."""
+    """A lower bound on the values of an atom: 1 for a size, 0 for a `stand_in` (a variable that
+    stands for a nonnegative function); of a function of sizes, a bound that follows from it. None
+    if unknown."""
     if not isinstance(atom, Fn):
         return 0 if is_stand_in(atom) else 1
     if atom.function == "floor_div":
@@ -328,14 +331,13 @@ Bound = tuple[Poly, Poly]
 def bounds(
     constraints: Iterable[Poly], variable: str
 ) -> tuple[list[Bound], list[Bound], list[Poly]]:
-    """(lower bounds, upper bounds, constraints without the variable): scale*v >= low, as (scale,
-    low), and scale*v <= up, as (scale, up). A bound in sizes alone is divided by its scale and
-    rounded, so that its scale is 1.
+    """(lower bounds, upper bounds, constraints without the variable v): each lower bound is (scale,
+    low) for scale*v >= low, each upper bound (scale, up) for scale*v <= up. A bound in sizes alone
+    is divided by its scale and rounded, so that its scale is 1.
 
     Raises:
         Unsupported: a constraint is not affine in the variable, or the sign of the variable's
-            coefficient depends on the sizes.
-    """
+            coefficient depends on the sizes."""
     lower: list[Bound] = []
     upper: list[Bound] = []
     rest = []
@@ -371,8 +373,8 @@ def floor_div(above: Poly, below: Poly) -> Poly:
 
 @lru_cache(maxsize=200_000)
 def implied(constraints: Constraints, claim: Poly) -> bool:
-    """Whether `claim >= 0` is proven at all integers that satisfy the constraints: they contradict
-    claim <= -1. False means "not proven"."""
+    """Whether `claim >= 0` is proven at all integers that satisfy the constraints (by a
+    contradiction with claim <= -1). False means "not proven"."""
     if claim in constraints or (claim := without_common_sizes(claim)) in constraints:
         return True
     if not claim.variables and nonnegative(claim):
@@ -439,12 +441,12 @@ def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly
 
 @cache
 def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
-    """The coefficient of a variable in a constraint as (magnitude, sign): a polynomial in sizes
-    that is positive, and 1 or -1.
+    """The coefficient of a variable in a constraint as (magnitude, sign): a positive polynomial in
+    sizes, and 1 or -1.
 
     Raises:
-        Unsupported: the constraint is not affine in the variable, or the sign depends on the sizes.
-    """
+        Unsupported: the constraint is not affine in the variable, or the sign depends on the
+    sizes."""
     try:
         scale = constraint.coefficient(variable)
     except ValueError as error:
@@ -469,12 +471,12 @@ def _is_product(poly: Poly) -> bool:
 
 
 def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
-    """Eliminate the variables `hidden`: the result holds exactly where the eliminated variables
-    have integer values that satisfy the constraints.
+    """The constraints with the variables `hidden` eliminated: they hold exactly where these
+    variables have integer values that satisfy the given constraints.
 
     Raises:
-        Unsupported: between a lower and an upper bound with a stride there may be no integer.
-    """
+        Unsupported: between a lower and an upper bound with a stride (on a multiple of a variable)
+            there may be no integer."""
     present = variables_of(constraints)
     return _projected_or_irredundant(constraints, tuple(v for v in hidden if v in present))
 
@@ -496,8 +498,8 @@ def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...])
 
 
 def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """Substitute each hidden variable that sizes determine: the chunk of row t is floor((t - 1)/C)
-    + 1."""
+    """The constraints with each hidden variable that sizes determine replaced by its value: the
+    chunk of row t is floor((t - 1)/C) + 1."""
     while True:
         among = frozenset(c for c in constraints if c.variables <= {*hidden})
         found = fixed(among, hidden) or next(
@@ -516,9 +518,9 @@ def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
 
 
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """Eliminate the hidden variables: by equations where possible, else by Fourier-Motzkin.
-    Unsupported where a lower and an upper bound have strides, so that no integer may lie between
-    them."""
+    """The constraints with the hidden variables eliminated: by equations where possible, else by
+    Fourier-Motzkin. Unsupported where a lower and an upper bound have strides (bound multiples of
+    the variable), so that no integer may lie between them."""
     remaining = set(constraints)
     waiting = list(hidden)
     while waiting:
@@ -558,8 +560,8 @@ def outside(region: Constraints, removed: Iterable[Constraints]) -> list[Constra
 
 @lru_cache(maxsize=50_000)
 def _outside(region: Constraints, removed: tuple[Constraints, ...]) -> Sequence[Constraints]:
-    """The points of `region` that lie in none of the removed regions, as disjoint regions, cached:
-    the removed regions are subtracted one after another."""
+    """The points of `region` that lie in none of the `removed` regions, as disjoint regions. The
+    removed regions are subtracted one after another; results are cached."""
     pieces = [region]
     for other in removed:
         pieces = [piece for part in pieces for piece in _difference(part, other)]

@@ -19,8 +19,8 @@ _left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
 
 @contextmanager
 def limited(units: int | None = MOST) -> Iterator[None]:
-    """A context in which `spend` raises TooMuch after `units` of work; with None there is no limit
-    inside, not even that of an enclosing context."""
+    """A context in which `spend` raises TooMuch after `units` of arithmetic; with None there is no
+    limit inside, not even that of an enclosing context."""
     before = _left.set(None if units is None else [units])
     try:
         yield

@@ -17,7 +17,8 @@ class _Sizes(dict[str, int]):
 
 
 def _mixed(number: int) -> _Sizes:
-    """A deterministic pseudo-random mix of small and large sizes, different for each number."""
+    """Example number `number`: a deterministic pseudo-random mix of small and large values for all
+    sizes."""
     # powers modulo a prime serve as random numbers that are the same in every run
     values = (1, 2, 3, 4, 5, 8, 17, 60)
     return _Sizes(
@@ -36,8 +37,8 @@ EXAMPLES = (
 
 @lru_cache(maxsize=200_000)
 def _holds(constraint: Poly, example: int) -> bool | None:
-    """Whether a polynomial is at least 0 at the example of this number; None if it has no exact
-    value there."""
+    """Whether a polynomial is at least 0 at the sizes of example number `example`; None if it has
+    no exact value there."""
     try:
         value = constraint.rational(EXAMPLES[example])
     except (TypeError, ValueError):

@@ -159,7 +159,8 @@ GROWING = ("log", "sqrt")
 
 
 def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> polynomial.Number:
-    """The exact value of a tree, an int where the value is whole; h is d/n unless given.
+    """The exact value of a formula's tree at sizes, an int where the value is whole; h is d/n
+    unless given.
 
     Args:
         budget: a list with one number: the terms of sums that may still be added.
@@ -168,8 +169,7 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
     Raises:
         FormulaError: a size without a value, a division by zero, a fraction where a whole number is
             needed, a function without an exact value, more terms than `budget`, or a power with
-            more than `MOST_BITS` bits.
-    """
+            more than `MOST_BITS` bits."""
     if isinstance(node, Number):
         return _whole(node.value)
     if isinstance(node, Name):
@@ -247,8 +247,8 @@ def _binary_value(
 
 
 def given(node: Tree, sizes: Mapping[str, int]) -> Tree:
-    """The tree with numbers for some sizes, and d/n for h where h has no number. The index of a sum
-    is no size: it stays, even if it has the letter of a size."""
+    """The formula's tree with numbers substituted for some sizes, and d/n for h where h has no
+    number. The index of a sum is no size: it stays, even if it has the letter of a size."""
     if isinstance(node, Number):
         return node
     if isinstance(node, Name):
@@ -265,12 +265,11 @@ def given(node: Tree, sizes: Mapping[str, int]) -> Tree:
 
 
 def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
-    """The tree as a polynomial; `bound` gives the atoms of the indices of surrounding sums.
+    """The formula's tree as a polynomial; `bound`: index of a surrounding sum -> its atom.
 
     Raises:
         NotPolynomial: a division by a sum, an exponent that names sizes (of another base than 2), a
-            product or power with too many monomials, a `where`, or a sum without a closed form.
-    """
+            product or power with too many monomials, a `where`, or a sum without a closed form."""
     if isinstance(node, Number):
         return Poly.of(node.value)
     if isinstance(node, Name):
@@ -294,12 +293,13 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
 
 
 def exact(node: Tree) -> Exact:
-    """The tree as a sum of polynomials, each `where`, and each product with Min(1, Max(0, g)), as a
-    guarded polynomial.
+    """The formula's tree as a sum of polynomials with guards (conditions g >= 0 under which a
+    polynomial counts): each `where`, and each product with Min(1, Max(0, g)), is a guarded
+    polynomial.
 
     Raises:
-        NotPolynomial: a part that is not a polynomial, or a `where` that is not a term of the sum.
-    """
+        NotPolynomial: a part that is not a polynomial, or a `where` that is not a term of the
+    sum."""
     if isinstance(node, BinaryOperation) and node.op in ("+", "-"):
         left, right = exact(node.left), exact(node.right)
         return left + right if node.op == "+" else left - right
@@ -344,8 +344,8 @@ def _guard(condition: Poly) -> Poly:
 
 
 def _power_poly(base: Poly, exponent: Poly) -> Poly:
-    """A power with a whole number as exponent, or of 2 with any exponent. Raises NotPolynomial:
-    another exponent, a negative power of a sum, or too many terms."""
+    """The power as a polynomial: a whole number as exponent, or 2 to any exponent. Raises
+    NotPolynomial: another exponent, a negative power of a sum, or too many terms."""
     power = exponent.constant()
     if power is None and base.constant() == 2:
         return polynomial.call("pow2", exponent)
@@ -385,7 +385,7 @@ def _argument_poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
 
 
 def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
-    """An argument as (numerator, denominator), both whole at all sizes."""
+    """An argument with fractions as (numerator, denominator), both whole numbers at all sizes."""
     below = Poly.of(lcm(*(Fraction(c).denominator for c in argument.terms.values())))
     for atom in sorted(argument.atoms):
         lowest = min(dict(monomial).get(atom, 0) for monomial in argument.terms)
@@ -394,8 +394,8 @@ def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
 
 
 def _sum_poly(node: IndexedSum, bound: Mapping[str, Poly]) -> Poly:
-    """A sum in Faulhaber's closed form (`bound`: index of a surrounding sum -> its atom).
-    NotPolynomial unless last >= first - 1 is proven, and if the sum has no closed form."""
+    """A sum in closed form, by Faulhaber's formulas (`bound`: index of a surrounding sum -> its
+    atom). NotPolynomial unless last >= first - 1 is proven, and if the sum has no closed form."""
     name = index_atom(f"{node.index}{len(bound)}")  # another atom than that of any outer sum
     body = poly(node.body, {**bound, node.index: Poly.atom(name)})
     first, last = poly(node.first, bound), poly(node.last, bound)

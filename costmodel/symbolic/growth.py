@@ -63,15 +63,15 @@ class Growth:
         return self * other**-1
 
     def put(self, values: Mapping[str, Growth]) -> Growth:
-        """The growth with growths in place of sizes, inside logarithms too.
+        """The growth (a product of powers of sizes and logarithms) with growths substituted for
+        sizes, inside logarithms too.
 
         Raises:
             NoGrowth: a logarithm becomes a sum of several logarithms.
 
         >>> from fractions import Fraction
         >>> str(Growth.of(("l", 2), ("B", -1)).put({"B": Growth.of(("l", 1)) ** Fraction(1, 2)}))
-        'l**(3/2)'
-        """
+        'l**(3/2)'"""
         found = ONE
         for name, power in self.factors:
             one = values.get(name, Growth.of((name, 1)))
@@ -148,8 +148,8 @@ class Assumptions:
         return [RateInequality(q.rates, strict=False).without(self.fixed) for q in self.quotients]
 
     def where(self, guards: Constraints) -> Assumptions:
-        """The assumptions, extended by what each guard g >= 0 implies: `l - w` adds l/w >= 1.
-        Guards without exactly one positive term besides a number add nothing."""
+        """The assumptions, extended by what each guard (a condition g >= 0) implies: `l - w` adds
+        l/w >= 1. Guards without exactly one positive term besides a number add nothing."""
         found = []
         for guard in guards:
             positive = [m for m, c in guard.terms.items() if c > 0 and m]
@@ -168,9 +168,10 @@ class Assumptions:
         return Assumptions(self.quotients, self.fixed | frozenset(fixed))
 
     def allow(self, rows: Sequence[RateInequality]) -> bool:
-        """Whether some rates of growth satisfy the assumptions and every inequality of `rows`. An
-        assumed quotient joins only if one of the sizes in its denominator occurs in the
-        inequalities: otherwise that size need not grow, and the quotient constrains nothing."""
+        """Whether sizes may grow (each at a rate, the power of a common variable) such that the
+        assumptions and every inequality of `rows` hold. An assumed quotient joins only if one of
+        the sizes in its denominator occurs in the inequalities: otherwise that size need not grow,
+        and the quotient constrains nothing."""
         wanted = [row.without(self.fixed) for row in rows]
         letters = {x for row in wanted for x in row.rates}
         waiting = self._rows
@@ -184,7 +185,8 @@ class Assumptions:
 def _quotient_of_sizes(
     larger: Iterable[tuple[str, int]], smaller: Iterable[tuple[str, int]]
 ) -> list[Growth]:
-    """The growth larger/smaller as a list of one; [] where a function of sizes occurs."""
+    """[The growth larger/smaller of two monomials]; [] if a function of sizes occurs in one of
+    them."""
     factors = [*larger, *((x, -p) for x, p in smaller)]
     return [] if any(isinstance(x, Fn) for x, _ in factors) else [Growth.of(*factors)]
 
@@ -209,7 +211,8 @@ class RateInequality:
         )
 
     def plus(self, other: RateInequality, times: Number, others: Number) -> RateInequality:
-        """`times` times this inequality plus `others` times `other`; both factors are positive."""
+        """The sum of `times` times this inequality and `others` times `other`; both factors are
+        positive."""
         found = {
             x: self.rates.get(x, 0) * times + other.rates.get(x, 0) * others
             for x in (*self.rates, *other.rates)
@@ -218,7 +221,8 @@ class RateInequality:
 
 
 def _has_rates(rows: Sequence[RateInequality]) -> bool:
-    """Whether some rates, each at least 0, satisfy every inequality: Fourier-Motzkin, exact."""
+    """Whether some rates of growth, one for each size and at least 0, satisfy every inequality;
+    exact, by Fourier-Motzkin elimination."""
     letters = sorted({x for row in rows for x in row.rates})
     remaining = [*rows, *(RateInequality({x: 1}, strict=False) for x in letters)]
     for letter in letters:
@@ -234,14 +238,14 @@ def _has_rates(rows: Sequence[RateInequality]) -> bool:
 
 @lru_cache(maxsize=100_000)
 def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
-    """Whether `smaller / larger` is bounded however the sizes grow.
+    """Whether `smaller` is at most a constant times `larger`, however the sizes grow under the
+    assumptions `sizes`.
 
     >>> l, d, w = (Growth.of((x, 1)) for x in "ldw")
     >>> dominates(l * d, l, Assumptions()), dominates(l * d, d * d, Assumptions())
     (True, False)
     >>> dominates(l, Growth.of((Log(l), 5)), Assumptions())
-    True
-    """
+    True"""
     quotient = smaller / larger  # bounded, unless some rates make it grow
     if all(power < 0 for _, power in quotient.factors):
         return True
@@ -288,9 +292,9 @@ def undominated(
 
 
 def vanishing(quotient: Growth) -> RateInequality | None:
-    """The inequality in rates under which a quotient tends to 0: its powers of sizes fall, or, of a
-    quotient that is one logarithm to a negative power, the logarithm grows. None if one inequality
-    does not express the condition."""
+    """The inequality in rates of growth under which a quotient tends to 0: its powers of sizes
+    fall, or, if it is one logarithm to a negative power, the logarithm grows. None if one
+    inequality does not express the condition."""
     if rates := quotient.rates:
         return RateInequality({x: -p for x, p in rates.items()})
     logs = quotient.logs
@@ -303,12 +307,12 @@ def limit(
     vanish: Sequence[Growth], kept: Sequence[Growth], sizes: Assumptions
 ) -> list[tuple[Growth, Growth]] | None:
     """A limit in which every growth of `vanish` becomes small beside some growth of `kept`, as
-    pairs (vanishing growth, growth of `kept`); None if no such limit exists.
+    pairs (vanishing growth, growth of `kept`); None if no such limit is found under the
+    assumptions.
 
     >>> l, d = Growth.of(("l", 1)), Growth.of(("d", 1))
     >>> [(str(a), str(b)) for a, b in limit([l * d * d], [l * l * d], Assumptions())]
-    [('d**2*l', 'd*l**2')]
-    """
+    [('d**2*l', 'd*l**2')]"""
     for chosen in product(kept, repeat=len(vanish)):
         rows = [vanishing(away / stays) for away, stays in zip(vanish, chosen, strict=True)]
         if all(row is not None for row in rows) and sizes.allow([row for row in rows if row]):
@@ -372,13 +376,13 @@ def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
 
 @lru_cache(maxsize=20_000)
 def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The leading growths of a polynomial; () for the polynomial 0.
+    """The leading growths of a polynomial, products of powers of sizes and logarithms that no other
+    term dominates; () for the polynomial 0.
 
     Raises:
         NoGrowth: a function that grows like no product of powers and logarithms, such as 2**l; a
             division by several leading terms; a `Min` whose smaller argument depends on the sizes;
-            or more than `MOST_GROWTHS` terms.
-    """
+            or more than `MOST_GROWTHS` terms."""
     found: dict[Growth, None] = {}
     for monomial in (m for one in monomials(poly) for m in one.terms):
         parts = [_growths_of_power(atom, power, sizes) for atom, power in monomial]
@@ -439,7 +443,8 @@ def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths of floor(a/b), those of a/b; NoGrowth if b has several leading terms."""
+    """The growths of floor(a/b), which are those of a/b; NoGrowth if b has several leading
+    terms."""
     above, below = (growths(argument, sizes) for argument in atom.args)
     if len(below) != 1:
         raise NoGrowth(f"a division by '{atom.args[1]}', which has several leading terms")

@@ -8,8 +8,9 @@ T = TypeVar("T")
 
 
 def hashed_once(kind: type[T]) -> type[T]:
-    """Make a frozen dataclass compute its hash once per instance, at the first use. Tables of rules
-    and memoised functions look up the same few expressions many thousand times."""
+    """Make a frozen dataclass compute its hash once per instance, at the first use; returns the
+    class. Tables of rules and memoised functions look up the same few expressions many thousand
+    times."""
     whole = kind.__hash__
 
     def remembered(self: T) -> int:

@@ -83,12 +83,12 @@ class Candidate:
 
 
 def direction(poly: Poly, variable: str) -> int:
-    """1 if the polynomial grows with a variable, -1 if it falls, 0 if it does not depend on the
-    variable. Sizes, indices and the functions in the polynomial are assumed to be positive.
+    """How a polynomial moves with a variable: 1 if it grows, -1 if it falls, 0 if it does not
+    depend on the variable. Sizes, indices and the functions in the polynomial are assumed to be
+    positive.
 
     Raises:
-        Unsupported: some terms grow with the variable while others fall.
-    """
+        Unsupported: some terms grow with the variable while others fall."""
     signs = {
         sign * direction(argument, variable)
         for atom, sign in _signed_atoms(poly)
@@ -120,14 +120,14 @@ def _increasing_arguments(atom: str, variable: str) -> Terms:
 
 
 def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The largest value of a depth while an index runs over the integers that satisfy the
-    constraints; of a depth of another shape, its value at the only integer, if there is one.
+    """The largest value of a depth while one index runs over the integers that satisfy the
+    constraints, a polynomial without the index; of a depth of another shape, its value at the only
+    integer, if there is one.
 
     Raises:
         Unsupported: the depth is neither monotone in the index, nor a minimum of affine terms, nor
             made of logarithms of two numbers with a constant sum; or its parts have no common best
-            index.
-    """
+            index."""
     if variable not in depth.letters:
         return depth
     try:
@@ -146,11 +146,11 @@ def _only_value(variable: str, constraints: Constraints) -> Poly | None:
 
 
 def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The largest value of a depth whose parts (minima of terms that are affine in the variable) it
-    grows with: the maxima of all parts are substituted if one index attains them all. If not, the
-    depth is largest at an end of the range, or depends on the logarithms of two numbers with a
-    constant sum, of which one of three pairs is best. Raises Unsupported: a part has no maximum, or
-    the depth has none of these shapes."""
+    """The largest value of a depth that grows with each of its parts (minima of terms that are
+    affine in the variable). If one index attains the maxima of all parts, these are substituted. If
+    not, the depth is largest at an end of the range, or depends on the logarithms of two numbers
+    with a constant sum, of which one of three pairs is best. Raises Unsupported: a part has no
+    maximum, or the depth has none of these shapes."""
     parts: dict[Terms, str] = {}
     shape = _with_atoms_for_parts(depth, variable, parts)
     tops = {terms: _max_of_min(terms, variable, constraints) for terms in parts}
@@ -271,8 +271,8 @@ def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, s
 
 
 def _as_min_of_affine(poly: Poly, variable: str) -> Terms:
-    """A sum of affine terms, `Min` and negated `Max` as a minimum of affine terms; () for any other
-    sum. l - Max(i, w) is the minimum of l - i and l - w."""
+    """The affine terms whose minimum is a sum of affine terms, `Min` and negated `Max`: l - Max(i,
+    w) gives l - i and l - w. () for any other sum."""
     found = [Poly()]
     for monomial, number in poly.terms.items():
         term, options = Poly({monomial: number}), []
@@ -304,7 +304,8 @@ def _arguments_of_extremum(monomial: Monomial, positive: bool) -> Terms:
 
 
 def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Poly]]:
-    """(lower bounds, upper bounds) of a variable; Unsupported if a bound has a stride."""
+    """(lower bounds, upper bounds) of a variable; Unsupported if a bound has a stride (bounds a
+    multiple of the variable)."""
     lower, upper, _ = bounds(by_text(constraints), variable)
     if any(scale != ONE for scale, _ in lower + upper):
         raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
@@ -331,9 +332,10 @@ def _sum_is_affine(poly: Poly, variable: str) -> bool:
 
 
 def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:
-    """The candidates whose minimum is the maximum of Min(terms) over the variable: where a growing
-    and a falling term cross, and each term at the end towards which it grows. Raises Unsupported: a
-    bound has a stride or is missing, or terms that cross have other slopes than 1 and -1."""
+    """The candidates (upper bounds, whose smallest is the result) for the maximum of Min(terms)
+    over the variable: the value where a growing and a falling term cross, and each term at the end
+    towards which it grows. Raises Unsupported: a bound has a stride or is missing, or terms that
+    cross have other slopes than 1 and -1."""
     lower, upper = _ends_of_range(variable, constraints)
     moves = {term: _slope_and_sign(term, variable) for term in terms}
     slopes = {term: slope for term, (slope, _) in moves.items()}
@@ -367,9 +369,9 @@ def _needed_candidates(
 def _largest_together(
     tops: Mapping[Terms, tuple[Candidate, ...]], variable: str, constraints: Constraints
 ) -> bool:
-    """Whether, at all sizes, one index is proven to attain the maxima of all parts. Each choice of
-    one candidate per part, as the smallest of the part, is a case. False also if a maximum is a
-    half."""
+    """Whether, at all sizes, one index is proven to attain the maxima of all parts (`tops`: the
+    terms of a part -> candidates, of which the smallest is its maximum). Each choice of one
+    candidate per part, as the smallest, is a case. False also if a maximum is a half."""
     known = projected(constraints, [variable])
     if any(candidate.parts != 1 for top in tops.values() for candidate in top):
         return False

@@ -59,7 +59,7 @@ class Exact:
         return Exact(tuple((g, m) for g, p in self.pieces if (m := p * factor).terms))
 
     def least(self, other: Exact) -> Exact:
-        """The minimum of two nonnegative values at all sizes, case by case."""
+        """The minimum of two values at all sizes, as cases; both are at least 0 everywhere."""
         if self.is_zero:
             return self
         result = Exact()
@@ -103,7 +103,8 @@ class Exact:
         return not self.pieces
 
     def substitute(self, values: Mapping[str, Poly]) -> Exact:
-        """Replace sizes in values and guards."""
+        """The value with polynomials substituted for sizes, in the pieces and in their guards
+        (conditions)."""
         total = Exact()
         for guards, poly in self.pieces:
             kept = simplified(frozenset(g.substitute(values) for g in guards))
@@ -113,7 +114,7 @@ class Exact:
 
     @property
     def expr(self) -> sympy.Expr:
-        """The value as a sympy expression; a `Piecewise` where there are several cases."""
+        """The value as a sympy expression; a `Piecewise` if it has several cases."""
         import sympy
 
         plain = self.chambers()
@@ -127,8 +128,9 @@ class Exact:
 
     @lru_cache(maxsize=20_000)  # noqa: B019  # many questions call this; `Exact` is immutable
     def chambers(self, where: Constraints = frozenset()) -> tuple[Case, ...]:
-        """Disjoint cases that cover all sizes (or the sizes of `where`), each with the polynomial
-        that holds there; one case without guards where a single polynomial holds everywhere."""
+        """Disjoint cases that cover all sizes (or the sizes of `where`), as (guards, polynomial):
+        the polynomial holds where all guards are at least 0. One case without guards where a single
+        polynomial holds everywhere."""
         cases = tuple((irredundant(kept), value) for kept, value in self._split(where, None) or ())
         found = _join_cases(cases)
         if len(found) == 1 or any(value.variables for _, value in found):
@@ -142,8 +144,8 @@ class Exact:
         return self._split(frozenset(), most) is None
 
     def _split(self, where: Constraints, most: int | None) -> list[Case] | None:
-        """The cases into which the guards part the sizes of `where`; None if they are more than
-        `most`."""
+        """The cases (constraints, value) into which the guards of the pieces part the sizes of
+        `where`; None if they are more than `most`."""
         cases: list[Case] = [(where, Poly())]
         for guards, poly in self.pieces:
             parts = [(constraints, value, True) for constraints, value in cases]
@@ -167,8 +169,8 @@ Case = tuple[Constraints, Poly]
 
 
 def _sides(where: Constraints, guard: Poly) -> list[tuple[Constraints, bool]]:
-    """Split the sizes of `where` by a guard, as pairs (constraints, whether the guard holds),
-    without a side that is proven to be empty."""
+    """The sizes of `where` split by a guard (a condition g >= 0), as pairs (constraints, whether
+    the guard holds), without a side that is proven to be empty."""
     inside = narrowed(where, guard)
     if inside is where:
         return [(where, True)]
@@ -177,7 +179,8 @@ def _sides(where: Constraints, guard: Poly) -> list[tuple[Constraints, bool]]:
 
 
 def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """The cases, each with the shortest of all cases' values that equals its own value there."""
+    """The cases, where each value is replaced by the shortest of all cases' values that equals it
+    in the case."""
     values = sorted(by_text({value for _, value in cases}), key=lambda value: len(value.terms))
     return tuple(
         (there, next(v for v in values if v == value or _is_value(v, value, there)))
@@ -191,7 +194,8 @@ def _is_value(poly: Poly, value: Poly, where: Constraints) -> bool:
 
 
 def _has_value(poly: Poly, where: Constraints) -> bool:
-    """Whether every divisor and every argument of a logarithm is proven to be at least 1."""
+    """Whether a polynomial is proven to be defined at the sizes of `where`: every divisor and every
+    argument of a logarithm is at least 1."""
     of_one_or_more = {"floor_div": 1, "ceil_log2": 0}
     return all(
         all(_has_value(argument, where) for argument in atom.args)

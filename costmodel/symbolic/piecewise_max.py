@@ -89,10 +89,11 @@ Depth = tuple[Level, ...]
 
 
 def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` is proven. Each subtracted logarithm is cancelled against added
-    logarithms whose arguments are proven to be at least as large: (ceil_log2(a) + 3) -
-    (ceil_log2(b) + 1) is positive if a >= b. What is left of one is cancelled against two added
-    logarithms, as ceil_log2(a*b) is at most ceil_log2(a) + ceil_log2(b)."""
+    """Whether `larger >= smaller` is proven, for two depths, polynomials with logarithms. Each
+    subtracted logarithm is cancelled against added logarithms whose arguments are proven to be at
+    least as large: (ceil_log2(a) + 3) - (ceil_log2(b) + 1) is positive if a >= b. What is left of
+    one is cancelled against two added logarithms, as ceil_log2(a*b) is at most ceil_log2(a) +
+    ceil_log2(b)."""
     difference = larger - smaller
     if isinstance(number := difference.constant(), int):
         return number >= 0
@@ -154,8 +155,8 @@ def _arguments_of_min(number: Poly) -> tuple[Poly, ...]:
 
 
 def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
-    """The polynomial with a fresh nonnegative variable for each `Min` or `Max` of nonnegative
-    arguments. A `Min` or `Max` with an argument that is not proven to be at least 0 stays."""
+    """The polynomial with a fresh nonnegative variable in place of each `Min` or `Max` all of whose
+    arguments are proven to be at least 0; any other `Min` or `Max` stays."""
     extrema = [
         atom
         for atom in sorted(poly.atoms)
@@ -167,7 +168,8 @@ def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
 
 
 def proven(constraints: Constraints, claim: Poly) -> bool:
-    """Whether the constraints prove `claim >= 0`; False also where the proof is not supported."""
+    """Whether the constraints prove `claim >= 0`. False means "not proven", also where the proof is
+    not supported."""
     if claim in constraints:
         return True
     try:
@@ -185,9 +187,10 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
 
 @lru_cache(maxsize=20_000)
 def _pruned(constraints: Constraints, several: Depth) -> Depth:
-    """The maximum of distinct levels, without each level that another one reaches: the other is
-    proven to exist wherever the level exists, and to be at least as deep. Of levels that are equal
-    but for their witnesses, one stays, with one of the witnesses."""
+    """The maximum of distinct levels (depths, each under conditions), without each level that
+    another one reaches: the other is proven to exist wherever the level exists, and to be at least
+    as deep. Of levels that are equal but for their witnesses (the chains of that depth), one stays,
+    with one of the witnesses."""
     kept: list[_Placed] = []
     for level in map(partial(_Placed, constraints), several):
         reaching = next((rival for rival in kept if level.reached(rival)), None)
@@ -210,6 +213,8 @@ class _Placed:
     """A level within `constraints`, prepared for comparisons with other levels."""
 
     def __init__(self, constraints: Constraints, level: Level) -> None:
+        """A level (a depth under conditions) with what comparisons need: the constraints where it
+        exists, their variables, and the shift of sizes that its conditions allow."""
         self.level = level
         self.known = constraints | level.where if level.where else constraints
         self.names = _variable_names(level.where)
@@ -266,16 +271,16 @@ def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
 
 
 def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
-    """The maximum of a level over variables (outermost first), by the first of three methods that
-    succeeds. The conditions of the result are those that `constraints` do not prove.
+    """The maximum of a level (a depth under conditions) over variables (outermost first), by the
+    first of three methods that succeeds. The conditions of the result are those that `constraints`
+    do not prove.
 
-    1. Eliminate one variable after another, the innermost first.
-    2. Eliminate first the variables on which the depth does not depend.
-    3. Put every variable at the end of its range at which the depth is largest.
+    1. Eliminate one variable after another, the innermost first. 2. Eliminate first the variables
+    on which the depth does not depend. 3. Put every variable at the end of its range at which the
+    depth is largest.
 
     Raises:
-        Unsupported: no method succeeds; the reason is that of the first method.
-    """
+        Unsupported: no method succeeds; the reason is that of the first method."""
     inner = tuple(reversed(tuple(variables)))
     if not level.where and level.depth.letters.isdisjoint(inner):
         return level
@@ -296,10 +301,10 @@ def _at_most(level: Level, variables: Sequence[str], known: Constraints) -> Witn
 
 
 def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> Depth:
-    """The maximum of a level over variables, as several levels. Where `maximised` fails because a
-    `Min` or `Max` is not monotone, its arguments are maximised case by case: Min(i, l - i) as i
-    where i <= l - i, and as l - i elsewhere. Unsupported, with the reason of `maximised`, if that
-    fails too."""
+    """The maximum of a level (a depth under conditions) over variables, as several levels. If one
+    formula is not derived because a `Min` or `Max` is not monotone, its arguments are maximised
+    case by case: Min(i, l - i) as i where i <= l - i, and as l - i elsewhere. Unsupported, with the
+    first reason, if that fails too."""
     names = tuple(variables)
     try:
         return _arguments_of_max(maximised(level, names, constraints))
@@ -314,8 +319,8 @@ def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> 
 
 
 def _arguments_of_max(level: Level) -> Depth:
-    """A level whose depth is a single `Max` as one level for each argument; else the level
-    itself."""
+    """A level (a depth under conditions) whose depth is a single `Max` as one level for each
+    argument; any other level alone."""
     if len(level.depth.terms) == 1:
         (lone,) = level.depth.terms
         for atom, _ in lone:
@@ -329,9 +334,10 @@ def _arguments_of_max(level: Level) -> Depth:
 def _case_by_case(
     level: Level, waiting: Sequence[str], constraints: Constraints
 ) -> Iterator[Level]:
-    """The maximum of a level over the variables `waiting`, eliminated one by one, as one level per
-    case: a `Min` or `Max` that prevents elimination splits into cases. Nothing where the level does
-    not exist; Unsupported if an elimination fails without such a function."""
+    """The maximum of a level (a depth under conditions) over the variables `waiting`, eliminated
+    one by one, as one level per case: a `Min` or `Max` that prevents elimination splits into cases.
+    Nothing where the level does not exist; Unsupported if an elimination fails without such a
+    function."""
     full = constraints | level.where
     if infeasible(full):
         return
@@ -354,9 +360,9 @@ def _case_by_case(
 
 
 def _cases_of_extremum(level: Level, variable: str) -> Depth:
-    """One level for each argument of the first `Min` or `Max` of affine terms that depends on a
-    variable, where that argument attains the minimum or maximum; () if there is no such
-    function."""
+    """A level (a depth under conditions) split at the first `Min` or `Max` of affine terms that
+    depends on a variable: one level for each argument, where this is the minimum or maximum; () if
+    there is no such function."""
     for atom in _affine_extrema(level.depth):
         if variable not in Poly.atom(atom).letters:
             continue
@@ -372,7 +378,8 @@ def _cases_of_extremum(level: Level, variable: str) -> Depth:
 
 
 def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
-    """The depth with values in place of functions (atom -> value), inside other functions too."""
+    """The depth with functions (`values`: atom -> value) replaced by their values, inside other
+    functions too."""
     found: dict[str, Poly] = {
         atom: values[atom]
         if atom in values
@@ -395,10 +402,10 @@ def _affine_extrema(depth: Poly) -> Iterator[Fn]:
 
 
 def _independent_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """The maximum of a level over the variables `waiting`: those on which the depth does not depend
-    are eliminated first. A row (q - 1)*C + e that the depth names as a whole counts as one
-    variable. Unsupported if the maximum over a variable, or the range of the others, is not
-    derived."""
+    """The maximum of a level (a depth under conditions) over the variables `waiting`: those on
+    which the depth does not depend are eliminated first. A row (q - 1)*C + e that the depth names
+    as a whole counts as one variable. Unsupported if the maximum over a variable, or the range of
+    the others, is not derived."""
     by_row, names = _with_row_variable(level, waiting)
     still = [v for v in names if v not in by_row.depth.letters]
     both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
@@ -408,10 +415,11 @@ def _independent_first(level: Level, waiting: Sequence[str], constraints: Constr
 
 
 def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """The maximum of a level over the variables `waiting`: each is put at the upper end of its
-    range if the depth grows with the variable, at the lower end if the depth falls. Raises
-    Unsupported: the depth grows and falls, a bound has a stride, which bound is the end depends on
-    the sizes, or it is not proven that all variables can be at these ends at once."""
+    """The maximum of a level (a depth under conditions) over the variables `waiting`: each is put
+    at the upper end of its range if the depth grows with the variable, at the lower end if the
+    depth falls. Raises Unsupported: the depth grows and falls, a bound has a stride, which bound is
+    the end depends on the sizes, or it is not proven that all variables can be at these ends at
+    once."""
     full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
     exists, known = projected(full, waiting), projected(plain, waiting)
     corner: dict[str, Poly] = {}
@@ -472,8 +480,9 @@ def _affine_parts(poly: Poly) -> Iterator[Poly]:
 
 
 def _innermost_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """The maximum of a level over the variables `waiting`, one after another, the innermost first.
-    Unsupported if the maximum over a variable, or the range of the others, is not derived."""
+    """The maximum of a level (a depth under conditions) over the variables `waiting`, one after
+    another, the innermost first. Unsupported if the maximum over a variable, or the range of the
+    others, is not derived."""
     term, full, plain = level.depth, constraints | level.where, constraints
     waiting = list(waiting)
     while waiting:
@@ -495,8 +504,8 @@ def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) ->
 
 
 def guarded(level: Level) -> Poly:
-    """One polynomial for a level with conditions in sizes: its depth where they hold, 0 elsewhere.
-    A condition g >= 0 becomes the factor Min(1, Max(0, g + 1))."""
+    """One polynomial for a level, a depth under conditions in sizes: the depth where they hold, 0
+    elsewhere. A condition g >= 0 becomes the factor Min(1, Max(0, g + 1))."""
     term = level.depth
     if not level.where:
         return term

@@ -32,15 +32,15 @@ from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text
 
 @lru_cache(maxsize=50_000)
 def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) -> Exact:
-    """Sum `weight` over the integer points of `variables` that satisfy `constraints`.
+    """The sum of `weight` over the integer points of `variables` that satisfy `constraints`, exact
+    in sizes.
 
     Constraints in sizes alone become guards of the result. The last variable is eliminated first:
     `variables` are given outermost first.
 
     Raises:
         Unsupported: a variable without a lower or an upper bound, a bound with a stride, or a
-            weight that is a function, or a negative power, of a variable.
-    """
+            weight that is a function, or a negative power, of a variable."""
     if not weight.terms:
         return Exact()
     if not variables:
@@ -80,8 +80,8 @@ def _bound_order(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
 def _competing_bounds(
     constraints: Constraints, variable: str
 ) -> tuple[list[Poly], list[Poly], Constraints]:
-    """(lower bounds, upper bounds, constraints without the variable), without bounds that are never
-    the tightest. The order of the bounds decides ties."""
+    """(lower bounds, upper bounds, constraints without the variable); bounds that are never the
+    tightest are left out. Of equal bounds, the first in this order counts."""
     lower, upper, rest = bounds(constraints, variable)
     known = frozenset(rest)
     below, above = ([bound for _, bound in side] for side in (lower, upper))
@@ -106,8 +106,8 @@ def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
 
 
 def _needed_guards(guards: Constraints, weight: Poly) -> Constraints:
-    """Drop each guard `size >= 2` that is redundant: at size 1 the weight is 0, or another guard
-    fails."""
+    """The guards (conditions on sizes of a sum of `weight`) without each `size >= 2` that is
+    redundant: at size 1 the weight is 0, or another guard fails."""
     kept = set(guards)
     for guard in by_text(guards):
         for letter in guard.letters:
@@ -121,9 +121,10 @@ def _needed_guards(guards: Constraints, weight: Poly) -> Constraints:
 
 
 def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[Poly]:
-    """The lower (`sign` 1) or upper (`sign` -1) bounds of a variable without those that another
-    bound is proven to be as tight as; of equal bounds, the first stays. The proofs use `others`,
-    the constraints without the variable, as the variable's range may be empty."""
+    """The lower (`sign` 1) or upper (`sign` -1) bounds of a variable that may be the tightest: a
+    bound is left out if another is proven to be at least as tight; of equal bounds, the first
+    stays. The proofs use `others`, the constraints without the variable, as the variable's range
+    may be empty."""
     kept: list[Poly] = []
     unique = list(dict.fromkeys(bounds))
     for k, bound in enumerate(unique):
@@ -140,11 +141,11 @@ def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[P
 
 @lru_cache(maxsize=50_000)
 def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
-    """The sum of `weight` for `variable` in low..high (high >= low - 1), by Faulhaber's formulas.
+    """The sum of `weight` for `variable` in low..high (high >= low - 1), a polynomial, by
+    Faulhaber's formulas.
 
     Raises:
-        Unsupported: the weight holds a function, or a negative power, of the variable.
-    """
+        Unsupported: the weight holds a function, or a negative power, of the variable."""
     if low == high:
         return weight.substitute({variable: low})
     powers: dict[int, Poly] = {}
@@ -201,8 +202,9 @@ def faulhaber(power: int) -> tuple[Fraction, ...]:
 
 
 def union_size(axes: tuple[str, ...], regions: Sequence[Constraints], weight: Poly) -> Exact:
-    """The sum of `weight` over the distinct points in a union of regions over the same axes.
-    Unsupported if an axis lacks a bound, or the sum has no closed form."""
+    """The sum of `weight` over the distinct points in a union of regions over the same axes (for
+    weight 1, their number), exact in sizes. Unsupported if an axis lacks a bound, or the sum has no
+    closed form."""
     result = Exact()
     counted: list[Constraints] = []
     for region in regions:

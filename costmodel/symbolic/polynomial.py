@@ -100,8 +100,8 @@ def _by_text(poly: Poly) -> tuple[str, str]:
 
 
 def _unique_text(poly: Poly) -> str:
-    """The polynomial with every atom's full name, which distinguishes the index `@i` from a size
-    `i`."""
+    """The text of a polynomial with every atom's full name, which distinguishes the index `@i` from
+    a size `i`."""
     return " + ".join(
         "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
         for m, number in poly.terms.items()
@@ -117,7 +117,7 @@ class Style:
     conjunction = " and "
 
     def poly(self, poly: Poly) -> str:
-        """A polynomial: its terms with their signs; 0 for none."""
+        """The text of a polynomial: its terms with their signs; "0" without terms."""
         text = ""
         for monomial, number in self.ordered(poly):
             sign = "-" if number < 0 else "+"
@@ -136,7 +136,7 @@ class Style:
         return self.quotient(Fraction(number), [*above, last] if last else above, below)
 
     def quotient(self, number: Fraction, above: list[str], below: list[str]) -> str:
-        """A number times the product of `above`, over the product of `below`."""
+        """The text of a number times the product of `above`, over the product of `below`."""
         if number.numerator != 1 or not above:
             above = [str(number.numerator), *above]
         if number.denominator != 1:
@@ -150,15 +150,15 @@ class Style:
         return "*".join(factors)
 
     def power(self, atom: str, power: int) -> str:
-        """A positive power of an atom; a power of 2**x has its own exponent, as ** is read from the
-        right."""
+        """The text of a positive power of an atom; a power of 2**x has its own exponent, as ** is
+        read from the right."""
         if isinstance(atom, Fn) and atom.function == "pow2":
             return f"2**{self._parenthesised(atom.args[0] * power)}"
         base = self.function(atom) if isinstance(atom, Fn) else atom_name(atom)
         return base if power == 1 else f"{base}**{power}"
 
     def function(self, atom: Fn) -> str:
-        """A function with its arguments."""
+        """The text of a function with its arguments."""
         inside = [self.poly(argument) for argument in atom.args]
         if atom.function == "floor_div":
             whole = len(atom.args[0].terms) == 1 and "/" not in inside[0]
@@ -167,7 +167,7 @@ class Style:
         return f"{atom.function}({', '.join(inside)})"
 
     def _parenthesised(self, poly: Poly) -> str:
-        """The text, in parentheses unless it is one atom or a whole number."""
+        """The text of a polynomial, in parentheses unless it is one atom or a whole number."""
         plain = any(poly.terms == {((atom, 1),): 1} for atom in poly.atoms)
         number = poly.constant()
         whole = plain or (isinstance(number, int) and number >= 0)
@@ -180,7 +180,7 @@ to_text = TEXT.poly
 
 
 def _as_int_if_whole(value: Number) -> Number:
-    """An integral Fraction becomes an int, so that equal polynomials hash alike."""
+    """The number; an integral Fraction as an int, so that equal polynomials hash alike."""
     if type(value) is int:  # nearly always, and isinstance of Fraction is slow
         return value
     if isinstance(value, Fraction) and value.denominator == 1:
@@ -214,7 +214,8 @@ class Poly(Written):
     """`_negative` and `_text` are computed at their first use, and unset until then."""
 
     def __new__(cls, terms: Mapping[Monomial, Number] | None = None) -> Poly:
-        """The polynomial of some terms."""
+        """The polynomial with some terms (monomial -> coefficient): the one object that has
+        them."""
         given = terms.items() if terms else ()
         return cls._from_tidy_terms(
             {m: c if type(c) is int else _as_int_if_whole(c) for m, c in given if c}
@@ -248,7 +249,8 @@ class Poly(Written):
     @staticmethod
     def _from_tidy_terms(terms: dict[Monomial, Number]) -> Poly:
         """The polynomial of terms without zeros and without integral Fractions: the one object with
-        these terms, made at the first call."""
+        these terms, made at the first call with its atoms, its letters (inside functions too) and
+        its variables (indices and axes)."""
         key = frozenset(terms.items())
         known = _POLYS.get(key)
         if known is not None:
@@ -354,8 +356,8 @@ class Poly(Written):
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     def coefficient(self, atom: str) -> Poly:
-        """The coefficient of the first power of `atom`. Raises ValueError when the polynomial is
-        not affine in `atom`."""
+        """The coefficient of the first power of `atom`, a polynomial (0 if the atom does not
+        occur). Raises ValueError when the polynomial is not affine in `atom`."""
         terms: dict[Monomial, Number] = {}
         for monomial, number in self.terms.items():
             for name, power in monomial:
@@ -391,9 +393,9 @@ class Poly(Written):
 
 @lru_cache(maxsize=200_000)
 def _substituted(poly: Poly, items: tuple[tuple[str, Poly], ...]) -> Poly:
-    """The polynomial with values (`items` are pairs of atom and value) in place of atoms, cached.
-    Each monomial is the product of the values of its replaced atoms, a polynomial, and of the atoms
-    that stay."""
+    """The polynomial with values substituted for atoms (`items`: pairs of atom and value), cached.
+    Each monomial becomes the product of the values of its replaced atoms and of the atoms that
+    stay."""
     values = dict(items)
     terms: dict[Monomial, Number] = {}
     for monomial, number in poly.terms.items():
@@ -606,8 +608,9 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
 
 
 def _function_value(atom: Fn, sizes: Mapping[str, int]) -> int:
-    """The value of a function. The argument of a logarithm may be a fraction, as a power of two may
-    have been extracted: ceil_log2(64/n) is 6 + ceil_log2(1/n). The others are integers."""
+    """The value of a function at sizes. The argument of a logarithm may be a fraction, as a power
+    of two may have been extracted: ceil_log2(64/n) is 6 + ceil_log2(1/n). Other arguments are
+    integers."""
     if atom.function == "ceil_log2":
         return ceil_log2(atom.args[0].rational(sizes))
     return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))

@@ -25,13 +25,12 @@ def ordered_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
 
 
 def factors(poly: Poly) -> tuple[Poly, Poly]:
-    """The common factor of all terms of a sum, and the sum divided by it.
+    """(the common factor of all terms of a sum, the sum divided by it).
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
     >>> " and ".join(map(str, factors(d * l**2 / 2 + d**2 * l * 3 / 2)))
-    'd*l/2 and 3*d + l'
-    """
+    'd*l/2 and 3*d + l'"""
     numbers = [Fraction(number) for number in poly.terms.values()]
     above, below = gcd(*(n.numerator for n in numbers)), lcm(*(n.denominator for n in numbers))
     shared = Poly.of(Fraction(above, below))
@@ -109,8 +108,8 @@ class Pretty(Ordered):
         return super().term(tuple(letters_first), number, last)
 
     def product(self, factors: list[str]) -> str:
-        """The factors side by side, with a point between two that would read as one name or
-        number."""
+        """The text of a product: factors side by side, with a point between two that would read as
+        one name or number."""
         text = ""
         for before, factor in zip(["", *factors], factors, strict=False):
             sign = "^" in before or _WORD.match(before) or _WORD.match(factor)
@@ -124,7 +123,7 @@ class Pretty(Ordered):
         return base if power == 1 else base + str(power).translate(RAISED)
 
     def function(self, atom: Fn) -> str:
-        """A function as ⌈log₂ x⌉, ⌊x/y⌋, max(x, y) or min(x, y)."""
+        """The text of a function: ⌈log₂ x⌉, ⌊x/y⌋, max(x, y) or min(x, y)."""
         inside = [self.poly(argument) for argument in atom.args]
         if atom.function == "ceil_log2":
             return f"⌈log₂ {inside[0]}⌉" if inside[0].isalnum() else f"⌈log₂({inside[0]})⌉"
@@ -148,7 +147,7 @@ def formula_pretty(value: Formula, *, factored: bool = False) -> str:
 
 
 def _case(value: Formula, factored: bool) -> str:
-    """One case of an answer, which has a single formula, as text for a terminal."""
+    """The text for a terminal of one case of an answer, which has a single formula there."""
     if isinstance(value, Quotient):
         above, below = (_case(part, factored) for part in (value.above, value.below))
         return f"{_bracketed(above)}/{below if len(below) == 1 else f'({below})'}"

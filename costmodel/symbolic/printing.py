@@ -57,7 +57,8 @@ def symbol(name: str, names: Names) -> str:
 
 
 def with_head_width(poly: Poly) -> Poly:
-    """Write h for every d/n, as the papers do in equations, unless h is a size by itself."""
+    """The polynomial with h for every d/n, as papers write the width of a head, unless h is a size
+    by itself."""
     if "h" in poly.letters:
         return poly
     terms: dict[Monomial, Number] = {}
@@ -100,9 +101,9 @@ class Latex(Style):
         return sorted(poly.terms.items(), key=place)
 
     def quotient(self, number: Fraction, above: list[str], below: list[str]) -> str:
-        r"""A number times the product of `above`, over the product of `below`: one fraction if
-        sizes are below, else the number as a factor, with \cdot before a factor that begins with a
-        digit."""
+        r"""The LaTeX of a number times the product of `above`, over the product of `below`: one
+        fraction if sizes are below, else the number as a factor, with \cdot before a factor that
+        begins with a digit."""
         top, bottom = number.numerator, number.denominator
         if below:
             over = ([str(top)] if top != 1 else []) + above
@@ -115,7 +116,8 @@ class Latex(Style):
         return above[0] + "".join(rf" \cdot {f}" if f[0].isdigit() else f" {f}" for f in above[1:])
 
     def power(self, atom: str, power: int) -> str:
-        """A positive power of an atom, in parentheses if the atom has an exponent itself."""
+        """The LaTeX of a positive power of an atom, in parentheses if the atom has an exponent
+        itself."""
         if not isinstance(atom, Fn):
             base = symbol(atom_name(atom), {} if is_variable(atom) else self.names)
         elif atom.function == "pow2":
@@ -127,8 +129,7 @@ class Latex(Style):
         return f"{base}^{{{power}}}" if "^" not in base else rf"\left({base}\right)^{{{power}}}"
 
     def function(self, atom: Fn) -> str:
-        """A function in LaTeX: logarithms and quotients between rounding brackets; a function that
-        has a name is printed by the name."""
+        """The LaTeX of a function: logarithms and quotients stand between rounding brackets."""
         inside = [self.poly(argument) for argument in atom.args]
         if atom.function == "ceil_log2":
             body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"

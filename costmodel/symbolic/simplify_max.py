@@ -23,8 +23,9 @@ LARGEST_GUARD = 4
 
 
 def simplify_max(ends: Sequence[Level]) -> Depth:
-    """The same maximum with fewer levels and conditions, as far as proofs allow. The condition
-    `size >= n` of a level is dropped if another level is at least as deep at every smaller size."""
+    """The maximum of levels (depths, each under conditions on sizes) with fewer levels and
+    conditions, as far as proofs allow. The condition `size >= n` of a level is dropped if another
+    level is at least as deep at every smaller size."""
     # reversed, as the last levels are most often the deepest
     kept = _without_reached(pruned(frozenset(), [*dict.fromkeys(ends)][::-1])[::-1])
     for k, level in enumerate(kept):
@@ -64,9 +65,9 @@ def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
 
 
 def _without_reached(levels: Sequence[Level]) -> list[Level]:
-    """The levels without each that one other level dominates (is proven to exist, and to be at
-    least as deep, wherever the level exists), or that two levels dominate together: one where a
-    condition of some level holds, and one where this condition fails."""
+    """The levels (depths under conditions) that are needed for the maximum: a level is left out if
+    another one is proven to exist and to be at least as deep wherever it exists, or if two others
+    are together, one where a condition of some level holds and one where this condition fails."""
     kept = [*pruned(frozenset(), map(_simplified, levels))]
     for level in tuple(kept):
         others = [k for k in kept if k is not level]
@@ -99,8 +100,8 @@ def _simplified(level: Level) -> Level:
 
 
 def with_simple_minima(level: Level, known: Constraints) -> Level:
-    """The level, each `Min` in its depth without the arguments that are proven never to attain the
-    minimum under its conditions and the `known` ones."""
+    """The level (a depth under conditions) with each `Min` in its depth reduced to the arguments
+    that may attain the minimum under its conditions and the `known` ones."""
     if not any(True for _ in _minima(level.depth)):
         return level
     return level._replace(depth=_with_simple_minima(level.depth, known | level.where))
@@ -122,7 +123,7 @@ def _minima(depth: Poly) -> Iterator[Fn]:
 
 
 def _simplified_min(atom: Fn, where: Constraints) -> Poly:
-    """A `Min` without the arguments that are proven never to attain the minimum."""
+    """A `Min` reduced to the arguments that may attain the minimum at the sizes of `where`."""
     kept = list(atom.args)
     for term in atom.args:
         others = [other for other in kept if other != term]
@@ -132,8 +133,9 @@ def _simplified_min(atom: Fn, where: Constraints) -> Poly:
 
 
 def _without_factor(guard: Poly) -> Poly:
-    """An equivalent condition without common sizes: d*l - d >= 1 becomes l - 1 >= 1. A condition
-    with fractions or quotients stays, as it may hold at other sizes without the factor."""
+    """An equivalent condition g >= 0 without common sizes: d*l - d >= 1 becomes l - 1 >= 1. A
+    condition with fractions or quotients stays, as it may hold at other sizes without the
+    factor."""
     number = guard + 1  # the condition reads number >= 1
     shared: Counter[str] | None = None
     for monomial, times in number.terms.items():

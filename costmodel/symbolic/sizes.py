@@ -86,12 +86,11 @@ def known(letter: str, own: Collection[str] = ()) -> None:
 
 
 def checked(sizes: Mapping[str, int], own: Collection[str] = ()) -> dict[str, int]:
-    """Return `sizes` after checking that every letter is in `LETTERS` or in `own`, a mixer's
-    letters, and every value an integer in 1..2**40.
+    """The `sizes` as a dict, after checking that every letter is in `LETTERS` or in `own`, a
+    mixer's letters, and every value an integer in 1..2**40.
 
     Raises:
-        SizeError: one sentence naming the letter, what was expected and what came.
-    """
+        SizeError: one sentence naming the letter, what was expected and what came."""
     for letter, value in sizes.items():
         known(letter, own)
         if isinstance(value, bool) or not isinstance(value, int):

@@ -134,11 +134,11 @@ class Symbolic:
         raise NotImplementedError
 
     def subs(self, sizes: Mapping[str, object] | None = None, /, **more: object) -> sympy.Expr:
-        """`.expr` with numbers or formulas substituted for sizes, by letter.
+        """`.expr`, the answer as a sympy expression, with numbers or formulas substituted for
+        sizes, by letter.
 
         Raises:
-            SizeError: an unknown letter.
-        """
+            SizeError: an unknown letter."""
         given = {**{str(letter): value for letter, value in (sizes or {}).items()}, **more}
         for letter in given:
             known(letter, getattr(self, LETTERS_OF, ()))

@@ -52,13 +52,12 @@ ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size",
 
 
 def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[str, int]]:
-    """Sizes by increasing sum, then in lexicographic order; n divides d, and t <= l. `most` is the
-    largest value of a size, without which the sequence is infinite. Without letters it is one empty
-    point.
+    """Sizes, as letter -> value, by increasing sum, then in lexicographic order; n divides d, and t
+    <= l. `most` is the largest value of a size; without it the sequence is infinite. Without
+    letters there is one empty point.
 
     >>> list(points(frozenset("dn"), 2))
-    [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]
-    """
+    [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]"""
     names = sorted(letters)
     if not names:
         yield {}
@@ -88,9 +87,9 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def where_positive(p: Poly) -> Condition:
-    """The sizes (n a divisor of d, t at most l) at which the polynomial is positive: solved for a
-    letter of `SOLVED_FOR` that `_is_solved_for` accepts, the one with the fewest cases,
-    else the inequality itself.
+    """The condition on the sizes (n a divisor of d, t at most l) under which the polynomial is
+    positive: solved for the letter of `SOLVED_FOR` with the fewest cases for which it can be
+    solved, else the inequality itself.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> where_positive(d * d * (l - 2)).text
@@ -98,8 +97,7 @@ def where_positive(p: Poly) -> Condition:
     >>> where_positive(l * (d - 2) - d * 3).text
     'l > 3*d/(d - 2) and d >= 3'
     >>> where_positive(l**2 - d**2).text
-    'l > d'
-    """
+    'l > d'"""
     p = without_known_signs(primitive(p))
     solved = [[*positive_cases(p, x)] for x in SOLVED_FOR if _is_solved_for(p, x)]
     if solved:
@@ -116,12 +114,12 @@ def where_positive(p: Poly) -> Condition:
 
 
 def where_zero(p: Poly) -> Condition:
-    """The sizes at which the polynomial is zero.
+    """The condition on the sizes under which the polynomial is zero: always, never, an equation
+    solved for a size, or `p = 0` itself.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> where_zero(l**2 - d**2).text
-    'l = d'
-    """
+    'l = d'"""
     p = without_known_signs(primitive(p))
     if not p.terms:
         return ALWAYS
@@ -199,8 +197,8 @@ class Bound:
     sign: int = 1
 
     def written(self, style: Style) -> str:
-        """The bound in a style, such as `t > 3/2 + 5/(b*d)`. A bound that is a number is rounded,
-        since sizes are integers: l > 3/2 is printed as l >= 2."""
+        """The bound as text in a style, such as `t > 3/2 + 5/(b*d)`. A bound that is a number is
+        rounded, since sizes are integers: l > 3/2 is printed as l >= 2."""
         relation = self.relation
         value = self.above / self.below if self.is_sum else None
         number = None if value is None else value.constant()
@@ -217,8 +215,8 @@ class Bound:
         return not self.root.terms and len(self.below.terms) == 1
 
     def value(self, style: Style, poly: Poly) -> str:
-        """A polynomial in a style. For readers (LaTeX and terminals) a polynomial with fractions
-        whose coefficients all are at least `LARGE` is followed by its rounded form."""
+        """The text of a polynomial in a style. For readers (LaTeX and terminals) a polynomial with
+        fractions whose coefficients all are at least `LARGE` is followed by its rounded form."""
         exact = style.poly(poly)
         rounded = {m: round(Fraction(number)) for m, number in poly.terms.items()}
         large = all(abs(number) >= LARGE for number in rounded.values())
@@ -229,7 +227,7 @@ class Bound:
         return rf"{exact} \approx {about}" if isinstance(style, Latex) else f"{exact} (≈ {about})"
 
     def _ratio(self, style: Style) -> str:
-        """The value as a quotient: `(d + sqrt(d**2 + 24))/2`."""
+        """The text of the bound's value as a quotient: `(d + sqrt(d**2 + 24))/2`."""
         latex = isinstance(style, Latex)
         above, below = style.poly(self.above), style.poly(self.below)
         if self.root.terms:
@@ -259,8 +257,8 @@ class Case:
     where: Constraints
 
     def written(self, style: Style) -> str:
-        """The bounds and the conditions on other sizes, joined by "and", in a style; "" if there
-        are none, so that the case holds at all sizes."""
+        """The text of a case in a style: its bounds and its conditions on other sizes, joined by
+        "and"; "" if there are none, so that the case holds at all sizes."""
         joint = r" \text{ and } " if isinstance(style, Latex) else " and "
         parts = [bound.written(style) for bound in self.bounds]
         if self.where:
@@ -269,12 +267,11 @@ class Case:
 
 
 def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
-    """The cases in which a difference is positive, as conditions on one size; none for never.
+    """The cases in which a difference is positive, as conditions on one size; () if it never is.
 
     Raises:
         Unsupported: a floor stands in the difference, or another function of the size, or its
-            degree in the size is above two.
-    """
+            degree in the size is above two."""
     for guards, poly in difference.pieces:
         for part in (poly, *guards):
             if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):
@@ -356,7 +353,8 @@ def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) ->
 
 
 def _occurs(poly: Poly, width: Poly | None) -> bool:
-    """False if a polynomial in n is positive at no divisor n of a width d that is a number."""
+    """Whether a polynomial may be positive at sizes that exist: False if it depends on n alone, the
+    width d is a number, and it is positive at no divisor n of d."""
     d = None if width is None else width.constant()
     if not isinstance(d, int) or poly.letters != {"n"}:
         return True
@@ -405,8 +403,9 @@ def _root(poly: Poly) -> dict[str, Poly]:
 
 
 def _affine_cases(letter: str, b: Poly, c: Poly, sign: int, where: Constraints) -> Iterator[Case]:
-    """The cases of sign*(b*x + c) > 0 with a positive b, for x >= 1: without a bound if x = 1
-    satisfies the condition already, and none if x has an upper bound of at most 1."""
+    """The cases of sign*(b*x + c) > 0 with a positive b, for sizes x >= 1. With sign 1: x above
+    -c/b, or no bound if x = 1 satisfies the condition already. With sign -1: x below -c/b; nothing
+    if no x >= 1 is below."""
     if sign > 0:
         bounds = (Bound(letter, ">", -c, b),)
         yield Case(() if implied(where, b + c - 1) else bounds, where)

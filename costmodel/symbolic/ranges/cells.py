@@ -50,8 +50,9 @@ class Cells:
     """Quantities of one size, `letter`, in first..last, as lists of cells in ascending order."""
 
     def __init__(self, letter: str, first: int, last: int) -> None:
-        """Quantities of the size `letter` from `first` to `last`; remainders are added when a
-        quantity with a long quotient is asked for."""
+        """Quantities of the size `letter` from `first` to `last`. They are written as cells,
+        consecutive ranges with one polynomial each; a remainder is a variable in these polynomials
+        that stands for an unknown number, added when a quotient with many values is asked for."""
         self.letter, self.first, self.last = letter, first, last
         self.size = Poly.atom(letter)
         self.most: dict[str, Number] = {}
@@ -72,15 +73,15 @@ class Cells:
     def combined(
         self, parts: Sequence[list[Cell]], of: Callable[[Sequence[Poly | None]], Poly | None]
     ) -> list[Cell]:
-        """The cells of a function `of` some quantities, which takes their polynomials at one cell
-        (None where a quantity is not defined)."""
+        """The cells (range's first size, polynomial) of a function `of` some quantities. `of` takes
+        their polynomials in one range (None where a quantity is not defined)."""
         return [(start, of(polys)) for start, _, polys in self.joined(parts)]
 
     def joined(
         self, parts: Sequence[list[Cell]]
     ) -> Iterator[tuple[int, int, Sequence[Poly | None]]]:
-        """The ranges in which every quantity is one polynomial, as (first, last, the
-        polynomials)."""
+        """The ranges in which every quantity of `parts` is one polynomial, as (first, last, the
+        polynomials; None where a quantity is not defined)."""
         starts = sorted({self.first}.union(*([start for start, _ in part] for part in parts)))
         places = [0] * len(parts)
         for start, after in pairwise([*starts, self.last + 1]):
@@ -126,16 +127,17 @@ class Cells:
         return Poly.atom(name)
 
     def _piece(self, guards: Iterable[Poly], poly: Poly) -> list[Cell]:
-        """The cells of a polynomial where all guards are at least 0, and of 0 elsewhere."""
+        """The cells (range's first size, polynomial) of a polynomial where all guards are at least
+        0, and of 0 elsewhere."""
         holding = self.combined([self._holds(guard) for guard in guards], _product)
         if all(holds == ZERO for _, holds in holding):
             return [(self.first, ZERO)]
         return self.combined([holding, self.poly(poly)], _product)
 
     def _holds(self, guard: Poly) -> list[Cell]:
-        """1 where a guard is at least 0, 0 where it is negative; a remainder (an unknown number)
-        between 0 and 1 where the bounds of the guard do not tell, None where the guard is not
-        defined."""
+        """The cells of 1 where a guard is at least 0, of 0 where it is negative; of a remainder (an
+        unknown number) between 0 and 1 where the bounds of the guard do not tell, of None where the
+        guard is not defined."""
         found: list[Cell] = []
         for start, end, polys in self.joined([self.poly(guard)]):
             if polys[0] is None:
@@ -147,8 +149,8 @@ class Cells:
         return found
 
     def poly(self, poly: Poly) -> list[Cell]:
-        """The cells of a polynomial in the size and in functions of the size; None where a function
-        is not defined."""
+        """The cells (range's first size, polynomial) of a polynomial in the size and in functions
+        of the size; None where a function is not defined."""
         functions = [atom for atom in poly.atoms if isinstance(atom, Fn)]
         if not functions:
             return [(self.first, poly)]
@@ -186,9 +188,9 @@ class Cells:
         return self._known[atom]
 
     def _extreme(self, one: list[Cell], two: list[Cell], way: int) -> list[Cell]:
-        """The larger (`way` 1) or the smaller (`way` -1) of two quantities. Where bounds do not
-        tell which, it is `one` plus an unknown part (a remainder from 0 to 1) of the greatest
-        difference; None where a quantity is not defined."""
+        """The cells of the larger (`way` 1) or the smaller (`way` -1) of two quantities. Where
+        bounds do not tell which, it is `one` plus an unknown part (a remainder from 0 to 1) of the
+        greatest difference; None where a quantity is not defined."""
         found: list[Cell] = []
         for start, end, (left, right) in self.joined([one, two]):
             if left is None or right is None:
@@ -203,8 +205,8 @@ class Cells:
         return found
 
     def _log(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """The cells of ceil_log2, one for each power of two that the argument passes; None where
-        the argument is below 1."""
+        """The cells of ceil_log2 of a polynomial in first..last, one for each power of two that it
+        passes; None where the polynomial is below 1."""
 
         def of(x: int) -> int | None:
             return ceil_log2(x) if x >= 1 else None
@@ -216,7 +218,8 @@ class Cells:
         return self._values(first, sides)
 
     def _power(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """The cells of 2**x, one per value of x; Unsupported if x has many values."""
+        """The cells of 2**x for a polynomial x in first..last, one per value of x; Unsupported if x
+        has many values."""
 
         def of(x: Fraction) -> Fraction:
             return Fraction(2) ** floor(x)
@@ -281,8 +284,8 @@ class Cells:
         first: int,
         last: int,
     ) -> Side:
-        """The function x -> of(poly/below at size x), for an `of` that grows with its argument, and
-        the sizes between which this function is monotone."""
+        """(the function x -> of(poly/below at size x), the sizes between which it is monotone), for
+        an `of` that grows with its argument."""
         (above, under), (divisor, over) = (ratio(one, self.letter) for one in (poly, below))
         above, under = product(above, over), product(under, divisor)
         return lambda x: of(Fraction(value(above, x), value(under, x))), turns(
@@ -326,8 +329,8 @@ def _is_few(one: int | None, other: int | None, times: int = 1) -> bool:
 
 
 def _last_few(of: Callable[[int], int | None], start: int, end: int) -> int:
-    """The size furthest from `start` towards `end` up to which a monotone function has few values
-    (fewer than `FEW` whole numbers apart), by bisection; up to `end` it has many."""
+    """The size furthest from `start` towards `end` up to which a monotone function `of` has few
+    values (fewer than `FEW` whole numbers apart), by bisection; it has many up to `end`."""
     begin = of(start)
     while abs(end - start) > 1:
         middle = (start + end) // 2
@@ -336,7 +339,7 @@ def _last_few(of: Callable[[int], int | None], start: int, end: int) -> int:
 
 
 def _sum(polys: Sequence[Poly | None]) -> Poly | None:
-    """The sum; None where a term is not defined."""
+    """The sum of polynomials; None where a term is not defined (None)."""
     terms: dict[Monomial, Number] = {}
     for poly in polys:
         if poly is None:

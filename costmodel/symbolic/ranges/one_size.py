@@ -44,7 +44,7 @@ def coefficients(poly: Poly, letter: str) -> Coefficients:
 
 
 def product(p: Coefficients, q: Coefficients) -> Coefficients:
-    """The coefficients of a product."""
+    """The coefficients of the product of two polynomials, constant term first."""
     found = [0] * (len(p) + len(q) - 1)
     for i, one in enumerate(p):
         for j, two in enumerate(q):
@@ -53,7 +53,8 @@ def product(p: Coefficients, q: Coefficients) -> Coefficients:
 
 
 def value(p: Coefficients, x: int) -> int:
-    """The value at a whole number."""
+    """The value at a whole number of the polynomial with these coefficients, constant term
+    first."""
     total = 0
     for number in reversed(p):
         total = total * x + number
@@ -66,7 +67,7 @@ def sign(number: int | Fraction) -> int:
 
 
 def _next(p: Coefficients) -> Coefficients:
-    """The coefficients of p(x + 1)."""
+    """The coefficients of p(x + 1), constant term first."""
     return [
         sum(p[power] * comb(power, below) for power in range(below, len(p)))
         for below in range(len(p))
@@ -74,8 +75,9 @@ def _next(p: Coefficients) -> Coefficients:
 
 
 def turns(p: Coefficients, below: Coefficients, first: int, last: int) -> list[int]:
-    """Numbers of first..last, both ends among them, between which the values of the quotient
-    p/below are monotone; `below` is positive."""
+    """Numbers of first..last, both ends among them, such that between two consecutive ones the
+    quotient p/below is monotone. p and below are coefficients, constant term first; `below` is
+    positive."""
     # p/below grows from x to x + 1 where p(x + 1)*below(x) - p(x)*below(x + 1) is positive
     one, two = product(_next(p), below), product(p, _next(below))
     rise = [x - y for x, y in zip(one, two, strict=True)]
@@ -85,11 +87,11 @@ def turns(p: Coefficients, below: Coefficients, first: int, last: int) -> list[i
 
 
 def sign_changes(p: Coefficients, first: int, last: int) -> list[int]:
-    """Each x of first+1..last at which the sign (-1, 0 or 1) differs from the sign at x - 1.
+    """Each x of first+1..last at which the sign (-1, 0 or 1) of a polynomial differs from that at x
+    - 1; `p`: coefficients, constant term first.
 
     >>> sign_changes([21, -10, 1], 1, 100)
-    [3, 4, 7, 8]
-    """
+    [3, 4, 7, 8]"""
     if len(p) < 2 or last <= first:
         return []
     found: list[int] = []

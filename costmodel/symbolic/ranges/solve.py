@@ -47,7 +47,8 @@ class Quantity:
     below: Exact | None = None
 
     def at(self, sizes: Mapping[str, int]) -> Number:
-        """The exact value at integer sizes."""
+        """The exact value at integer sizes: the largest of the terms, over the divisor if there is
+        one."""
         sizes = Values(sizes)  # the terms share functions
         most = max(term.rational(sizes) for term in self.terms)
         if self.below is None:
@@ -132,7 +133,8 @@ def _solved(
 
 
 def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell]]:
-    """The cells of the difference of each two quantities, multiplied by both divisors."""
+    """For each two quantities, the cells (consecutive ranges, one polynomial each) of their
+    difference, multiplied by both divisors."""
     values = []
     for quantity in quantities:
         above = cells.largest([cells.exact(term) for term in quantity.terms])
@@ -149,9 +151,10 @@ def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell
 
 
 def _settled(cells: Cells, apart: Sequence[list[Cell]]) -> Iterator[tuple[int, int, bool]]:
-    """Consecutive ranges as (first, last, is open): in a range that is not open the sign of every
-    difference (`apart`: the cells of each) is constant; in an open range the bounds of some
-    difference leave its sign open. Adjacent open ranges are joined."""
+    """Consecutive ranges as (first, last, is open), from the cells (range by range polynomials) of
+    differences in `apart`: in a range that is not open the sign of every difference is constant; in
+    an open range the bounds of some difference leave its sign undecided. Adjacent open ranges are
+    joined."""
     begun: int | None = None
     for start, end, polys in cells.joined(apart):
         known = [poly for poly in polys if poly is not None]
@@ -255,9 +258,9 @@ def _joined(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
 
 
 def _periodic(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
-    """The ranges, where a range of step 1 next to residue classes that has fewer sizes than there
-    are classes joins the classes, if each of its sizes has the property of its class: first ranges
-    before classes, then ranges behind."""
+    """The ranges, where a short range of step 1 next to residue classes (ranges of a larger step)
+    is merged into them: if it has fewer sizes than there are classes, and each of its sizes has the
+    property of its class. First ranges before classes are tried, then ranges behind."""
     result = [*found]
     for way in (-1, 1):
         waiting, result = result[::way], []
