@@ -93,12 +93,12 @@ class Configuration:
         return self.with_defaults(found["defaults"])
 
     def inside(
-        self, name: str, read: Collection[str], numbers: str = "", **only: Any
+        self, name: str, read: Mapping[str, Any], numbers: str = "", **only: Any
     ) -> Configuration:
         """The configuration that a field holds as an object, {} where none is given.
 
         Args:
-            read: its fields that are read.
+            read: its fields that are read, with their defaults.
             numbers: its fields that change no count, separated by spaces.
             only: its fields with the one value that is read.
 
@@ -108,7 +108,7 @@ class Configuration:
         given = self.get(name)
         if not isinstance(given, dict | None):
             raise self.refused(f"'{name}' must be an object, got {given!r}")
-        found = Configuration(self.path, given or {}, dict.fromkeys((*read, *only)))
+        found = Configuration(self.path, given or {}, {**ANYWHERE, **read})
         found.require({field: (value,) for field, value in only.items()})
         found.taken.update((*read, *numbers.split()))
         found.refuse_unread()

@@ -27,6 +27,7 @@ ROUTINGS: Mapping[str, str] = {
     "sigmoid": "scores are sigmoids; weights are the chosen scores times a constant",
     "sigmoid-normalised": "the same, with weights over their sum before the constant",
     "chosen-sigmoid": "weights are the sigmoids of the chosen scores, as in Llama 4",
+    "chosen-sigmoid-normalised": "the same, with weights over their sum",
 }
 """How the scores of a router become the weights of the chosen experts, by name."""
 
@@ -108,21 +109,24 @@ def _routed(
     c = r.upper[0]
     at, w = f.array("at", l, c, below=E), f.array("w", l, c)
     if routing.startswith("chosen"):
-        at[i, r] = top_k(R[i, e], over=e)
+        at[i, r] = top_k(_moved(f, R, (i, e), correction)[i, e], over=e)
         chosen = f.array("chosen", l, c)
         chosen[i, r] = R[i, at[i, r]]
-        soft = routing == "chosen-softmax"
-        w[i, r] = softmax(chosen[i, r], over=r) if soft else function("sigmoid", chosen[i, r])
+        if routing == "chosen-softmax":
+            w[i, r] = softmax(chosen[i, r], over=r)
+        elif routing == "chosen-sigmoid":
+            w[i, r] = function("sigmoid", chosen[i, r])
+        else:
+            soft, s = f.array("soft", l, c), f.index("s", 1, min_(c, E))
+            soft[i, r] = function("sigmoid", chosen[i, r])
+            total = f.array("total", l)
+            total[i] = sum_(soft[i, s], over=s)
+            w[i, r] = soft[i, r] / total[i]
         return at, w
     P = f.array("P", l, E)
     sigmoid = routing.startswith("sigmoid")
     P[i, e] = function("sigmoid", R[i, e]) if sigmoid else softmax(R[i, e], over=e)
-    best = P
-    if correction:
-        declare = f.mixer.parameter if correction == "parameter" else f.mixer.buffer
-        best, moved = f.array("best", l, E), declare("moved", E)
-        best[i, e] = P[i, e] + moved[e]
-    at[i, r] = top_k(best[i, e], over=e)
+    at[i, r] = top_k(_moved(f, P, (i, e), correction)[i, e], over=e)
     if routing == "sigmoid":
         w[i, r] = SCALE * P[i, at[i, r]]
         return at, w
@@ -136,6 +140,16 @@ def _routed(
     share = chosen[i, r] / total[i]
     w[i, r] = SCALE * share if sigmoid else share
     return at, w
+
+
+def _moved(f: Form, scores: Array, at: tuple[Index, Index], correction: str) -> Array:
+    """The scores (l, E) with what is added before the best of them are chosen."""
+    if not correction:
+        return scores
+    declare = f.mixer.parameter if correction == "parameter" else f.mixer.buffer
+    best, moved = f.array("best", *scores.shape), declare("moved", scores.shape[1])
+    best[at] = scores[at] + moved[at[1]]
+    return best
 
 
 def _through(

@@ -217,9 +217,13 @@ def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
     """Choose c of E experts for each row: (numbers of the experts (b, s, c), their weights (b, s,
     c)), from scores (b, s, E) by the rule `routing`."""
     if routing.startswith("chosen"):
-        chosen, at = scores.topk(p.chosen, -1)
-        soft = routing == "chosen-softmax"
-        return at, torch.softmax(chosen, -1) if soft else torch.sigmoid(chosen)
+        at = (scores + p.moved if hasattr(p, "moved") else scores).topk(p.chosen, -1).indices
+        chosen = scores.gather(-1, at)
+        if routing == "chosen-softmax":
+            return at, torch.softmax(chosen, -1)
+        shares = torch.sigmoid(chosen)
+        total = shares.sum(-1, keepdim=True)
+        return at, shares / total if routing.endswith("-normalised") else shares
     sigmoid = routing.startswith("sigmoid")
     shares = torch.sigmoid(scores) if sigmoid else torch.softmax(scores, -1)
     best = shares + p.moved if hasattr(p, "moved") else shares

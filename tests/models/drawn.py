@@ -66,6 +66,7 @@ USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
 
 INCOMPLETE = (
     "bert",
+    "dbrx",
     "dots1",
     "lfm2_moe",
     "hunyuan_v1_dense",
@@ -82,6 +83,7 @@ ALWAYS = (
     "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_topk", "moe_k",
     "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
     "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
+    "attn_config", "ffn_config",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
 
@@ -181,6 +183,35 @@ LATENT: Mapping[str, Sequence[Any]] = {
 """Where attention is latent: every head has keys of its own."""
 
 OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "axk1": {**LATENT, "n_group": (1,), "mlp_layer_types": (None,), "q_lora_rank": (5,)},
+    "dbrx": {
+        "d_model": (24,),
+        "n_heads": (6,),
+        "n_layers": (1, 3),
+        "attn_config": (
+            {"clip_qkv": 2.5, "kv_n_heads": 2, "rope_theta": 1e4},
+            {"clip_qkv": 8, "kv_n_heads": 6, "rope_theta": 1e4},
+        ),
+        "ffn_config": (
+            {"hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2, "ffn_hidden_size": 10},
+            {
+                "hidden_size": 24,
+                "moe_normalize_expert_weights": None,
+                "ffn_hidden_size": 3,
+                "ffn_act_fn": None,
+            },
+        ),
+        "tie_word_embeddings": (),
+    },
+    "gpt_neox_japanese": {**TURNED, "head_dim": (), "intermediate_multiple_size": (1, 3)},
+    "kolibri1": {"num_hidden_layers": (3, 6)},
+    "mimo_v2_flash": {
+        "head_dim": (12, 24),
+        "v_head_dim": (3, 8),
+        "num_key_value_heads": (1, 3),
+        "num_hidden_layers": (2, 7),
+        "n_group": (1,),
+    },
     "apertus": {"hidden_act": ("xielu", "silu")},
     "mpt": {
         "d_model": (24, 48),
@@ -442,7 +473,7 @@ def drawn(kinds: Iterable[str]) -> list[dict[str, Any]]:
             free = OTHERS.get(kind, {}).get("layer_types") is None
             if kind in ROWS and k % 2 and free and (listed := _kinds(kind, one)):
                 one["layer_types"] = random_.choices(listed, k=one["num_hidden_layers"])
-            if kind in ROWS and k == 2:  # by the usual names of fields
+            if kind in ROWS and k == 2 and kind != "dbrx":  # by the usual names of fields
                 usual = {own: n for n, own in defaults([kind])[kind]["spellings"].items()}
                 one = {usual.get(n, n): value for n, value in one.items()}
             found.append({"model_type": kind, **one})
@@ -499,7 +530,7 @@ def ran(made: Any) -> dict[str, Any]:
         return {}  # Falcon's class has other norms than those that it reads
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
     made._attn_implementation = "eager"
-    model = class_of(made)(made).eval().to(torch.bfloat16)
+    model = class_of(made)(made).eval().requires_grad_(False).to(torch.bfloat16)
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
         out = model(**inputs(made))
     found = {"products": counted.get_total_flops() // 2}

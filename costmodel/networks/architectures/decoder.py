@@ -119,7 +119,8 @@ def mixture(
         activation: that of the gates, as this project names it; None: that of the usual field.
         correction: what is added to scores that choose, a name in `experts.CORRECTIONS`."""
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
+    names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
+             "moe_top_k")  # fmt: skip
     part_sizes = {"E": c.size(*number), "f": width}
     part_sizes["c"] = c.size_or_none(*names) or chosen or c.size(*names)
     if part_sizes["c"] > part_sizes["E"]:

@@ -74,6 +74,10 @@ class Experts:
         correction: a name in `experts.CORRECTIONS`; None: as is usual for the scores.
         first: how many layers at the beginning have an FFN if the configuration does not say.
         there: whether each layer has experts, in place of the usual fields.
+        inner: the field with an object that has the fields of experts; "": they stand by
+            themselves; `within`: the fields in the object, with their defaults; `numbers`: its
+            fields that change no count, separated by spaces.
+        normed: a norm follows the sum of the experts' outputs, in layers with experts alone.
     """
 
     scores: str = "softmax"
@@ -86,6 +90,10 @@ class Experts:
     correction: str | None = None
     first: int = 0
     there: Callable[[Configuration, int], list[bool]] | None = None
+    inner: str = ""
+    within: Mapping[str, Any] = field(default_factory=dict)
+    numbers: str = ""
+    normed: bool = False
 
     def layers(self, c: Configuration, number: int) -> list[bool]:
         """Whether each of a number of layers has experts."""
@@ -94,8 +102,17 @@ class Experts:
     def read(self, c: Configuration, activation: str) -> tuple[Use, str]:
         """(the part mixture of experts, a remark). The remark says that the class of transformers
         chooses within groups of experts, which is not done here; "" for a class without groups."""
+        if self.inner:
+            c = c.inside(self.inner, self.within, self.numbers)
         normal = self.normalised
-        share = c.switch(normal) if isinstance(normal, str) else normal
+        share = normal
+        if isinstance(normal, str):  # a power of which the norm is 1, or a switch
+            value = c.get(normal)
+            share = (
+                value is not None if type(value) in (int, float, type(None)) else c.switch(normal)
+            )
+            if type(value) in (int, float) and value != 1:
+                raise c.refused(f"{normal} = {value!r} is not known here: expected 1.0 or None")
         routing = f"{self.scores}-normalised" if share else self.scores
         found = mixture(
             c, routing, c.size(self.width), shared=self.shared, copies=self.copies,
@@ -282,6 +299,14 @@ class Plain:
             )
             for kind, there in zip(kinds, routed, strict=True)
         ]  # fmt: skip
+        if self.experts and self.experts.normed:
+            out = Use("norm, of the output", norm)
+            layers = [
+                replace(one, sublayers=(*one.sublayers[:-1], replace(one.sublayers[-1], out=out)))
+                if there
+                else one
+                for one, there in zip(layers, routed, strict=True)
+            ]
         if not self.begins:
             one, *others = layers[0].sublayers
             first = (replace(one, before=None), *others)

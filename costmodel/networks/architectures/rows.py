@@ -251,7 +251,8 @@ def _bound(c: Configuration) -> tuple[str, ...]:
 def _mpt(c: Configuration) -> Use:
     """The attention of MPT, by the fields inside of `attn_config`."""
     inner = c.inside(
-        "attn_config", ("clip_qkv",), "attn_pdrop attn_impl softmax_scale alibi_bias_max alibi",
+        "attn_config", {"clip_qkv": None},
+        "attn_pdrop attn_impl softmax_scale alibi_bias_max alibi model_type",
         attn_type="multihead_attention", prefix_lm=False, qk_ln=False, attn_uses_sequence_id=False,
     )  # fmt: skip
     return attention(c, "alibi", *(_bound(inner) if inner.get("clip_qkv") else ()))
@@ -259,8 +260,9 @@ def _mpt(c: Configuration) -> Use:
 
 def _dbrx(c: Configuration) -> Use:
     """The attention of DBRX, by the fields inside of `attn_config`."""
-    inner = c.inside("attn_config", ("clip_qkv", "kv_n_heads"), "attn_pdrop rope_theta")
-    return attention(c, "rotary", *_bound(inner), groups=inner.size_or_none("kv_n_heads") or 1)
+    usual = {"clip_qkv": None, "kv_n_heads": 1}
+    inner = c.inside("attn_config", usual, "attn_pdrop rope_theta model_type")
+    return attention(c, *rotary(c)[0], *_bound(inner), groups=inner.size("kv_n_heads"))
 
 
 def _clipped(c: Configuration) -> Use:
@@ -268,6 +270,33 @@ def _clipped(c: Configuration) -> Use:
     biased = ("bias",) if c.switch("attention_bias") else ()
     turned, _ = rotary(c)
     return attention(c, *biased, *turned, *_bound(c))
+
+
+def _japanese(c: Configuration, *options: str) -> Use:
+    """The attention of the Japanese GPT-NeoX, whose output has a bias in the last layer alone."""
+    turned, sizes = rotary(c, 1.0)
+    return attention(c, *options, *turned, **sizes)
+
+
+LAST = "last_attention"
+"""The kind of the last layer, where the class does not name it."""
+
+
+def _mimo(c: Configuration, kind: str) -> Use:
+    """The attention of MiMo-V2-Flash: twice as many heads of keys, and sinks, within windows."""
+    turned, sizes = rotary(c, 0.334, kind)
+    groups, near = c.size("num_key_value_heads"), kind == NEAR
+    biased = ("qkv-bias",) if c.switch("attention_bias") else ()
+    options = ("grouped", "wide", *turned, *biased, *(("window", "sinks") if near else ()))
+    return mixer(
+        "self-attention", options, n=c.size("num_attention_heads"), g=groups * (2 if near else 1),
+        K=head_width(c), V=c.size("v_head_dim"), w=c.size("sliding_window") if near else None,
+        **sizes,
+    )  # fmt: skip
+
+
+def _mimo_kinds(c: Configuration, k: int, number: int) -> str:
+    return FULL if k == 0 or (k + 1) % 6 == 0 else NEAR
 
 
 def _big_code(c: Configuration) -> Use:
@@ -334,6 +363,10 @@ ROWS: Mapping[str, Plain] = {
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
     ),
+    "axk1": Plain(
+        name="AXK1", mixers={FULL: latent}, numbers=DEEPSEEK,
+        experts=Experts(scores="sigmoid", shared="plain", first=1, normed=True),
+    ),
     "bamba": Plain(
         name="Bamba", mixers={LINEAR: _mamba_2}, kinds=_bamba, share=0.5, state="fp32",
         numbers="num_logits_to_keep mamba_chunk_size time_step_limit z_loss_coefficient "
@@ -384,6 +417,18 @@ ROWS: Mapping[str, Plain] = {
         scaled=True, head_bias=True, dropout="resid_pdrop embd_pdrop",
     ),
     "cwm": Plain(name="Cwm", kinds=first(4)),
+    "dbrx": Plain(
+        name="Dbrx", norm="layer, no bias", mixers={FULL: _dbrx}, activation="silu", width="",
+        dropout="resid_pdrop", numbers="emb_pdrop",
+        experts=Experts(
+            normalised="moe_normalize_expert_weights", width="ffn_hidden_size", inner="ffn_config",
+            within={
+                "moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584,
+                "moe_normalize_expert_weights": 1.0, "ffn_act_fn": {"name": "silu"},
+            },
+            numbers="moe_jitter_eps moe_loss_weight hidden_size model_type",
+        ),
+    ),
     "deepseek_v2": Plain(
         name="DeepseekV2", mixers={FULL: latent}, numbers=DEEPSEEK + " norm_topk_prob",
         fixed={"mlp_bias": (False,), "topk_method": ("greedy",)},
@@ -457,6 +502,13 @@ ROWS: Mapping[str, Plain] = {
         name="GPTNeoX", norm="layer", place=_parallel, ffn="plain", ffn_bias=True, share=0.25,
         dropout="hidden_dropout",
     ),
+    "gpt_neox_japanese": Plain(
+        name="GPTNeoXJapanese", norm="layer", ffn="plain", ffn_bias=False,
+        mixers={FULL: _japanese, LAST: lambda c: _japanese(c, "output-bias")},
+        kinds=lambda c, k, number: LAST if k == number - 1 else FULL,
+        width=lambda c: c.size("hidden_size") * c.size("intermediate_multiple_size"),
+        dropout="hidden_dropout", numbers="intermediate_multiple_size rotary_emb_base",
+    ),
     "gpt_oss": Plain(
         name="GptOss", options=("sinks",), kinds=_alternately,
         same={"experts_per_token": "num_experts_per_tok"},
@@ -527,6 +579,13 @@ ROWS: Mapping[str, Plain] = {
             scores="sigmoid", normalised="moe_renormalize", shared="plain", first=1
         ),
     ),
+    "kolibri1": Plain(
+        name="Kolibri1", options=NORMED, place="both", kinds=every(5), still=frozenset({FULL}),
+        experts=Experts(
+            scores="chosen-sigmoid", shared="plain", correction="buffer",
+            there=lambda c, number: [True] * number,
+        ),
+    ),
     "laguna": Plain(
         name="Laguna", options=(*NORMED, "head-gate"), share={FULL: 0.5, NEAR: 1.0},
         fixed={
@@ -590,6 +649,12 @@ ROWS: Mapping[str, Plain] = {
         },
         numbers="attn_type_list use_mtp num_mtp_modules mtp_transformer_layers",
         experts=Experts(scores="sigmoid", normalised=True, width="intermediate_size"),
+    ),
+    "mimo_v2_flash": Plain(
+        name="MiMoV2Flash", numbers="attention_value_scale sliding_window_size " + DEEPSEEK,
+        mixers={FULL: lambda c: _mimo(c, FULL), NEAR: lambda c: _mimo(c, NEAR)}, kinds=_mimo_kinds,
+        experts=Experts(scores="sigmoid", first=1),
+        remark="the product of values and a constant is not counted",
     ),
     "ministral": Plain(name="Ministral", kinds=_windowed),
     "ministral3": Plain(name="Ministral3"),
