@@ -61,8 +61,9 @@ def values(letter: str, text: str) -> tuple[int, ...]:
 
 
 def _range(letter: str, part: str) -> Iterator[int]:
-    """The numbers of `first:last`, `first:last:step` or `first:last:xfactor`, or one number. Raises
-    SizeError: text of another kind, first > last, a step below 1 or a factor below 2."""
+    """The numbers of one part of a typed list: `first:last`, `first:last:step`,
+    `first:last:xfactor`, or one number. Raises SizeError: text of another kind, first > last, a
+    step below 1 or a factor below 2."""
     ends = part.split(":")
     if len(ends) == 1:
         yield _whole(letter, part)
@@ -85,8 +86,8 @@ def _range(letter: str, part: str) -> Iterator[int]:
 
 
 def _whole(letter: str, text: str) -> int:
-    """Parse an integer in a list or range of sizes; SizeError if the text is no integer, or has
-    more digits than `LARGEST`."""
+    """The integer that a text states; SizeError if the text is no integer, or has more digits than
+    `LARGEST`."""
     found = _WHOLE.fullmatch(text)
     if not found:
         raise SizeError(
@@ -99,15 +100,14 @@ def _whole(letter: str, text: str) -> int:
 
 
 def given_sizes(typed: Mapping[str, str | None]) -> Given:
-    """The values of every size that was typed, or the size that it is tied to; letters with None
-    are left out.
+    """Size -> its values, or the size that it is tied to (`t` as `l`), for every size that was
+    typed; letters with None are left out.
 
     >>> given_sizes({"l": "2,4", "t": "l", "d": None})
     {'l': (2, 4), 't': 'l'}
 
     Raises:
-        SizeError: what was expected and what came.
-    """
+        SizeError: what was expected and what came."""
     return {
         letter: text if is_letter(text) else values(letter, text)
         for letter, text in typed.items()
@@ -116,11 +116,10 @@ def given_sizes(typed: Mapping[str, str | None]) -> Given:
 
 
 def ties(given: Given) -> dict[str, str]:
-    """Size -> the size that it is tied to.
+    """Size -> the size that it is tied to (must equal), for the sizes given as a letter.
 
     Raises:
-        SizeError: a size that is tied to itself, or to a size that is tied.
-    """
+        SizeError: a size that is tied to itself, or to a size that is tied."""
     found = {letter: other for letter, other in given.items() if isinstance(other, str)}
     for letter, other in found.items():
         if other in found:
@@ -136,15 +135,14 @@ def listed(given: Given) -> dict[str, tuple[int, ...]]:
 
 
 def sizes_in_python(sizes: Mapping[str, Any]) -> Given:
-    """The values of every size that Python code gives: an integer, several (a list, a range, a
-    numpy array), or a text as on the command line.
+    """Size -> its values, for every size that Python code gives: an integer, several (a list, a
+    range, a numpy array), or a text as on the command line.
 
     >>> sizes_in_python({"l": "128:512:x2", "d": [64, 128], "n": 8})
     {'l': (128, 256, 512), 'd': (64, 128), 'n': (8,)}
 
     Raises:
-        SizeError: what was expected and what came.
-    """
+        SizeError: what was expected and what came."""
     found: dict[str, tuple[int, ...] | str] = {}
     for letter, given in sizes.items():
         if isinstance(given, str):
@@ -274,12 +272,12 @@ def one_value(given: Given) -> dict[str, int]:
 
 
 def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int]:
-    """The sizes of a mixer, t among them, for a command that takes one value of each size. `others`
-    are further mixers of the command, whose sizes may be given too.
+    """Size -> its value for a mixer, t among them, with defaults for sizes not given, for a command
+    that takes one value of each size. `others` are further mixers of the command, whose sizes may
+    be given too.
 
     Raises:
-        SizeError: a size with several values, or a size of none of the mixers.
-    """
+        SizeError: a size with several values, or a size of none of the mixers."""
     one_value(given)
     refuse_unknown(given, [mixer, *others])
     (sizes,) = combinations(letters_of(mixer, "inference"), given, mixer)
@@ -287,13 +285,13 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
 
 
 def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
-    """Refuse sizes at which an extent of a mixer, or of one of its forms, is a fraction, or at
-    which a quantity of `Mixer.powers_of_two` is no power of two, or a size exceeds its bound
-    (`Mixer.bounded_sizes`). An extent with a letter that `sizes` lacks is not checked.
+    """Check that sizes fit a mixer, or one of its forms: every extent is whole, every quantity of
+    `Mixer.powers_of_two` is a power of two, and no size exceeds its bound (`Mixer.bounded_sizes`).
+    An extent with a letter that `sizes` lacks is not checked.
 
     Raises:
-        SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8.
-    """
+        SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n =
+    8."""
     asked = (extent for extent in extents(mixer, form) if extent.letters <= sizes.keys())
     values = {extent: extent.rational(sizes) for extent in asked}
     broken = [extent for extent, value in values.items() if not isinstance(value, int)]
@@ -390,7 +388,7 @@ def _is_whole(extent: Poly) -> bool:
 
 def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
     """(power, number) of a quantity number * size**power, with power 1 or -1. Raises Unsupported:
-    the quantity is of another kind."""
+    the quantity has another form."""
     terms = {monomial: Fraction(number) for monomial, number in extent.terms.items()}
     for power in (1, -1):
         if terms.keys() == {((letter, power),)}:
@@ -475,7 +473,8 @@ def has_other_quotients(mixer: Mixer) -> bool:
 def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
     """Extent -> the first size of its numerator, for extents and bounds of one term with a number
     or several sizes in the denominator, such as h/2 -> h and d/(n*r) -> d. Such an extent can be a
-    fraction even at sizes that satisfy `divisors`. Extents with numerator l are left out."""
+    fraction although each size is divisible by its divisor (`divisors`). Extents with numerator l
+    are left out."""
     found = {}
     for extent in extents(mixer, form):
         (monomial, number), *others = extent.terms.items() if extent.terms else [((), 1)]
@@ -487,9 +486,9 @@ def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
 
 
 def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> dict[str, int]:
-    """The sizes, raised such that each extent with a number or several sizes in its denominator
-    (`halved`) is whole: for an extent h/2, h = 3 becomes h = 6; and then such that no size exceeds
-    its bound: for r = 2 and the bound d/n = 1, d becomes 3*d, and r is less than d/n."""
+    """The sizes, raised such that each extent with a number or several sizes in its denominator is
+    whole: for an extent h/2, h = 3 becomes h = 6; and then such that no size exceeds its bound: for
+    r = 2 and the bound d/n = 1, d becomes 3*d, and r is less than d/n."""
     found = dict(sizes)
     for extent, above in halved(mixer, form).items():
         found[above] *= Fraction(extent.rational(found)).denominator

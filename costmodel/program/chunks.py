@@ -96,8 +96,8 @@ def _with_parted(
     system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
 ) -> System:
     """The system with one axis of each of these arrays split in two: the first axis that some
-    reference numbers by chunk and place, that can be split, and that `wanted` accepts. An array
-    without such an axis stays."""
+    reference numbers by chunk and place, that can be split, and that `wanted` (a function of the
+    array and the axis) accepts. An array without such an axis stays."""
     flat = frozenset[tuple[Array, int]]().union(*map(_in_blocks, system.equations))
     for array in arrays:
         for axis in range(len(array.shape)):
@@ -119,7 +119,7 @@ class _Lying:
 
     @cached_property
     def entries(self) -> list[tuple[tuple[Position, ...], Equation]]:
-        """The positions at which the array is written and read, each with its equation."""
+        """(positions, equation) for each reference to the array, written or read."""
         return [
             (positions, equation)
             for equation in self.system.equations
@@ -174,10 +174,11 @@ class _Lying:
 
     @property
     def parted(self) -> System:
-        """The system with the axis split in two, of the number of chunks and of the rows of a
-        chunk. A position q, e flattened on the axis becomes two positions; an index alone on the
-        axis is replaced by two indices first. Where sizes may leave the last chunk incomplete,
-        `Array.rows` keeps (axis, number of rows). Only for an axis that can be split."""
+        """The system with the axis split in two: the number of the chunk, and the row in the chunk.
+        A position flattened on the axis, (q-1)*C + e, becomes the two positions q and e; an index
+        alone on the axis is replaced by two indices first. Where sizes may leave the last chunk
+        incomplete, `Array.rows` keeps (axis, number of rows). Only for an axis that can be
+        split."""
         array, axis, chunk = self.array, self.axis, self.chunk
         assert chunk is not None
         number = array.shape[axis] / chunk
@@ -269,12 +270,11 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent:
 
 
 def with_chunks(equation: Equation) -> Equation:
-    """The equation, with each row index i whose chunk number (i - 1)//C occurs replaced by two
+    """The equation; if a row index i occurs in a chunk number (i - 1)//C, with i replaced by two
     indices, one over chunks and one over the places of a chunk.
 
     Raises:
-        EquationError: (i - 1)//C occurs for a reduction index i.
-    """
+        EquationError: (i - 1)//C occurs for a reduction index i."""
     for atom in _functions(equation):
         if (found := chunk_of(atom)) is None:
             continue
@@ -290,8 +290,8 @@ def with_chunks(equation: Equation) -> Equation:
 
 
 def _functions(equation: Equation) -> list[Fn]:
-    """The functions, such as (i - 1)//C, of indices in an equation's positions, bounds and
-    sizes."""
+    """The functions of indices, such as (i - 1)//C, in an equation's positions, the bounds of its
+    indices, and the polynomials of its nodes."""
     indices = [*equation.indices, *(i for _, over in walk(equation.value) for i in over)]
     polys = [*polys_of(equation.positions), *(end for index in indices for end in index.ends)]
     polys += [poly for node, _ in walk(equation.value) for poly in polys_of(node)]

@@ -54,8 +54,9 @@ class KernelRule:
     digits: int | None = None
 
     def rounded(self, figure: int) -> int:
-        """The peer's printed figure for an exact figure: the same number, or, if the rule has
-        `digits`, half of the doubled number rounded to so many significant digits."""
+        """The figure that the peer (another tool's counter) prints for an exact figure: the same
+        number, or, if the rule has `digits`, half of the doubled number rounded to so many
+        significant digits."""
         if self.digits is None:
             return figure
         return int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
@@ -87,14 +88,12 @@ class Peer:
 
     def rule(self, kernel: str, backend: str, known: Collection[str] = ()) -> KernelRule:
         """The peer's counting rule for a kernel class on a backend (cpu, cuda): that of (kernel,
-        backend) before that of kernel; a rule that counts nothing if the peer has neither. For the
-        classes in `known` the measured peer printed a figure, so that only the rule of kernel
-        applies: the rule of (kernel, backend) is about versions of the peer without a formula
-        there.
+        backend), else that of kernel, else a rule that counts nothing. For the classes in `known`,
+        for which the measured peer printed a figure, the rule of kernel applies: a rule of (kernel,
+        backend) is about versions of the peer without a formula there.
 
         Raises:
-            ValueError: a class outside the closed list.
-        """
+            ValueError: a class outside the closed list."""
         if kernel not in KERNEL_CLASSES:
             raise ValueError(
                 f"unknown kernel class '{kernel}': expected one of {', '.join(KERNEL_CLASSES)}"
@@ -198,7 +197,7 @@ class Backward:
 
     @property
     def caption(self) -> Sequence[str]:
-        """The options in words, for a caption: a phrase per option that is set."""
+        """Phrases for a caption, one for each option of the backward pass that is set."""
         said = []
         if self.recompute:
             every = "all arrays of the forward pass"
@@ -211,7 +210,7 @@ class Backward:
 
     @property
     def given(self) -> str:
-        """The gradient from which the backward pass starts, for captions."""
+        """A clause for captions that says from which gradient the backward pass starts."""
         if not self.loss:
             return "the gradient of the output is given: no loss is counted"
         return (
@@ -221,7 +220,7 @@ class Backward:
 
 
 def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
-    """Sort the names of rewrites into (rewrites of equations, options of the backward pass);
+    """The names of rewrites, sorted into (rewrites of equations, options of the backward pass);
     options are the names that begin with `recompute=`, `only=` or `loss=`."""
     again = tuple(r.removeprefix(RECOMPUTE) for r in rewrites if r.startswith(RECOMPUTE))
     only = "".join(r.removeprefix(ONLY) for r in rewrites if r.startswith(ONLY))
@@ -275,13 +274,13 @@ class Convention:
 
 
 def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
-    """Parse `a,b` or a sequence of names: one accounting and any rewrites, or one peer alone. A
+    """The convention that a text `a,b` or a sequence of names states: one accounting (how sums
+    count) and any rewrites (changes of equations), or one peer (another tool's counter) alone. A
     `Convention` is returned unchanged; an empty sequence gives the default.
 
     Raises:
         ConventionError: a text without a name, an unknown name (with the nearest known name), a
-            peer with other names, or names that exclude each other, such as two accountings.
-    """
+            peer with other names, or names that exclude each other, such as two accountings."""
     if isinstance(names, Convention):
         return names
     given = names.split(",") if isinstance(names, str) else names
@@ -293,10 +292,9 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 
 @cache
 def _read(parts: tuple[str, ...]) -> Convention:
-    """The convention of names without duplicates, which are validated and sorted into accounting,
-    rewrites or peer. The default scale is left out of the rewrites, so that naming it changes no
-    answer. Raises ConventionError: an unknown name, a peer with other names, or names that exclude
-    each other."""
+    """The convention of names without duplicates, sorted into accounting, rewrites or peer. The
+    default scale is left out of the rewrites, so that naming it changes no answer. Raises
+    ConventionError: an unknown name, a peer with other names, or names that exclude each other."""
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

@@ -75,8 +75,8 @@ def anywhere(system: System, read: Read) -> Read:
 
 
 def unproven_inside(equation: Equation, read: Read) -> Constraints:
-    """The conditions, in the indices around a reference, under which it lies inside its array, as
-    far as they are not proven. Gathered positions give no condition."""
+    """The conditions, in the indices around a reference, under which its entry lies inside its
+    array; proven conditions are left out. Gathered positions give no condition."""
     around = equation.domain | read.constraints
     conditions: set[Poly] = set()
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
@@ -94,9 +94,9 @@ def bounded_by(index: Index, bound: Poly) -> Poly:
 
 
 def in_parts(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
-    """The disjoint parts of a domain, as (constraints, given). `given` is True where the maximum of
-    `terms` (dependence on inputs) or of `context` (dependence on contexts) is at least 1. A domain
-    that depends on one of them at every point is one part."""
+    """The disjoint parts of a domain, as (constraints, whether the points depend on a given array):
+    True where the maximum of `terms` (dependence on inputs) or of `context` (dependence on
+    contexts) is at least 1. A domain that depends on one of them at every point is one part."""
     none = Poly()
     neither = [
         x for part in up_to_token(domain, terms, none) for x in up_to_token(part, context, none)
@@ -118,8 +118,8 @@ def latest(
     zeros: bool,
     passing: Callable[[Ref], bool] = lambda ref: True,
 ) -> Terms:
-    """The maximum of the tokens that an equation's instances read, with reduction indices
-    eliminated. Gathers count as reads of all positions that they may gather.
+    """The latest token among the entries that an equation's instances read, as terms (token,
+    conditions) in its free indices. A gather counts as a read of all positions that it may gather.
 
     Args:
         arrays: array -> its token in the axes of the array; other arrays have token 0.
@@ -129,8 +129,7 @@ def latest(
         passing: which references count; all by default.
 
     Raises:
-        Unsupported: the maximum over a reduction index, or where it exists, is not derived.
-    """
+        Unsupported: the maximum over a reduction index, or where it exists, is not derived."""
     found: dict[Term, None] = {}
     for read in filter(lambda read: passing(read.ref), reads(equation)):
         for term in arrays.get(read.ref.array, ()):
@@ -145,8 +144,9 @@ def latest(
 
 
 def needed(domain: Constraints, terms: list[Term]) -> Terms:
-    """The same maximum on the domain with fewer terms: a term is left out if another term is proven
-    to be at least as large wherever it holds. Of two equal terms, the first stays."""
+    """The terms (token, conditions) that the maximum of `terms` on the domain needs: a term is left
+    out if another term is proven to be at least as large wherever it holds. Of two equal terms, the
+    first stays."""
     terms = _everywhere(domain, terms)
     return tuple(
         term
@@ -160,8 +160,8 @@ def needed(domain: Constraints, terms: list[Term]) -> Terms:
 
 
 def hidden(ref: Ref, terms: Terms) -> bool:
-    """Whether some terms depend on an axis at which the reference gathers, so that the token of the
-    entry that is read depends on values."""
+    """Whether the token of the entry that a reference reads depends on values: some of the array's
+    terms depend on an axis at which the reference gathers."""
     letters: frozenset[str] = frozenset().union(
         *(p.letters for term in terms for p in (term.token, *term.where))
     )
@@ -170,16 +170,17 @@ def hidden(ref: Ref, terms: Terms) -> bool:
 
 
 def covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
-    """Whether a term, wherever its conditions hold in the domain, is proven to be at most the
-    maximum of `rivals` and 0."""
+    """Whether a term (token, conditions), wherever its conditions hold in the domain, is proven to
+    be at most the maximum of `rivals` and 0."""
     around = domain | term.where
     later = [r.where for r in rivals if implied(around | r.where, r.token - term.token)]
     return all(implied(left, -term.token) for left in outside(around, later))
 
 
 def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
-    """The same maximum on the domain, with fewer conditions: a term loses all its conditions if the
-    other terms are proven to be at least as large at the points that the conditions exclude."""
+    """The terms (token, conditions) with fewer conditions and the same maximum on the domain: a
+    term loses all its conditions if the other terms are proven to be at least as large at the
+    points that the conditions exclude."""
     for k, term in enumerate(terms):
         others = [rival for j, rival in enumerate(terms) if j != k]
         without = outside(domain, [term.where]) if term.where else ()
@@ -277,8 +278,8 @@ def joined_terms(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
 
 
 def _own(equation: Equation) -> Constraints | None:
-    """The conditions, beyond the extents of the array, on the entries that an equation defines;
-    None if the equation defines no entry."""
+    """The conditions on the entries that an equation defines, beyond the extents of its array; None
+    if it defines no entry."""
     where = defined(equation)
     if where is None:
         return None
@@ -287,7 +288,8 @@ def _own(equation: Equation) -> Constraints | None:
 
 
 def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
-    """Whether two sets of terms have the same maximum at the entries that an equation defines."""
+    """Whether two sets of terms (token, conditions) are proven to have the same maximum at the
+    entries that an equation defines."""
     if one == two or (where := defined(equation)) is None:
         return True
     return all(
@@ -298,8 +300,8 @@ def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
 
 
 def read_term(ref: Ref, term: Term) -> Term:
-    """A term in an array's axes, converted to the indices of a reference. Unsupported if the term
-    depends on an axis where the reference gathers."""
+    """A term (token, conditions) in an array's axes, converted to the indices of a reference.
+    Unsupported if the term depends on an axis where the reference gathers."""
     values: dict[str, Poly] = {}
     letters = term.token.letters.union(*(c.letters for c in term.where))
     for axis, position in enumerate(ref.positions):
@@ -315,8 +317,8 @@ def _substituted(term: Term, values: Mapping[str, Poly]) -> Term:
 
 
 def _on_axes(equation: Equation, term: Term) -> Term:
-    """A term in an equation's free indices, converted to the axes of the array that the equation
-    defines. Unsupported if an index occurs in no position without other indices."""
+    """A term (token, conditions) in an equation's free indices, converted to the axes of the array
+    that it defines. Unsupported if an index occurs in no position without other indices."""
     # where the token is a position plus a constant, the axis replaces the whole position
     token = term.token
     for axis, position in enumerate(equation.positions):
@@ -346,8 +348,8 @@ def _on_axes(equation: Equation, term: Term) -> Term:
 
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the maximum of `terms` (guarded tokens) equals
-    `token`, which is at least 1."""
+    """The disjoint parts of a domain in which the maximum of `terms` (each a token under
+    conditions) equals `token`, which is at least 1."""
     found = []
     for k, term in enumerate(terms):  # a point belongs to the first term that equals the token
         part = domain | term.where | {term.token - token, token - term.token}
@@ -357,7 +359,8 @@ def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints
 
 
 def after_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the maximum of `terms` exceeds `token`."""
+    """The disjoint parts of a domain in which the maximum of `terms` (each a token under
+    conditions) exceeds `token`."""
     found = []
     for k, term in enumerate(terms):  # a point belongs to the first term that exceeds the token
         part = domain | term.over(token)

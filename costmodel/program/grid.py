@@ -44,7 +44,8 @@ def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterable[Equation]:
 
 
 def _by_rows(block: Block, sizes: Sizes) -> Iterator[Equation]:
-    """The equations of a loop, row by row; a downward loop starts at the last row."""
+    """The equations of a loop, each once per row with the row fixed, row by row; a downward loop
+    starts at the last row."""
     at = dict(sizes)
     rows = range(1, block.rows(at) + 1)
     for row in rows if block.step > 0 else reversed(rows):
@@ -139,15 +140,15 @@ class Points:
         return bound.at(at)
 
     def value(self, poly: Poly) -> Any:
-        """A polynomial at every point of the grid, cached: a number, or an array broadcastable to
-        the grid's shape."""
+        """The value of a polynomial at every point of the grid, cached: a number, or an array
+        broadcastable to the grid's shape."""
         if poly not in self._values:
             self._values[poly] = self._value(poly)
         return self._values[poly]
 
     def _value(self, poly: Poly) -> Any:
-        """A polynomial at every point of the grid, computed as constant + slopes * indices if it is
-        affine with whole coefficients, else monomial by monomial."""
+        """The value of a polynomial at every point of the grid, computed as constant + slopes *
+        indices if it is affine with whole coefficients, else monomial by monomial."""
         along = self.along
         if line := _line(poly, self.known):
             constant, slopes = line
@@ -271,11 +272,11 @@ class Budget:
         self.count(prod(at.shape), AT_ONCE)
 
     def count(self, number: int, most: int = IN_ALL) -> None:
-        """Count `number` entries, before an array for them is allocated.
+        """Count `number` entries against the limits of a search, before an array for them is
+        allocated.
 
         Raises:
-            Unsupported: `number` exceeds `most`, or all entries so far exceed `IN_ALL`.
-        """
+            Unsupported: `number` exceeds `most`, or all entries so far exceed `IN_ALL`."""
         self.spent += number
         if number > most or self.spent > IN_ALL:
             raise Unsupported(

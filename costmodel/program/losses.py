@@ -35,8 +35,8 @@ def _loss(title: str, shape: Shape) -> Mixer:
 
 @cache
 def squared_error(shape: Shape) -> Mixer:
-    """The mean of the squared differences between x and a target, both of the given shape; the
-    result y has shape (1,)."""
+    """The loss as a mixer: y (1,) is the mean of the squared differences between x and a target,
+    both of the given shape."""
     m = _loss("Mean squared error", shape)
     x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
     entries = Poly.of(1)
@@ -53,13 +53,12 @@ def squared_error(shape: Shape) -> Mixer:
 
 @cache
 def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
-    """Cross-entropy of scores x of shape (l, u) and a target class per row, `target` of shape (l,):
-    minus the mean over rows of the target's log-softmax. The result y has shape (1,).
+    """The loss as a mixer: y (1,) is the cross-entropy of scores x (l, u) and a target class per
+    row, `target` (l,), which is minus the mean over rows of the target's log-softmax.
 
     Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's maximum
     first. `smoothed`: a tenth of the target is spread over the classes (label smoothing, Szegedy et
-    al. 2015, arXiv 1512.00567, section 7); its two factors do not depend on the input.
-    """
+    al. 2015, arXiv 1512.00567, section 7); its two factors do not depend on the input."""
     m = _loss("Cross-entropy of scores", shape)
     l, u = shape
     x, y, target = m.input("x", l, u), m.output("y", 1), m.buffer("target", l, below=u)

@@ -91,8 +91,8 @@ def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
 
 
 def _scale(rewrites: Sequence[str]) -> str:
-    """The rewrite for scaled scores that applies, the first of `SCALES` if none is named;
-    ValueError if several are named."""
+    """The name of the rewrite that says how scaled scores are computed: the one named in
+    `rewrites`, else the first of `SCALES`; ValueError if several are named."""
     chosen = [name for name in rewrites if name in SCALES]
     if len(chosen) > 1:
         raise ValueError(f"choose one of {', '.join(chosen)}")
@@ -124,10 +124,10 @@ def _range_by_range(system: System) -> System:
 
 
 def _dense(system: System) -> System:
-    """Widen every causal upper bound and every window to the full axis. An index over the places of
-    a chunk keeps its range, because the last chunk may have fewer rows, and so does a sum over rows
-    of its own loop. A gap between two ranges of a union is closed, unless the widened ranges still
-    leave the gap between them."""
+    """The system with every causal upper bound and every window widened to the full axis. An index
+    over the places of a chunk keeps its range, because the last chunk may have fewer rows, and so
+    does a sum over rows of its own loop. A gap between two ranges of a union is closed, unless the
+    widened ranges still leave the gap between them."""
     every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
     by_atom = {
         atom: index.hull if isinstance(index, UnionIndex) else index
@@ -162,8 +162,8 @@ def _dense(system: System) -> System:
 
 
 def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping[Index, Index]]]:
-    """Each equation of a loop, with the indices of its sums over rows of the loop. These keep their
-    ranges: a row further on has not been computed."""
+    """Each equation of a loop with the indices (index -> itself) of its sums over rows of the loop,
+    which keep their ranges: a row further on has not been computed."""
     arrays = {equation.array for equation in loop}
     for equation in loop:
         over = (
@@ -177,9 +177,10 @@ def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping
 
 
 def _zero_state(system: System) -> System:
-    """Drop the equations for row 1 of every recurrence, and start those for later rows at row 1.
-    There they read row 0, which lies outside the array and is zero. An array that they read at
-    their own row, such as a gate, and that begins at row 2 gets a row 1 as well."""
+    """The system without the equations for row 1 of every recurrence, and with those for later rows
+    starting at row 1. There they read row 0, which lies outside the array and is zero. An array
+    that they read at their own row, such as a gate, and that begins at row 2 gets a row 1 as
+    well."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
     # an array that gets a row 1 may read further arrays without row 1
     waiting = [(old, new) for old, new in started.items() if new is not None and new is not old]
@@ -241,11 +242,10 @@ def _all_indices(equation: Equation) -> Iterator[Index]:
 
 
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
-    """An index without causal upper bound and without window: bounds that name an outer index are
+    """The index without causal upper bound and without window: bounds that name an outer index are
     dropped where a bound in sizes alone remains. Without one, lower bounds stay, and each upper
     bound takes the value at the end of the (widened) outer index: j <= i becomes j <= l. `rows` are
-    the indices over places of a chunk, which are not widened.
-    """
+    the indices over places of a chunk, which are not widened."""
 
     def named(bound: Poly) -> list[Index]:
         return [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
@@ -315,8 +315,8 @@ class _Pads:
         return found
 
     def array(self, of: Array, window: Window) -> Array:
-        """The padded copy of an array whose axis holds the positions of the window, from first to
-        last; made at the first call."""
+        """The padded copy (with zeros around) of an array, whose axis holds the positions of the
+        window (axis, first, last), from first to last; made at the first call."""
         if (of, window) not in self.known:
             taken = sum(known is of for known, _ in self.known)
             self.known[of, window] = self._made(of, window, f"pad{taken or ''}")
@@ -364,9 +364,8 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
 
 
 def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
-    """The axes along which a reference may read outside of its array, with the first and last
-    position read. Axes with a gather or a flattened position, or without known ends, are
-    skipped."""
+    """(axis, first position, last position) for the axes along which a reference may read outside
+    of its array. Axes with a gather or a flattened position, or without known ends, are skipped."""
     around: Constraints = frozenset().union(*(index.constraints for index in indices))
     for axis, (place, extent) in enumerate(zip(ref.positions, ref.array.shape, strict=True)):
         if isinstance(place, Poly) and not _within(place, extent, around):
@@ -414,9 +413,9 @@ def _dependent(system: System) -> frozenset[Array]:
 
 
 def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
-    """A sum over rows j that reads a weight outside its range, as w[i - j + 1] does, rewritten as a
-    sum over the entries of the weight; any other equation unchanged. `given` are the arrays that
-    depend on an input or a context: all others are weights."""
+    """The equation; if it is a sum over rows j that reads a weight outside its range, as w[i - j +
+    1] does, rewritten as a sum over the entries of the weight. `given` are the arrays that depend
+    on an input or a context: all others are weights."""
     value = equation.value
     if not isinstance(value, Reduce):
         return equation
@@ -432,8 +431,9 @@ def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
 
 
 def _turned(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
-    """The sum with an index k over the weight's entries in place of the row index j. `place` is the
-    weight's position in j with slope -1, so that j equals `place` with k in place of j."""
+    """The sum with an index k over the weight's entries in place of the row index j (`row`).
+    `place` is the weight's position in j with slope -1, so that j equals `place` with k for j;
+    `extent`: the number of the weight's entries."""
     tap = Index(row.name, (ONE,), (extent,))
     body = substitute(value.body, {row.atom: place})
     over = tuple(tap if index is row else index for index in value.over)

@@ -91,7 +91,7 @@ def both(node: Binary, around: Constraints) -> Places:
 
 
 def _joined(left: Places, right: Places, around: Constraints) -> Places:
-    """The intersection of two unions of conditions, among the points with `around`."""
+    """The conditions under which both unions of conditions hold, among the points with `around`."""
     if left == EVERYWHERE or right == EVERYWHERE:
         return right if left == EVERYWHERE else left
     pairs = (one | two for one in left for two in right)
@@ -152,10 +152,11 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
 
 
 def _bracket(node: Bracket, around: Constraints) -> Places:
-    """The places of a bracket (`body` under a condition): everywhere, if it has a value where the
-    condition fails (`otherwise`). Without `otherwise`, the places of the body. With indices
-    `first`, it holds at one of their points, which values decide. No cost depends on which point,
-    so the point is taken where each index equals the largest of its lower bounds."""
+    """The places (disjoint conditions) at which a bracket, `body` under a condition, is not an
+    empty sum: everywhere, if it has a value where the condition fails (`otherwise`); else the
+    places of the body. With indices `first`, it holds at one of their points, which values decide.
+    No cost depends on which point, so the point is taken where each index equals the largest of its
+    lower bounds."""
     if node.otherwise is not None:
         return EVERYWHERE
     places = present(node.body, around)

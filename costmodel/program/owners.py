@@ -72,7 +72,8 @@ class Owners:
     """
 
     def __init__(self, system: System) -> None:
-        """Derive the owners, from the last block to the first: owners come from readers."""
+        """Derive the owner (the token whose arrival triggers the work) of every instance, from the
+        last block of equations to the first: owners come from readers."""
         self.system = system
         self.tokens = tokens(system)
         self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.inputs}
@@ -96,10 +97,10 @@ class Owners:
 
     def _settle(self, block: Block) -> None:
         """Derive the owners of a block (the equations of one array, or of one loop). An output row
-        owns itself; an equation with points under rules 3 and 4 (`_late`) gets owners from its
-        readers; all others have tau, the latest input row that they depend on. In a loop, readers
-        may belong to the loop itself: owners are iterated to a fixed point. Raises Unsupported: the
-        iteration does not converge, or an owner is not derived."""
+        owns itself; tau, the latest input row that it depends on, owns an instance by default; an
+        equation with points that wait for their readers (`_late`) gets the least owner of these. In
+        a loop, readers may belong to the loop itself: owners are iterated to a fixed point. Raises
+        Unsupported: the iteration does not converge, or an owner is not derived."""
         reached = self._reached(block) if block.is_loop else {}
         waiting: dict[Equation, Sequence[Constraints]] = {}
         for equation in block.equations:
@@ -193,9 +194,9 @@ class Owners:
         ]
 
     def _served(self, array: Array) -> tuple[list[Constraints], Unsupported | None]:
-        """The entries that are read, as regions in the array's axes and `OWNER` (the reader's
-        owner), without duplicates; and the reason why a reference has no region, None if all have
-        one."""
+        """(regions of the entries that are read, in the array's axes and the variable `OWNER`, the
+        reader's owner, without duplicates; the reason why a reference has no region, None if all
+        have one)."""
         found = list(self._reached_by(array, Poly.atom(OWNER), frozenset()))
         regions = dict.fromkeys(reached for reached, _ in found if reached is not None)
         return list(regions), next((why for _, why in found if why), None)
@@ -231,9 +232,10 @@ class Owners:
                     yield reader, anywhere(self.system, read)
 
     def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
-        """The points of an equation whose owner depends on readers (rules 3 and 4): outside of
-        loops all points; in a loop, the points that do not read row tau without passing an earlier
-        step (rule 2). `reached`: equation of the loop -> the latest rows that it so reads."""
+        """The points of an equation whose owner depends on its readers: outside of loops all
+        points; in a loop, the points that do not read row tau (the latest input row that they
+        depend on) without passing an earlier step of the loop. `reached`: equation of the loop ->
+        the latest rows that it reads in this way."""
         if equation not in reached or self._is_part(equation.array):
             return [equation.domain]
         return [
@@ -246,8 +248,9 @@ class Owners:
         ]
 
     def _reached(self, block: Block) -> Mapping[Equation, Terms]:
-        """For each equation of a loop, the latest rows that it reads without reading an earlier row
-        of the loop; single-use temporaries count as part of their reader."""
+        """Equation of a loop -> the latest input rows that it reads without reading an earlier row
+        of the loop, as terms (token, conditions); a temporary whose entries are read once counts as
+        a part of its reader."""
         arrays = {a: self.tokens.of(a) for a in self.tokens.dynamic if a not in block.axes}
         found: dict[Equation, Terms] = {}
         # reads of the own row pass rows on by one equation or more per round
@@ -290,8 +293,9 @@ class Owners:
         return True
 
     def _is_summary(self, array: Array, served: Sequence[Constraints]) -> bool:
-        """Whether entries of an array combine several tokens and serve several tokens (rule 3).
-        `served`: regions of its entries with the owners (`OWNER`) of their readers."""
+        """Whether entries of an array combine several tokens and serve several tokens, such as the
+        state of a chunk. `served`: regions of its entries with the owners (`OWNER`) of their
+        readers."""
         # a second reader of the entry, whose owner is later by owner' >= 1
         later = {OWNER: Poly.atom(OWNER) + Poly.atom(f"{OWNER}'")}
         return any(
@@ -312,8 +316,9 @@ class Owners:
         )
 
     def _tokens_read(self, equation: Equation) -> list[Constraints]:
-        """The tokens of the entries that an instance reads, directly or through single-use
-        temporaries, as regions in the free indices, the reduction indices and `TOKEN`."""
+        """The tokens (variable `TOKEN`) of the entries that an instance reads, directly or through
+        temporaries whose entries are read once, as regions in the free indices, the reduction
+        indices and `TOKEN`."""
         found: list[Constraints] = []
         for read in (anywhere(self.system, read) for read in reads(equation)):
             around = equation.domain | read.constraints | {Poly.atom(TOKEN) - 1}
@@ -438,9 +443,9 @@ Lowest = tuple[tuple[Poly, ...], Constraints]
 
 
 def _lowest(array: Array, reached: Constraints) -> Lowest:
-    """The least owner among the readers of an entry: (lower bounds, conditions). The least owner is
-    the maximum of the bounds, for entries that fulfil the conditions. `reached` relates entries and
-    their readers' owners (`OWNER`); Unsupported if it bounds a multiple of `OWNER`."""
+    """The least owner among the readers of an entry, as (lower bounds whose maximum it is,
+    conditions on the entries). `reached` relates entries and their readers' owners (`OWNER`);
+    Unsupported if it bounds a multiple of `OWNER`."""
     lower, upper, rest = bounds(reached, OWNER)
     if any(scale != ONE for scale, _ in lower):
         raise Unsupported(
@@ -452,8 +457,8 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
 
 
 def _no_later(one: Lowest, other: Lowest) -> bool:
-    """Of two owners, each as (polynomials whose maximum is the owner, conditions on the entry):
-    whether `one` is proven to exist, and to be at most `other`, wherever `other` exists."""
+    """Whether the owner `one` is proven to exist, and to be at most `other`, wherever `other`
+    exists. Each is (polynomials whose maximum is the owner, conditions on the entry)."""
     (lows, where), (rivals, there) = one, other
     return all(implied(there, c) for c in where) and all(
         any(implied(there, rival - low) for rival in rivals) for low in lows

@@ -99,9 +99,9 @@ def inference_reason(system: System) -> str | None:
 
 
 def without_inference(system: System) -> Unanswered | None:
-    """The reason why one-token inference is undefined for a form: tokens are not derived, a step
-    takes the whole token axis at once, or an output depends on later tokens. None if it is
-    defined."""
+    """The error with the reason why one-token inference is undefined for a form: tokens are not
+    derived, a step takes the whole token axis at once, or an output depends on later tokens. None
+    if it is defined."""
     if unsupported := underivable(system):
         return Unanswered(
             f"the token of each entry is not derived: {unsupported}", unsupported.advice
@@ -147,14 +147,14 @@ def _unbounded(system: System) -> tuple[str, str] | None:
 @cache
 def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]:
     """The points that a phase executes: for each equation the disjoint parts of its points.
-    Inference leaves out work that depends on no input; the other phases mark it `once` (per pass,
-    not per sequence). Gradients of weights are `joined`: summed over the sequences of a batch.
+    Inference leaves out work that depends on no input; other phases mark it `once` (executed once
+    per pass, not per sequence). Gradients of weights are `joined`: summed over the sequences of a
+    batch.
 
     Raises:
         Unanswered: `inference` is undefined for the form; the reason names a form that has it.
         Unsupported: `inference` depends on where the sequence ends, or owners are not derived.
-        ValueError: an unknown phase.
-    """
+        ValueError: an unknown phase."""
     if phase == "training":
         return _of_forward(system)
     if phase in TRAINING_STEP:
@@ -212,7 +212,8 @@ class Overrun:
         return all(condition.rational(values) >= 0 for condition in self.conditions)
 
     def reason(self, sizes: Mapping[str, int]) -> str:
-        """The reason why there is no answer at these sizes."""
+        """A sentence that says why there is no answer at these sizes: position t reads outside of
+        the array."""
         return (
             f"position t = {sizes['t']} would read {self.where} of {self.array}, which has "
             f"{self.extent} = {self.extent.at(sizes)} positions"
@@ -237,8 +238,8 @@ def overruns(system: System) -> tuple[Overrun, ...]:
 
 
 def _outside(part: IterationDomain, read: Read) -> Iterator[Overrun]:
-    """The overruns of one reference: per axis, past the end and before the start, where possible.
-    Axes with a gather or a flattened position are skipped."""
+    """The reads of one reference outside of its array, by one new token: per axis, past the end and
+    before the start, where possible. Axes with a gather or a flattened position are skipped."""
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)

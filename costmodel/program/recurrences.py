@@ -81,7 +81,8 @@ class Block:
 
     @cached_property
     def reach(self) -> int:
-        """The largest lag of any reference; 0 for a block that is no loop."""
+        """The largest lag (steps back in the loop) of any reference; 0 for a block that is no
+        loop."""
         lags = (
             self.lag(equation, ref) for equation in self.equations for ref in references(equation)
         )
@@ -90,13 +91,13 @@ class Block:
 
 @cache
 def blocks(system: System) -> tuple[Block, ...]:
-    """The blocks of a system in topological order. Blocks that do not depend on each other are in
-    the order of the file; the last equation of a block gives its place there.
+    """The blocks of a system (the equations of one array, or of one loop) in topological order.
+    Blocks that do not depend on each other are in the order of the file; the last equation of a
+    block gives its place there.
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
-        Unsupported: circular equations that no order of rows can satisfy.
-    """
+        Unsupported: circular equations that no order of rows can satisfy."""
     found = [_block(system, arrays) for arrays in _components(system)]
     order = {equation: k for k, equation in enumerate(system.equations)}
     found.sort(key=lambda block: max(order[equation] for equation in block.equations))
@@ -149,8 +150,8 @@ def _components(system: System) -> list[list[Array]]:
 
 
 def in_order(system: System) -> tuple[Equation, ...]:
-    """The equations in topological order: always the first component (`_components`) all of whose
-    reads are complete, with its equations in the order of the system."""
+    """The equations in topological order: always those of the first component (arrays that depend
+    on each other) all of whose other reads are complete, in the order of the system."""
     waiting = _components(system)
     found: list[Equation] = []
     done: set[Array] = set()
@@ -186,9 +187,10 @@ def recurrent(system: System) -> frozenset[Array]:
 
 
 def _block(system: System, arrays: Sequence[Array]) -> Block:
-    """The block of a strongly connected component. Row axes with lags 0 and 1 come before row axes
-    with larger lags, and upward loops before downward ones; the first choice that works counts.
-    Raises Unsupported: no choice works."""
+    """The block (equations, row axis of each array, direction) of a strongly connected component;
+    no row axes if it is no loop. Row axes with lags (steps back) 0 and 1 come before row axes with
+    larger lags, and upward loops before downward ones; the first choice that works counts. Raises
+    Unsupported: no choice works."""
     equations = tuple(e for e in system.equations if e.array in arrays)
     inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
     if not inside:
@@ -260,9 +262,9 @@ FURTHER = 2
 
 
 def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
-    """The row written minus the row read: 0, 1, -1, `FURTHER` (2 or more, or 1 or more where the
-    distance varies) or -`FURTHER`. None if the sign varies or is unknown, as it is for a flattened
-    or gathered row."""
+    """The row written minus the row read of a reference in a loop: 0, 1, -1, `FURTHER` (2 or more,
+    or 1 or more where the distance varies) or -`FURTHER`. None if the sign varies or is unknown, as
+    it is for a flattened or gathered row."""
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None

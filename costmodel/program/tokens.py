@@ -77,19 +77,20 @@ class Tokens:
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """(of arrays, of equations): token 1 (`SOMETHING`) where they depend on an input or a
-        context, 0 elsewhere. tau, the latest input row that an entry depends on, cannot tell, as it
-        assumes an endless sequence: a sum over later rows has no term at row l.
-        Zeros read outside of an array count as inputs where the array depends on one: they surround
-        the rows of each sequence."""
+        """(array -> terms, equation -> terms): token 1 (`SOMETHING`) where they depend on an input
+        or a context, 0 elsewhere. tau, the latest input row that an entry depends on, cannot tell,
+        as it assumes an endless sequence: a sum over later rows has no term at row l. Zeros read
+        outside of an array count as inputs where the array depends on one: they surround the rows
+        of each sequence."""
         given = (*self.system.inputs, *self.system.mixer.contexts)
         return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
     def _derived(
         self, arrays: dict[Array, Terms], *, zeros: bool = False
     ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """The tokens of all arrays and all equations, given `arrays`, those of the inputs (extended
-        in place); `zeros`: reads outside of an array count as token 1."""
+        """(array -> terms, equation -> terms): the tokens of all arrays and all equations, derived
+        from `arrays`, those of the inputs (extended in place); `zeros`: reads outside of an array
+        count as token 1."""
         equations: dict[Equation, Terms] = {}
         for block in blocks(self.system) if arrays else ():
             self._settle(block, arrays, equations, zeros)
@@ -141,8 +142,9 @@ class Tokens:
         return self._found(array, self._terms[0])
 
     def _found(self, array: Array, table: Mapping[Array, Terms]) -> Terms:
-        """The terms of an array in a table of tokens; () for token 0. Raises Unsupported: tau of
-        the array has no terms in its axes (possible for arrays without readers)."""
+        """The terms (token, conditions) of an array in a table of tokens; () for token 0. Raises
+        Unsupported: the array's token has no terms in its axes (possible for arrays without
+        readers)."""
         if table and array not in table and array in self.system.defining:
             raise Unsupported(f"the token of an entry of {array.name} is not derived from its axes")
         return table.get(array, ())
@@ -161,8 +163,8 @@ class Tokens:
         return over and not by_row
 
     def indices_of(self, ref: Ref) -> frozenset[str]:
-        """The variables in those positions of a reference on which tau of the entry depends;
-        without gathered positions."""
+        """The indices in those positions of a reference on which the entry's tau (the latest input
+        row that it depends on) depends; gathered positions are left out."""
         axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
         return frozenset().union(
             *(
@@ -273,11 +275,11 @@ class Tokens:
 
 @cache
 def tokens(system: System) -> Tokens:
-    """The tokens of a system.
+    """The tokens of a system: which input row, at the latest, each entry and each instance depends
+    on.
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
-        Unsupported: circular equations that no order of rows can satisfy.
-    """
+        Unsupported: circular equations that no order of rows can satisfy."""
     blocks(system)
     return Tokens(system)

@@ -26,11 +26,9 @@ MOST_CASES = 4
 
 
 def terms_of(over: tuple[Index, ...]) -> Poly:
-    """The number of terms of a reduction over `over`, in the indices around it. Unsupported if
-    ranges depend on each other and their number of points has several cases.
-
-    The formula holds where every range has a value: for j in 2..i it is i - 1.
-    """
+    """The number of terms of a reduction over `over`, a polynomial in the indices around it and
+    sizes. It holds where every range has a value: for j in 2..i it is i - 1. Unsupported if ranges
+    depend on each other and their number of points has several cases."""
     names = {index.atom for index in over}
     coupled = any(names & b.letters for i in over for b in i.lower + i.upper)
     if coupled:
@@ -101,9 +99,9 @@ def _filled(over: tuple[Index, ...], around: Constraints) -> bool:
 
 
 def _in_cases(number: Exact, around: Constraints) -> Exact:
-    """The number, with cases in place of rounded quotients of indices. For k in 1..C, floor((l -
-    k)/C) is floor(l/C) where k is at most the remainder of l/C, and 1 less for larger k. A quotient
-    without two such values stays."""
+    """The number with rounded quotients of indices replaced, case by case. For k in 1..C, floor((l
+    - k)/C) is floor(l/C) where k is at most the remainder of l/C, and 1 less for larger k. A
+    quotient without two such values stays."""
     result = Exact()
     for guards, poly in number.pieces:
         atom = next((a for p in (poly, *by_text(guards)) if (a := _rounded(p))), None)
@@ -217,7 +215,7 @@ class Points:
         return both(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
 
     def inside(self, over: tuple[Index, ...]) -> Points:
-        """The points of an expression inside a reduction over `over`."""
+        """The points at which the body of a reduction over `over` is evaluated."""
         constraints = self.constraints.union(*(index.constraints for index in over))
         variables = self.variables + tuple(index.atom for index in over)
         over = self.over + over
@@ -238,17 +236,16 @@ class Points:
 
 
 def network(number: Poly) -> Poly:
-    """The comparators of a bitonic sorting network for `number` = R entries: P/2 in each of its
-    L (L + 1) / 2 columns, with L = ceil(log2 R) and P = 2^L.
-    Source: Batcher 1968, Sorting networks and their applications; Knuth, volume 3, section
-    5.3.4."""
+    """The number of comparators of a bitonic sorting network for `number` = R entries: P/2 in each
+    of its L (L + 1) / 2 columns, with L = ceil(log2 R) and P = 2^L. Source: Batcher 1968, Sorting
+    networks and their applications; Knuth, volume 3, section 5.3.4."""
     return call("pow2", call("ceil_log2", number)) * columns(number) / 2
 
 
 def merges(number: Poly) -> Poly:
-    """The comparisons of a merge sort of `number` = R entries: one for each of P = 2^ceil(log2 R)
-    entries in each of log2 P rounds, also where one of two runs is exhausted and no comparison is
-    needed. Source: Knuth, volume 3, section 5.2.4."""
+    """The number of comparisons of a merge sort of `number` = R entries: one for each of P =
+    2^ceil(log2 R) entries in each of log2 P rounds, also where one of two runs is exhausted and no
+    comparison is needed. Source: Knuth, volume 3, section 5.2.4."""
     stages = call("ceil_log2", number)
     return call("pow2", stages) * stages
 

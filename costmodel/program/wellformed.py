@@ -112,7 +112,7 @@ def defined(equation: Equation) -> Constraints | None:
 
 @cache
 def whole(array: Array) -> Constraints:
-    """All entries of an array, as constraints on its axes."""
+    """The constraints on an array's axes that all its entries satisfy."""
     ends: set[Poly] = set()
     for axis, extent in enumerate(array.shape):
         entry = Poly.atom(axis_atom(axis))
@@ -165,8 +165,8 @@ def check_form(system: System) -> None:
 
 def check_order(system: System) -> None:
     """Raise EquationError if no order computes the equations: an entry depends on itself at small
-    sizes, or an array is read before it is complete. A loop whose row axis is not found passes
-    where no entry depends on itself."""
+    sizes, or an array is read before it is complete. A loop along whose rows no order is found,
+    because its row axis is not recognised, passes if no entry depends on itself."""
     try:
         blocks(system)
     except Unsupported:
@@ -250,8 +250,8 @@ def _disjoint(system: System, index: UnionIndex) -> None:
 
 
 def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
-    """Raise EquationError unless, at small sizes, a selection has enough entries in each row, and
-    selects positions that the index array may hold."""
+    """Raise EquationError unless, at small sizes, a selection (argmax, top-k, sort) has enough
+    entries in each row, and selects positions that the index array may hold."""
     (over,), numbers = chosen.over, rank(equation)
     for sizes in _small(system):
         for point in _points(rows(equation), sizes):
@@ -527,8 +527,8 @@ def _refuse(
     place: Callable[[Mapping[str, int]], str] = lambda sizes: "",
 ) -> None:
     """Raise EquationError if one of the regions contains an entry at one of the small sizes. The
-    message is `words`, `place(sizes)` and the sizes. A region whose entries cannot be counted is
-    let pass."""
+    message is `words`, `place(sizes)` and the sizes. A region whose number of entries has no
+    formula passes: what it would refuse is not proven."""
     for found in regions:
         if infeasible(found):
             continue
@@ -550,8 +550,8 @@ def _small(system: System) -> tuple[dict[str, int], ...]:
 
 @cache
 def small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
-    """Ten choices of small sizes (`_tried`), multiplied so that extents such as d/n are whole.
-    Choices at which an extent of the form is still a fraction are left out."""
+    """Ten choices of small sizes (letter -> value) for a form, multiplied so that extents such as
+    d/n are whole. Choices at which an extent of the form is still a fraction are left out."""
     tried = list(_tried(mixer.letters))
     for sizes in tried:
         for size, by in divisors(mixer, form).items():
@@ -571,8 +571,8 @@ def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:
 
 
 def _tried(named: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Ten choices of sizes from `SMALL`: five with the same value for all sizes, then five with
-    different values for neighbours in the list. d is multiplied by n."""
+    """Ten choices of sizes (letter -> value) from the numbers `SMALL`: five with the same value for
+    all sizes, then five with different values for neighbours in the list. d is multiplied by n."""
     letters = tuple(dict.fromkeys(["l", *named]))
     for shift in range(2 * len(SMALL)):
         step = 0 if shift < len(SMALL) else 1
