@@ -47,9 +47,10 @@ class Blame:
 def first_difference(
     found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
 ) -> str:
-    """The first entry of y that differs beyond rounding, in words; "" if none does. A different
-    shape is said instead. `who` introduces the expected value ("the equations give"). `before` is
-    the index of the row, from 0, if `found` is a row of y; printed indices count from 1."""
+    """Words on the first entry of a result y (`found`) that differs from `expected` beyond
+    rounding; "" if none does. A different shape is said instead. `who` introduces the expected
+    value ("the equations give"). `before` is the index of the row, from 0, if `found` is a row of
+    y; printed indices count from 1."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
@@ -68,7 +69,8 @@ class Recorder(DispatchMode):
     """Whether the recorded numbers have the digits of float64."""
 
     def __init__(self, batch: int, sample: int = 0) -> None:
-        """Records the tensors of a call of `batch` sequences, to compare those of one sequence."""
+        """Begin to record the tensors that a call of `batch` sequences computes, of which the part
+        of the sequence `sample` (from 0) is compared."""
         super().__init__()
         self.batch, self.sample = batch, sample
         self.seen: list[torch.Tensor] = []
@@ -84,7 +86,8 @@ class Recorder(DispatchMode):
         return self.kept(super().see_functions(func, args, kwargs))
 
     def kept(self, result: Any) -> Any:
-        """Record the values of a result and return the result."""
+        """Record the numbers in the result of an operation (integers as positions), and return the
+        result."""
         for tensor in tensors_in(result):
             if tensor.is_complex():
                 self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
@@ -105,8 +108,8 @@ class Recorder(DispatchMode):
         return within(wanted, self.values)
 
     def of_size(self, wanted: Numbers) -> Iterator[Numbers]:
-        """The recorded tensors with as many entries per sequence as `wanted`, each as a row of
-        numbers: the part of the sequence `sample` if the tensor holds all sequences, batch axis
+        """Yield the recorded tensors with as many entries per sequence as `wanted`, each as a row
+        of numbers: the part of the sequence `sample` if the tensor holds all sequences, batch axis
         first, else the tensor itself, as made from parameters alone. Floats are compared with
         floats, positions with integers."""
         seen = self.seen if wanted.dtype.kind == "f" else self.positions
@@ -117,9 +120,10 @@ class Recorder(DispatchMode):
                 yield tensor.double().numpy()
 
     def reorders(self, wanted: Numbers, others: Mapping[str, Numbers]) -> bool:
-        """Whether the call orders the entries of `wanted` wrongly, an array that only moves entries
-        of the arrays `others`: no tensor holds `wanted`, with its axes in any order, and some
-        tensor of its size holds only entries of `others` without being one of them."""
+        """Whether the call orders the entries of `wanted` (an array of the equations that only
+        moves entries of the arrays `others`) wrongly: no tensor holds `wanted`, with its axes in
+        any order, and some tensor of its size holds only entries of `others` without being one of
+        them."""
         found = [*self.of_size(wanted)]
         if not found or any(in_some_order(own, wanted) for own in found):
             return False
@@ -166,7 +170,8 @@ class Multisets(Recorder):
     to eight bits stay below this share, and a different array of as many entries exceeds it."""
 
     def has(self, wanted: Numbers) -> bool:
-        """Whether one recorded tensor holds these values of the first sequence, in any order."""
+        """Whether one recorded tensor holds the numbers `wanted` for the first sequence, in any
+        order, up to the rounding of the low precision."""
         values = torch.from_numpy(wanted).double().sort().values
         near = self.NEAR * float(values.abs().max()) if len(values) else 0.0
         return any(
@@ -181,8 +186,8 @@ class Multisets(Recorder):
 
 
 def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) -> Blame:
-    """Name the first equation, in the order of evaluation, whose values the call never computed; a
-    Blame without array if there is none.
+    """Find the equation to blame for a wrong result: the first, in the order of evaluation, whose
+    values the recorded call never computed; a Blame without array if there is none.
 
     A kernel may fuse an equation away: an equation is passed over if a later equation that reads it
     was computed. An array that only holds entries of other arrays, as a gather does, has its values
@@ -299,7 +304,8 @@ def _box(values: Numbers) -> Numbers:
 
 
 def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
-    """Array -> all arrays from which it is computed, directly or indirectly."""
+    """A dict: name of an array -> the names of all arrays from which it is computed, directly or
+    indirectly."""
     reads: dict[str, set[str]] = {}
     for equation in equations:
         reads.setdefault(equation.name, set()).update(a.name for a in equation.value.arrays)
@@ -315,9 +321,9 @@ def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
 def values_of_token(
     mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int], t: int
 ) -> Values:
-    """Name of each equation's array -> the array, with 0 for every entry whose token is not t
-    (counted from 1), and for all entries of an array that execution holds chunk by chunk, in an
-    array of the same name with more axes."""
+    """The part of all arrays that one token computes: name of each equation's array -> its values,
+    with 0 for every entry whose token is not t (counted from 1), and for all entries of an array
+    that execution holds chunk by chunk, in an array of the same name with more axes."""
     run = execute(mixer.forms[form], sizes, arrays=arrays)
     own = {e.array for e in mixer.forms[form].equations}
     found = {array.name: np.zeros(run.trace.shape(array)) for array in own}
@@ -369,7 +375,8 @@ def wide_sizes(mixer: Mixer) -> list[dict[str, int]]:
 
 
 def blamed_step(case: ModuleCase, form: str, token: int, sample: int = 0) -> Blame:
-    """The first equation that `step` misses at `token` (from 0), the first token whose row differs.
+    """Find the first equation whose values `step` never computes at `token` (from 0), the first
+    token whose row differs, in sequence `sample`.
 
     Arrays may hold the same values at this token, as attention to one row and the row's value do;
     the next `TELLING` tokens tell them apart. An array that a next token misses is blamed instead,
@@ -389,8 +396,8 @@ def blamed_step(case: ModuleCase, form: str, token: int, sample: int = 0) -> Bla
 
 
 def _of_token(case: ModuleCase, form: str, token: int, sample: int) -> Blame:
-    """The first equation whose entries of one token (from 0) its step never computes, after the
-    steps of all tokens before, in the sequence `sample`."""
+    """Decode a sequence up to `token` (from 0), and find the first equation whose entries of this
+    token its step never computes, in the sequence `sample`."""
     recorder = Recorder(len(case.x), sample)
     with torch.no_grad():
         state = case.initial_state()

@@ -49,8 +49,8 @@ class ModuleCase:
 
     @cached_property
     def registered(self) -> Values:
-        """The buffers of the equations that the module registers, by name. Positions, which torch
-        counts from 0, are given as the equations count them, from 1."""
+        """Name -> values of the equations' buffers (untrained arrays) that the module registers.
+        Positions, which torch counts from 0, are given as the equations count them, from 1."""
         held = {name: tensor.numpy() for name, tensor in self.module.named_buffers()}
         return {
             array.name: held[array.name] + (array.below is not None)
@@ -59,9 +59,9 @@ class ModuleCase:
         }
 
     def arrays(self, sample: int = 0) -> Values:
-        """The inputs of sequence `sample`, the parameters and the buffers, by the equations' names.
-        A buffer takes its values from the equations if they define it, else from the module; it is
-        left out if the module has none of its name."""
+        """Name -> values of the equations' given arrays: the inputs of sequence `sample`, the
+        parameters and the buffers. A buffer takes its values from the equations if they define it,
+        else from the module; it is left out if the module has none of its name."""
         named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
         own = {
             a.name: buffer_values(a, self.sizes) for a in self.mixer.buffers if a.value is not None
@@ -105,8 +105,9 @@ def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int])
 def inputs(
     mixer: Mixer, sizes: Mapping[str, int], batch: int
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The input (batch, l, ...), and by name the further inputs and contexts (batch, ...): normal
-    numbers in float64 or, for an array of positions, random ones, counted from 0 as torch does."""
+    """Random inputs of a call: the input (batch, l, ...), and by name the further inputs and
+    contexts (batch, ...): normal numbers in float64 or, for an array of positions, random ones,
+    counted from 0 as torch does."""
     generator = torch.Generator().manual_seed(2)
 
     def random(array: Array) -> torch.Tensor:
@@ -128,7 +129,8 @@ def prove_cases(
     done: str = f"to {TOLERANCE:g} in float64",
     blamed: Callable[[Mapping[str, int]], str] = lambda sizes: "",
 ) -> Proof:
-    """Compare the module with its equations at each set of small sizes.
+    """Compare the module with its equations by `compare` at each set of small sizes, and return the
+    proof `name`.
 
     The proof fails at the smallest sizes at which `compare` returns a sentence. Its detail is this
     sentence, followed by the words of `blamed` (the wrong equation) at these sizes. An error of the

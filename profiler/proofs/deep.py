@@ -209,7 +209,8 @@ def _tell(progress: Progress, at: int, of: int, what: str, done: int) -> None:
 
 
 def drawn_words(seed: int) -> str:
-    """The note that lists the conditions which are drawn, and how to repeat the draws."""
+    """The text of the note that lists the conditions of calls which are drawn at random, and how to
+    repeat the draws."""
     sizes = ", ".join(f"{scale:g}" for scale in sorted(set(SCALES)))
     return (
         f"random calls (repeat them with --seed {seed}): in eval and train mode, with one thread "
@@ -219,7 +220,7 @@ def drawn_words(seed: int) -> str:
 
 
 def untried_words() -> str:
-    """The note that lists what no draw tries."""
+    """The text of the note that lists what no randomly drawn call tries."""
     sizes = ", ".join(f"{letter} > {values[-1]}" for letter, values in RANGES.items())
     types = ", ".join(precision.name for precision in PRECISIONS)
     return (
@@ -252,7 +253,8 @@ class Drawn:
     """
 
     def __init__(self, subject: Subject, draws: Sequence[Draw]) -> None:
-        """`proofs` tries the draws in order; `held` then yields the proofs of what never failed."""
+        """Nothing is tried yet: `proofs` tries the draws (ways to call the module) in order; `held`
+        then yields the proofs of what never failed."""
         self.subject, self.draws = subject, draws
         self.steps = not subject.stepless
         self.failed: set[Kind] = set()
@@ -267,10 +269,11 @@ class Drawn:
     def proofs(
         self, since: int, until: int, tell: Callable[[int], None], budget: Budget
     ) -> Iterator[Proof]:
-        """Try the draws that follow those tried before, up to number `until`, excluded. When a kind
-        of `KINDS` fails for the first time, reduce the draw and yield the failed proof. Ends early
-        when each kind has failed, the budget is spent, or equations cannot be evaluated; `tell` is
-        called with the number of draws tried since draw number `since`."""
+        """Try the draws (ways to call the module) that follow those tried before, up to number
+        `until`, excluded. When a kind of `KINDS` (result, step, gradients, writes) fails for the
+        first time, reduce the draw and yield the failed proof. Ends early when each kind has
+        failed, the budget is spent, or equations cannot be evaluated; `tell` is called with the
+        number of draws tried since draw number `since`."""
         self.left_out = ""
         possible = KINDS.keys() - ({"step"} if not self.steps else set())
         while self.number < until and not self.unable and self.failed < possible:
@@ -345,8 +348,9 @@ def _ranges(tried: Sequence[Draw]) -> str:
 
 
 def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
-    """The findings of one draw by `Trial` or `Decoding`, run in another thread if the draw asks for
-    several threads. A call that raises an error is a finding too."""
+    """What is wrong at one draw (a way to call the module), as (kind, sentence), by a `Trial` (a
+    call) or a `Decoding` (token by token), run in another thread if the draw asks for several
+    threads. A call that raises an error is a finding too."""
     if draw.threads == 1:
         return _findings(made, subject, draw)
     with _threads(draw.threads), ThreadPoolExecutor(1) as another:
@@ -354,8 +358,8 @@ def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
 
 def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
-    """What is wrong at one draw, as (kind, sentence), by calls in this thread; an error of the
-    module is a finding after the findings before it.
+    """What is wrong at one draw (a way to call the module), as (kind, sentence), by calls in this
+    thread; an error of the module is a finding after the findings before it.
 
     Raises:
         Unsupported: the equations cannot be evaluated.
@@ -373,8 +377,8 @@ def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
 
 def _said_by(call: Callable[[], str]) -> str:
-    """The sentence that `call`, which runs a module, returns; an error of the module becomes a
-    sentence.
+    """Run `call`, which runs a module, and return its sentence on what is wrong; an error of the
+    module becomes a sentence.
 
     Raises:
         Unsupported: the equations cannot be evaluated.
@@ -401,10 +405,11 @@ def _of_several(
     refused: str,
     done: Callable[[Sequence[Draw]], str],
 ) -> Proof:
-    """The proof `name` by `SEVERAL` of the draws `candidates`, chosen by `seed`: passed if
-    `said_of` returns "" at each, failed at the first draw for which it returns what is wrong, open
-    (passed None, with the reason `refused`) if the module refuses all. `done` words what was tried;
-    `tell` is called with the number of draws that ran; `budget` limits the processor time."""
+    """Make the proof `name` by trying `SEVERAL` of the draws `candidates` (ways to call a module),
+    chosen by `seed`: passed if `said_of` returns "" at each, failed at the first draw for which it
+    returns what is wrong, open (passed None, with the reason `refused`) if the module refuses all.
+    `done` words what was tried; `tell` is called with the number of draws that ran; `budget` limits
+    the processor time."""
     ran: list[Draw] = []
     for draw in random.Random(seed).sample(candidates, len(candidates)):
         if len(ran) == SEVERAL or (ran and budget.spent):
@@ -424,8 +429,9 @@ def _of_several(
 
 
 def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
-    """The first finding of one kind at one draw; "" if there is none, or the draw is refused. Only
-    the calls that can show the kind are made."""
+    """The sentence on the first thing that is wrong, of one kind (result, step, gradients, writes),
+    at one draw; "" if there is none, or the draw is refused. Only the calls that can show the kind
+    are made."""
     made = [Trial] * (kind != "step")
     if subject.implementation.step_form and kind in ("step", "writes"):
         made.append(Decoding)
@@ -437,15 +443,15 @@ def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
 
 
 def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
-    """Reduce a draw that fails with the sentence `said`, and return the reduced draw and its
-    sentence in words: conditions are dropped one by one, then each size is lowered to a value below
-    `FEW` or by bisection, as long as `said_of` the draw is not "". At most `SIMPLER` draws are
-    tried, for about `REDUCING_S` of processor time."""
+    """Reduce a draw (a way to call the module) that fails with the sentence `said`, and return the
+    reduced draw and its sentence in words: conditions are dropped one by one, then each size is
+    lowered to a value below `FEW` or by bisection, as long as `said_of` the draw is not "". At most
+    `SIMPLER` draws are tried, for about `REDUCING_S` of processor time."""
     left, budget = SIMPLER, Budget(REDUCING_S)
 
     def fails(one: Draw) -> bool:
         """Try a draw that fits the mixer, if trials and time are left: True if it fails, and then
-        reduction goes on from this draw."""
+        `draw` and `said` become its, so that reduction goes on from it."""
         nonlocal draw, said, left
         left -= 1
         if left < 0 or budget.spent or not fits(mixer, one.sizes) or not (still := said_of(one)):
@@ -475,10 +481,10 @@ def _of_calls(
     tell: Callable[[int], None],
     budget: Budget,
 ) -> Proof:
-    """The proof that each of `CALLS` calls of one module gives the first call's answers: result,
-    gradients and, if it has a step, decoded rows. Tried at `SEVERAL` of the cheapest draws, chosen
-    by `seed`, without a factor of the input or an event before the call. `tell` receives the number
-    of draws that ran; `budget` limits the processor time."""
+    """Make the proof that each of `CALLS` calls of one module gives the first call's answers:
+    result, gradients and, if it has a step, decoded rows. Tried at `SEVERAL` of the cheapest draws,
+    chosen by `seed`, without a factor of the input or an event before the call. `tell` receives the
+    number of draws that ran; `budget` limits the processor time."""
     name = f"{subject.implementation.name}: {CALLED}"
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
     small = several[: max(SEVERAL, len(several) // 4)]  # the cheapest stand first
@@ -520,7 +526,7 @@ def _of_room(
     tell: Callable[[int], None],
     budget: Budget,
 ) -> Proof:
-    """The proof that decoding holds no more memory than allowed.
+    """Make the proof that decoding holds no more memory than allowed.
 
     For one sequence, the state and the module together may hold twice the entries that later tokens
     need, since an old state may live beside a new one, and one row of the input. The proof stays
@@ -549,10 +555,11 @@ def _of_room(
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
-    """The first token after which one sequence holds more than twice the entries of the `derived`
-    state and one row, in words; "" if there is none. Batches of one and of two are decoded: the
-    difference of their memory is that of one sequence, without tensors that do not depend on the
-    batch."""
+    """A sentence on the first token after which the state and the module hold too many entries for
+    one sequence: more than twice the largest number of entries that the equations need later
+    (`derived`) at any token, plus one input row; "" if there is none. Batches of one and of two are
+    decoded: the difference of their memory is that of one sequence, without tensors that do not
+    depend on the batch."""
     one, two = (decoded_room(subject.built(replace(draw, b=b))) for b in (1, 2))
     tokens = range(1, draw.sizes["l"] + 1)
     # a window may be allocated whole from the start, so the state of any token is allowed
@@ -586,8 +593,9 @@ class Precision:
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """The context in which a call runs. fp16 switches oneDNN off: its depthwise convolutions of
-        16 taps and more never return on processors with AVX512-FP16 (torch 2.13)."""
+        """A context in which a call runs in this type, or under autocast to it. fp16 switches
+        oneDNN off: its depthwise convolutions of 16 taps and more never return on processors with
+        AVX512-FP16 (torch 2.13)."""
         onednn = torch.backends.mkldnn
         with (
             onednn.flags(onednn.enabled and self.dtype != torch.float16, allow_tf32=None),
@@ -615,10 +623,11 @@ def _of_precision(
     tell: Callable[[int], None],
     budget: Budget,
 ) -> Proof:
-    """The proof that a module in low precision gives its float64 answers, up to the rounding of its
-    own operations, at the draws `small`, as many as the budget allows. A draw compares nothing if
-    rounding is as large as the answers, the module refuses the type, or torch's own kernel is
-    wrong; the proof stays open (passed None), with the reasons, if no draw is compared."""
+    """Make the proof that a module in low precision gives its float64 answers, up to the rounding
+    of its own operations, at the draws `small` (ways to call it), as many as the budget allows. A
+    draw compares nothing if rounding is as large as the answers, the module refuses the type, or
+    torch's own kernel is wrong; the proof stays open (passed None), with the reasons, if no draw is
+    compared."""
     name = f"{subject.implementation.name}: {_in_digits(precision)}"
     refused: dict[str, None] = {}
     clear: set[Draw] = set()
@@ -626,7 +635,8 @@ def _of_precision(
 
     @cache
     def said_of(draw: Draw, decoding: bool) -> str:
-        """How the answers of a draw differ, in words; "" if they do not, or are not compared."""
+        """Words on how the answers of a draw in low precision differ from float64; "" if they do
+        not, or are not compared."""
         try:
             said, shown = _rounded_apart(subject, draw, precision, decoding)
         except Refused:
@@ -671,8 +681,8 @@ def _in_few_points(subject: Subject, draw: Draw) -> bool:
 def _in_few_digits(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
-    """The module of a draw in low precision, and its answers by name: decoded rows (`decoding`), or
-    result and gradients."""
+    """Call the module of a draw in low precision: returns the module with its inputs, and its
+    answers by name: decoded rows (`decoding`), or result and gradients."""
     with precision.around():  # the event before the call runs in low precision too
         low = subject.built(draw, precision.held)
     if precision.autocast:  # torch rounds weights and inputs where they enter a product
@@ -695,8 +705,8 @@ def _answers(draw: Draw, gradient: Tensor, decoding: bool, case: ModuleCase) -> 
 
 
 def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding: bool) -> str:
-    """The operations of a draw that torch itself computes wrongly in low precision, in words; "" if
-    there are none."""
+    """Words on the operations in the call of a draw that torch itself computes wrongly in low
+    precision; "" if there are none."""
     with WrongKernels(precision.dtype) as seen:
         _in_few_digits(subject, replace(draw, before=""), precision, decoding)
     told = [f"{name} is {said}" for name, said in seen.found.items()]
@@ -706,10 +716,10 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding
 def _rounded_apart(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[str, bool]:
-    """(sentence, compared): the first answer in low precision (decoded rows, or result and
-    gradients) that differs from float64 by more than rounding explains, "" if none does; and
-    whether any answer was compared, that is, rounding explains errors well below the answer
-    only."""
+    """Call the module of a draw in low precision and in float64. Returns (sentence, compared): the
+    first answer in low precision (decoded rows, or result and gradients) that differs from float64
+    by more than rounding explains, "" if none does; and whether any answer was compared, that is,
+    rounding explains errors well below the answer only."""
     low, found = _in_few_digits(subject, draw, precision, decoding)
     draw = replace(draw, before="")
     trial = Trial(subject, draw, 0)
@@ -746,8 +756,8 @@ def _rounded_apart(
 
 
 def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
-    """The module of a draw in float64, with weights, buffers and inputs copied from `low`, the
-    module in low precision."""
+    """Make the module of a draw in float64, with its inputs, and with weights, buffers and inputs
+    copied from `low`, the module in low precision."""
     case = subject.built(draw)
     with torch.no_grad():
         for own, other in (
@@ -764,8 +774,8 @@ def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
 
 
 def _blamed(subject: Subject, trial: Trial, low: ModuleCase, precision: Precision) -> str:
-    """The end of a sentence, "; ...", which names the first equation of the mixer whose values the
-    module in low precision never computes, for the first sequence."""
+    """The end of a sentence on a wrong result, "; ...", which names the first equation of the mixer
+    whose values the module in low precision never computes, for the first sequence."""
     recorder = Multisets(trial.draw.b)
     with torch.no_grad(), precision.around(), recorder:
         low.forward()

@@ -84,7 +84,8 @@ class Draw:
         object.__setattr__(self, "sizes", _Sizes(self.sizes))
 
     def words(self) -> str:
-        """The draw in words, plain conditions left out."""
+        """The draw (sizes, mode, layout, ...) in words, default conditions left out: "b=2, l=7, in
+        train mode"."""
         said = [words({"b": self.b, **self.sizes})]
         said += ["in train mode"] * self.train
         said += [f"x {self.layout}"] * (self.layout != LAYOUTS[0])
@@ -95,7 +96,7 @@ class Draw:
         return ", ".join(said)
 
     def plainer(self) -> Iterator[Draw]:
-        """The draws that differ from this one by one condition set back to its default."""
+        """Yield the draws that differ from this one by one condition set back to its default."""
         plain = Draw(self.sizes, self.b)
         for one in (
             replace(self, train=plain.train),
@@ -160,9 +161,10 @@ def draws(
 
 
 def spread(drawn: Sequence[Draw]) -> list[Draw]:
-    """The draws reordered, so that the first `GROUP`, and each further group, cover the range of
-    every size: for each size the draw with its largest value, then the middle one, then those
-    between (a van der Corput sequence). Within a group draws keep the order in which they came."""
+    """A copy of the draws reordered, so that the first `GROUP`, and each further group, cover the
+    range of every size: for each size the draw with its largest value, then the middle one, then
+    those between (a van der Corput sequence). Within a group draws keep the order in which they
+    came."""
     letters = ("b", *drawn[0].sizes) if drawn else ()
     by_size = [sorted(drawn, key=lambda draw: draw.value(letter)) for letter in letters]
     found: dict[Draw, None] = {}
@@ -177,8 +179,9 @@ def spread(drawn: Sequence[Draw]) -> list[Draw]:
 
 
 def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random.Random) -> Draw:
-    """A draw of these sizes with random conditions, each at its default about half of the time;
-    two threads are drawn once in eight times. `before`: the events that may precede a call."""
+    """Make a draw of these sizes with random conditions, each at its default about half of the
+    time; two threads are drawn once in eight times. `before`: the events that may precede a
+    call."""
     made = Draw(sizes, b)
     return replace(
         made,
@@ -201,10 +204,10 @@ class _Sizes(dict[str, int]):
 def _drawn(
     mixer: Mixer, letters: Sequence[str], fixed: Mapping[str, int], chance: random.Random
 ) -> tuple[int, dict[str, int]]:
-    """A batch and sizes: random small values beside the `fixed` ones or, if none is fixed, values
-    of the whole range, small ones more often. A size with a divisor, as d with n in d/n, is made a
-    multiple of the divisor; a fixed size gets a divisor that divides it. The result may still not
-    fit the mixer, which the caller tests."""
+    """Draw (batch, letter -> size): random small values beside the `fixed` ones or, if none is
+    fixed, values of the whole range, small ones more often. A size with a divisor, as d with n in
+    d/n, is made a multiple of the divisor; a fixed size gets a divisor that divides it. The result
+    may still not fit the mixer, which the caller tests."""
     bounds = bounding_letters(mixer)
 
     def any_of(letter: str) -> int:
@@ -235,9 +238,9 @@ def _drawn(
 
 
 def evaluated_points(system: System, sizes: Mapping[str, int], row_points: int = ROW_POINTS) -> int:
-    """The cost of evaluating the equations at these sizes, in points: for each equation the product
-    of the extents of its indices and of those of its largest sum. Each equation in a loop adds
-    `row_points` for each row, which takes as long as so many points."""
+    """The estimated cost of evaluating the equations at these sizes, in points: for each equation
+    the product of the extents of its indices and of those of its largest sum. Each equation in a
+    loop adds `row_points` for each row, which takes as long as so many points."""
     at = tuple(sizes.items())
     total = 0
     for equation in system.equations:
@@ -260,7 +263,7 @@ def _reductions(value: object) -> tuple[tuple, ...]:  # type: ignore[type-arg]
 
 
 def range_words(tried: Sequence[Draw]) -> str:
-    """The ranges of sizes that were tried: `b 1 to 64, l 1 to 1024`."""
+    """The ranges of sizes that were tried, in words: `b 1 to 64, l 1 to 1024`."""
     columns: dict[str, list[int]] = {}
     for draw in tried:
         for letter, value in {"b": draw.b, **draw.sizes}.items():

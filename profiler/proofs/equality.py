@@ -67,9 +67,9 @@ def prove_mixer(
 def each_proof(
     mixer: Mixer, seed: int | None = None, progress: Progress = lambda done, of, what: None
 ) -> Iterator[Proof]:
-    """The proofs of a mixer's equations, then of each of its modules, each as soon as it is found;
-    none of modules if a proof of the equations fails. With a seed, each module that equals its
-    equations is also tried by calls that the seed draws; `progress` gets the trials done, their
+    """Yield the proofs of a mixer's equations, then of each of its modules, each as soon as it is
+    found; none of modules if a proof of the equations fails. With a seed, each module that equals
+    its equations is also tried by calls that the seed draws; `progress` gets the trials done, their
     number, and what is tried."""
     proofs = prove(mixer)
     yield from proofs
@@ -102,9 +102,9 @@ def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
 
 
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
-    """The proofs of one module. A module that differs from its equations gets no proofs of its
-    counts and state, and a module whose step fails or is missing none of its state: these would
-    repeat the failure."""
+    """The proofs of one module, in the order in which they are printed. A module that differs from
+    its equations gets no proofs of its counts and state, and a module whose step fails or is
+    missing none of its state: these would repeat the failure."""
     equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
     if not equal.passed:
         return [equal, step]
@@ -114,9 +114,9 @@ def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
 
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """The proof that `forward` gives the equations' result, that parameters have the same names and
-    shapes, and that each buffer of the equations has values, equal to the module's if it registers
-    a buffer of this name."""
+    """Make the proof that `forward` gives the equations' result, that parameters have the same
+    names and shapes, and that each buffer of the equations has values, equal to the module's if it
+    registers a buffer of this name."""
 
     def apart(found: ModuleCase) -> str:
         apart = _parameters_apart(found) or _buffers_apart(found)
@@ -144,7 +144,8 @@ def _no_form(mixer: Mixer, form: str, option: str) -> str:
 
 
 def _parameters_apart(case: ModuleCase) -> str:
-    """The parameters whose names or shapes differ from the equations', in words; "" if none."""
+    """Words on the module's parameters whose names or shapes differ from the equations'; "" if none
+    does."""
     declared = {a.name: tuple(e.at(case.sizes) for e in a.shape) for a in case.mixer.parameters}
     held = {name: tuple(p.shape) for name, p in case.module.named_parameters()}
     parts = [
@@ -164,8 +165,8 @@ def _parameters_apart(case: ModuleCase) -> str:
 
 
 def _buffers_apart(case: ModuleCase) -> str:
-    """The first buffer without values, or whose shape or entry differs from the equations', in
-    words; "" if there is none. Entries are named by indices from 1."""
+    """Words on the first buffer (untrained array) without values, or whose shape or entry differs
+    from the equations'; "" if there is none. Entries are named by indices from 1."""
     arrays = case.arrays()
     for buffer in case.mixer.buffers:
         name = buffer.name
@@ -188,9 +189,10 @@ def _buffers_apart(case: ModuleCase) -> str:
 
 
 def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
-    """The first entry of the result of `forward` that differs from the equations, in words ("" if
-    all agree), and with `blames` the equation that the module misses. The blame is None if entries
-    agree, `blames` is False, or the result has a wrong type or shape."""
+    """Call `forward` and return (words on the first entry of its result that differs from the
+    equations, "" if all agree; with `blames` the equation whose values the module never computes).
+    The blame is None if entries agree, `blames` is False, or the result has a wrong type or
+    shape."""
     with torch.no_grad(), DispatchMode():
         y = case.forward()
     if not isinstance(y, torch.Tensor):
@@ -215,9 +217,9 @@ def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple
 
 
 def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """The proof that `step`, called token by token, gives the rows of `forward`. It stays open if
-    the module has no step, or the equations cannot compute one token after another; it fails if the
-    mixer lacks the form of the step."""
+    """Make the proof that `step`, called token by token, gives the rows of `forward`. It stays open
+    if the module has no step, or the equations cannot compute one token after another; it fails if
+    the mixer lacks the form of the step."""
     name = f"{implementation.name}: step equals forward"
     form = implementation.step_form
     if form is None:
@@ -240,9 +242,10 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
 
 def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
-    """The first row of `step` that differs from the row of `forward`, in words ("" if all agree),
-    and with `blames` the equation that `step` misses, or that `forward` is wrong. The blame is None
-    if rows agree, `blames` is False, or a row has a wrong type or shape."""
+    """Decode token by token and return (words on the first row of `step` that differs from the row
+    of `forward`, "" if all agree; with `blames` the equation whose values `step` never computes, or
+    that `forward` is wrong). The blame is None if rows agree, `blames` is False, or a row has a
+    wrong type or shape."""
     with torch.no_grad():
         whole = case.forward()
         state = case.initial_state()
@@ -287,9 +290,9 @@ def _rows_told(state: Any) -> Iterator[None]:
 def _step_or_forward(
     case: ModuleCase, form: str, token: int, sample: int, row: torch.Tensor
 ) -> Blame:
-    """The equation that `step` misses at a token (from 0), where its `row` differs from the row of
-    `forward`; a Blame without array if the row agrees with the equations, so that `forward` is
-    wrong."""
+    """The equation whose values `step` never computes at a token (from 0), where its `row` differs
+    from the row of `forward`; a Blame without array if the row agrees with the equations, so that
+    `forward` is wrong."""
     expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
     if not first_difference(row, known, "the equations give"):
@@ -299,9 +302,9 @@ def _step_or_forward(
 
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
-    """The proof that `forward` and, if `step`, the step at every token dispatch the operations that
-    the equations count under the implementation's description. A failure names the rewrites with
-    which the description would agree, if there are any."""
+    """Make the proof that `forward` and, if `step`, the step at every token dispatch the operations
+    that the equations count under the implementation's description. A failure names the rewrites
+    with which the description would agree, if there are any."""
     proof = _dispatched_as_described(mixer, implementation, step)
     if proof.passed is not False:
         return proof
@@ -309,9 +312,10 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
 
 
 def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> str:
-    """The option of @implementation with which the description would agree, in words; "" if there
-    is none. Tried are the rewrites less one or with one more, first of `forward` (and of its step
-    with it, if both have the same rewrites), then, if `step`, of the step alone."""
+    """Words on the option of @implementation with which the description would agree with the
+    dispatched operations; "" if there is none. Tried are the rewrites less one or with one more,
+    first of `forward` (and of its step with it, if both have the same rewrites), then, if `step`,
+    of the step alone."""
     forward, own = implementation.rewrites, implementation.step_rewrites
     follows = own == _of_step(forward)
     for names in _one_apart(forward):
@@ -332,8 +336,9 @@ def _of_step(rewrites: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The rewrites less one, for each; then with one more, for each. A padding is added together
-    with "dense", in place of other rewrites of whole sequences."""
+    """Yield the tuples of rewrites that differ by one: the rewrites less one, for each; then with
+    one more, for each. A padding is added together with "dense", in place of other rewrites of
+    whole sequences."""
     for rewrite in rewrites:
         yield tuple(other for other in rewrites if other != rewrite)
     for rewrite in REWRITES:
@@ -344,8 +349,8 @@ def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
-    """The proof that `forward` and, if `step`, the step at every token dispatch the operations of
-    the description. The proof stays open (passed None), with the reasons, if an operation has no
+    """Make the proof that `forward` and, if `step`, the step at every token dispatch the operations
+    of the description. The proof stays open (passed None), with the reasons, if an operation has no
     counting rule or the equations cannot be counted."""
     name = f"{implementation.name}: dispatched equals executed"
     phases = ("training", "inference") if step else ("training",)
@@ -357,7 +362,8 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
         return executed_counts(mixer, described(phase, names), phase)
 
     def apart(case: ModuleCase) -> str:
-        """How dispatched operations differ from the counted ones, in words; "" if they do not."""
+        """Words on how the dispatched operations of a module differ from those that the equations
+        count; "" if they do not."""
         for phase in phases:
             for t, dispatched in _dispatched(case, phase):
                 left.update((f"no counting rule for {op}", None) for op in dispatched.unknown)
@@ -383,8 +389,8 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
 
 
 def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
-    """Token and dispatched operations of each call of a phase: one call of `forward` (token 0) for
-    "training", else a call of `step` per token, from 1."""
+    """Yield (token, dispatched operations) for each call of a phase: one call of `forward` (token
+    0) for "training", else a call of `step` per token, from 1."""
     with torch.no_grad():
         if phase == "training":
             yield 0, count_dispatch(case.forward)
@@ -475,8 +481,8 @@ def _rows_words(rows: Sequence[tuple[Sizes, Mapping[str, int]]], name: str, fewe
 
 
 def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
-    """Each remedy for a state with the wrong number of entries: in words, where `<x 1>` stands for
-    the number of rows of x less one, and as a function that applies it to a state."""
+    """Yield each remedy for a state with the wrong number of entries: in words, where `<x 1>`
+    stands for the number of rows of x less one, and as a function that applies it to a state."""
     rows = [name for name in state.arrays if name not in state.carried]
     several = [(name,) for name in rows] + [tuple(rows)] * (len(rows) > 1)
     for fewer in range(1, MOST_FEWER + 1):
@@ -507,7 +513,7 @@ def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
 
 
 def _fewer(names: Sequence[str], fewer: int, state: State) -> State:
-    """The state without the last `fewer` rows (axis -2) of the arrays `names`."""
+    """A copy of the state without the last `fewer` rows (axis -2) of the arrays `names`."""
     shown = {
         name: state.arrays[name].narrow(-2, 0, max(0, state.arrays[name].shape[-2] - fewer))
         for name in names
@@ -535,9 +541,10 @@ def _like(state: State, arrays: Mapping[str, torch.Tensor], carried: Sequence[st
 
 
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """The proof that after every token the state holds as many entries as later tokens need. The
-    proof stays open (passed None) if that number is not derived, or if a state that is no `State`
-    and has no attribute `elements` holds another number: some of its entries may be unused."""
+    """Make the proof that after every token the state holds as many entries as later tokens need.
+    The proof stays open (passed None) if that number is not derived, or if a state that is no
+    `State` and has no attribute `elements` holds another number: some of its entries may be
+    unused."""
     name = f"{implementation.name}: state held equals derived state"
     try:
         derived = state(mixer, implementation.step_form)
@@ -546,7 +553,8 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     left: dict[str, None] = {}
 
     def apart(case: ModuleCase) -> str:
-        """The first token after which the state holds another number of elements, in words; ""."""
+        """Words on the first token after which the state holds another number of elements than
+        later tokens need; "" if there is none."""
         state = case.initial_state()
         says = hasattr(state, "elements")
         for t in range(1, case.x.shape[1] + 1):

@@ -17,8 +17,8 @@ Happening = Callable[[Implementation, ModuleCase], ModuleCase]
 
 
 def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The case, after its module was called and decoded with other weights; its own weights are
-    then copied back."""
+    """Call and decode the module of a case with other weights, copy its own weights back, and
+    return the case."""
     parameters = dict(case.module.named_parameters())
     own = {name: p.detach().clone() for name, p in parameters.items()}
     draw_parameters(case.module, seed=77)
@@ -30,7 +30,7 @@ def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _called(described: Implementation, case: ModuleCase) -> None:
-    """Call the module once, and decode the first tokens."""
+    """Call the module of a case once, and decode the first tokens if it has a step."""
     with torch.no_grad():
         case.forward()
         if described.step_form:
@@ -40,9 +40,9 @@ def _called(described: Implementation, case: ModuleCase) -> None:
 
 
 def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The case, after its module was called with sequences of length 1, l/2 and l + 3, which it may
-    refuse. Inputs are cut, or repeated from the start; contexts stay. `described` is not used: all
-    events have one signature."""
+    """Call the module of a case with sequences of length 1, l/2 and l + 3, which it may refuse, and
+    return the case. Inputs are cut, or repeated from the start; contexts stay. `described` is not
+    used: all events have one signature."""
     length = case.x.shape[1]
     own = {array.name: rows for array, rows in case.given().items() if array.role == "input"}
     for other in dict.fromkeys((1, max(1, length // 2), length + 3)):
@@ -60,8 +60,8 @@ def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _training_step(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The case, after its module ran forward and backward in train mode; the gradients are dropped.
-    `described` is not used: all events have one signature."""
+    """Run the module of a case forward and backward in train mode, drop the gradients, and return
+    the case. `described` is not used: all events have one signature."""
     mode = case.module.training
     with torch.enable_grad():
         y = case.module.train()(*case.call)
@@ -79,8 +79,8 @@ def _decoded(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _another_module(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The case, after another module of its class was built with other weights, in float32, and
-    called."""
+    """Build another module of the same class with other weights, in float32, call it, and return
+    the case unchanged."""
     sizes = {**case.sizes, "b": len(case.x)}
     other = build(described, sizes, device="cpu", dtype=torch.float32, seed=78)
     call = [t.float() if t.is_floating_point() else t for t in case.call]
@@ -104,8 +104,8 @@ def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The case, after its module was converted to float32, called, which it may refuse, and
-    converted back, with its exact weights restored. A module with complex tensors is left alone:
+    """Convert the module of a case to float32, call it, which it may refuse, convert it back with
+    its exact weights restored, and return the case. A module with complex tensors is left alone:
     torch would drop their imaginary parts."""
     tensors = {**dict(case.module.named_parameters()), **dict(case.module.named_buffers())}
     if any(tensor.is_complex() for tensor in tensors.values()):
@@ -142,8 +142,8 @@ OFTEN = f"after {CALLS} calls"
 
 
 def _often(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The case, after its module was called `CALLS` times. `described` is not used: all events have
-    one signature."""
+    """Call the module of a case `CALLS` times, and return the case. `described` is not used: all
+    events have one signature."""
     with torch.no_grad():
         for _ in range(CALLS):
             case.forward()

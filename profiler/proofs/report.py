@@ -58,8 +58,8 @@ def document(
     *,
     rows_shown: bool = False,
 ) -> Document:
-    """A table with a row for each proof, and notes; only the notes with `rows_shown`, if the rows
-    were printed one by one before.
+    """The document of a mixer's proofs: a table with a row for each proof, and notes; only the
+    notes with `rows_shown`, if the rows were printed one by one before.
 
     Args:
         name: the mixer.

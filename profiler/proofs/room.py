@@ -13,8 +13,8 @@ from profiler.proofs.cases import ModuleCase
 
 
 def room(*holders: Any) -> int:
-    """Bytes of all storages of the tensors that these objects hold, directly or in objects inside
-    them, each storage once and whole."""
+    """The number of bytes of all storages of the tensors that these objects hold, directly or in
+    objects inside them, each storage once and whole."""
     storages = {}
     for tensor in tensors_held(*holders):
         if tensor.layout == torch.strided:
@@ -24,9 +24,9 @@ def room(*holders: Any) -> int:
 
 
 def tensors_held(*holders: Any) -> Iterator[Tensor]:
-    """Every tensor that these objects hold, each once: in mappings, lists, tuples, sets, deques,
-    attributes and slots, and in the objects of bound methods. Functions, classes and Python modules
-    are not searched."""
+    """Yield every tensor that these objects hold, each once: in mappings, lists, tuples, sets,
+    deques, attributes and slots, and in the objects of bound methods. Functions, classes and Python
+    modules are not searched."""
     left, seen = [*holders], dict[int, Any]()
     while left:
         one = left.pop()
@@ -48,8 +48,8 @@ def tensors_held(*holders: Any) -> Iterator[Tensor]:
 
 
 def decoded_room(case: ModuleCase) -> list[int]:
-    """Bytes that the state and the module hold after each token of the case's sequences, one number
-    per token."""
+    """Decode the case's sequences token by token, and return the bytes that the state and the
+    module hold after each token, one number per token."""
     with torch.no_grad():
         state = case.initial_state()
         found = []

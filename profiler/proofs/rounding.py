@@ -88,7 +88,8 @@ class _Rounded(DispatchMode):
     """
 
     def __init__(self, digits: Digits, chance: torch.Generator | None) -> None:
-        """Results are rounded to `digits`: at random by `chance`, or to the nearest (None)."""
+        """Begin to round results to the numbers of a type, `digits`: at random by `chance`, or to
+        the nearest (None)."""
         super().__init__()
         self.digits, self.chance = digits, chance
         carried = Digits.of(torch.float32)
@@ -111,9 +112,9 @@ class _Rounded(DispatchMode):
     def _in_steps(
         self, kind: OperationKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The result of a kernel that subtracts similar numbers inside (`IN_STEPS`), such as a
-        norm, by torch's decomposition, with each step rounded; NotImplemented for any other
-        operation, or without a decomposition."""
+        """Run a kernel that subtracts similar numbers inside (`IN_STEPS`), such as a norm, by
+        torch's decomposition, with each step rounded, and return its result; NotImplemented for any
+        other operation, or without a decomposition."""
         if kind.writes or not any(part in kind.func.__name__ for part in IN_STEPS):
             return NotImplemented
         from torch._decomp import decomposition_table  # takes 0.7 s
@@ -124,15 +125,16 @@ class _Rounded(DispatchMode):
             return steps(*args, **kwargs)
 
     def _accumulated(self, term: Any) -> Any:
-        """An operand of a sum with a random relative error per entry, for the rounding of partial
-        sums; other arguments are unchanged."""
+        """An argument of a sum: a float64 operand gets a random relative error per entry, which
+        stands for the rounding of partial sums; other arguments are unchanged."""
         if not isinstance(term, Tensor) or term.dtype not in (torch.float64, torch.complex128):
             return term
         off = torch.randn(term.shape, generator=self.chance, dtype=torch.float64)
         return term * (1 + ACCUMULATED * self.inside.eps / 2 * off)
 
     def _round(self, tensor: Tensor) -> None:
-        """Round every entry in place; entries beyond the largest number become infinite."""
+        """Round every entry in place to a number of the type; entries beyond the largest number
+        become infinite."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         _, exponent = torch.frexp(tensor)  # 2**(exponent - 1) <= |entry| < 2**exponent
@@ -155,7 +157,8 @@ class ExactSoftplus(DispatchMode):
     torch's default threshold, or a larger one, run with the threshold `EXACT`."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, softplus and its gradient with the larger threshold."""
+        """Run an operation and return its result; softplus and its gradient run with the larger
+        threshold."""
         if kind.name in ("aten::softplus", "aten::softplus_backward"):
             given = bind(kind.func, args, kwargs, None).arguments
             if LINEAR <= given["threshold"] < EXACT:
@@ -170,16 +173,17 @@ def allowances(
     runs: int = FEW_RUNS,
     off: Answers | None = None,
 ) -> dict[str, Tensor]:
-    """Answer -> the largest error that rounding to `digits` explains, as `MEASURES` (largest entry,
-    norm, projection): `ALLOWED` times the largest among runs that round each operation, at least
-    that of rounding the answer alone; infinite if a run overflows.
+    """Estimate by runs with rounding: name of an answer -> the largest error that rounding to
+    `digits` explains, as `MEASURES` (largest entry, norm, projection): `ALLOWED` times the largest
+    among runs that round each operation, at least that of rounding the answer alone; infinite if a
+    run overflows.
 
     Args:
         call: computes the answers in float64, from inputs that the digits represent.
         exact: the answers without rounding.
         runs: the number of runs with random rounding, after one to the nearest number.
-        off: the `MEASURES` of an error of each answer; no further runs are made as soon as all
-            are explained.
+        off: the `MEASURES` of an error of each answer; no further runs are made as soon as all are
+            explained.
     """
     found = least_allowances(exact, digits)
     for run in range(1 + runs):
@@ -205,8 +209,8 @@ class WrongKernels(DispatchMode):
         self.dtype, self.found = dtype, dict[str, str]()
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and compare its result with float64, if it is one tensor of the type
-        from one of torch's own operations that draws no random numbers."""
+        """Run an operation, return its result, and compare it with float64, if it is one tensor of
+        the type from one of torch's own operations that draws no random numbers."""
         result = super().see(kind, args, kwargs)
         one_answer = isinstance(result, Tensor) and result.dtype == self.dtype
         own = kind.name.startswith("aten::") and not (kind.writes or kind.free)
@@ -242,8 +246,8 @@ def errors(found: Tensor, exact: Tensor) -> Tensor:
 
 
 def measured(off: Tensor, exact: Tensor) -> Tensor:
-    """The sizes of the errors `off` of the answer `exact`, (3,): largest absolute entry, norm, and
-    projection on the answer; (1,), the first alone, below `ENTRIES` entries."""
+    """A tensor (3,) with three sizes of the errors `off` of the answer `exact`: largest absolute
+    entry, norm, and projection on the answer; (1,), the first alone, below `ENTRIES` entries."""
     entry = off.abs().max() if off.numel() else off.new_zeros(())
     if off.numel() < ENTRIES:
         return entry.unsqueeze(0)

@@ -109,9 +109,9 @@ class Subject:
 
     @cached_property
     def trained(self) -> tuple[tuple[str, ...], System | None]:
-        """The rewrites, and the equations of forward and backward pass under them; None in place of
-        the equations if gradients cannot be derived. The obstacle may be the gradient of the
-        maximum in a safe softmax, so the plain softmax is tried next."""
+        """(rewrites, the equations of forward and backward pass under these rewrites); None in
+        place of the equations if gradients cannot be derived. The obstacle may be the gradient of
+        the maximum in a safe softmax, so the plain softmax is tried next."""
         form = self.implementation.form
         for convention in dict.fromkeys((self.convention, ("strict",))):
             try:
@@ -146,8 +146,9 @@ class Subject:
         return {}
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
-        """The module and its inputs in the type `dtype`, after the event that the draw puts before
-        the call. Raises Refused: the class refuses the sizes."""
+        """Build the module and its inputs in the type `dtype` as a draw says (sizes, mode, layout,
+        values), after the event that the draw puts before the call. Raises Refused: the class
+        refuses the sizes."""
         sizes = dict(draw.sizes) | {"b": draw.b}
         try:
             module = build(self.implementation, sizes, device="cpu", dtype=dtype, seed=1)
@@ -170,9 +171,9 @@ def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def valued(values: Tensor, kind: str) -> Tensor:
-    """Numbers (b, rows, ...) of one kind of `VALUES`, made from normal numbers or positions. A kind
-    that would make positions invalid ("negative", "with one large entry") leaves them as they
-    are."""
+    """Turn normal numbers or positions (b, rows, ...) into numbers of one kind of `VALUES`
+    ("negative", "zeros", ...). A kind that would make positions invalid ("negative", "with one
+    large entry") leaves them as they are."""
     middle = values.shape[1] // 2
     made = values.clone()
     if kind == "negative" and values.is_floating_point():
@@ -197,8 +198,9 @@ def valued(values: Tensor, kind: str) -> Tensor:
 
 
 def laid(values: Tensor, layout: str) -> Tensor:
-    """The same values (b, rows, ...) in a layout of `LAYOUTS`: axes reversed in memory, every
-    second entry of the last axis, or part of a tensor with three rows more."""
+    """A copy of the values (b, rows, ...) in another layout of memory, one of `LAYOUTS`: axes
+    reversed in memory, every second entry of the last axis, or part of a tensor with three rows
+    more."""
     if layout == LAYOUTS[1]:
         room = values.new_empty(*reversed(values.shape))
         view = room.permute(*reversed(range(room.ndim)))
@@ -245,8 +247,8 @@ class Trial:
         return {name: (tensor.detach(), tensor.detach().clone()) for name, tensor in named.items()}
 
     def _settings(self) -> dict[str, Any]:
-        """The settings that a call must not change: torch's, the mode of every module, and whether
-        a parameter requires and has a gradient."""
+        """Name -> value of the settings that a call must not change: torch's, the mode of every
+        module, and whether a parameter requires and has a gradient."""
         found = {name: of_now() for name, (of_now, _) in TORCH_SETTINGS.items()}
         for name, module in self.case.module.named_modules():
             found[f"the mode (train or not) of {name or 'the module'}"] = module.training
@@ -260,8 +262,8 @@ class Trial:
         return self._evaluated(self.arrays[sample], sample)
 
     def _evaluated(self, arrays: Grown, sample: int) -> Grown:
-        """Every array that the equations compute from `arrays`; with the gradients of sequence
-        `sample` from `gradient`, if these are compared with equations."""
+        """Name -> values of every array that the equations compute from `arrays`; with the
+        gradients of sequence `sample` from `gradient`, if these are compared with equations."""
         form, sizes = self.subject.implementation.form, self.draw.sizes
         if self.training is None:
             return evaluate_all(self.subject.mixer, arrays, sizes, form, self.subject.convention)
@@ -275,9 +277,9 @@ class Trial:
         return self.subject.mixer.role("output").name
 
     def findings(self) -> Iterator[Finding]:
-        """Call the module without gradients, with gradients and in inference mode, and yield what
-        differs from the equations and which tensors or settings were changed; the first wrong
-        result ends the trial."""
+        """Call the module without gradients, with gradients and in inference mode, and yield (kind,
+        sentence) for what differs from the equations and for tensors or settings that were changed;
+        the first wrong result ends the trial."""
         with torch.no_grad(), DispatchMode():
             first = self.case.forward()
         yield from self.written("forward")
@@ -301,9 +303,9 @@ class Trial:
         yield from self.written("the backward pass")
 
     def written(self, who: str) -> Iterator[Finding]:
-        """The first setting that a call changed or, if none, the first tensor of the caller that it
-        changed; nothing if neither. The tensor, or a setting of torch, is restored. `who` is the
-        subject of the sentence: "forward"."""
+        """Yield the finding on the first setting that a call changed or, if none, the first tensor
+        of the caller that it changed; nothing if neither. The tensor, or a setting of torch, is
+        restored. `who` is the subject of the sentence: "forward"."""
         for name, value in self._settings().items():
             if (before := self.settings.get(name, value)) != value:
                 yield "writes", f"{who} changes {name} from {before} to {value}"
@@ -324,8 +326,9 @@ class Trial:
                 return
 
     def result_apart(self, y: Any, mode: Mode = torch.no_grad) -> str:
-        """The first entry of a result that differs from the equations, and the equation that the
-        module misses; "" if none differs. `mode` is the context in which the call ran."""
+        """Words on the first entry of a result y that differs from the equations, and on the
+        equation whose values the module never computes; "" if none differs. `mode` is the context
+        in which the call ran."""
         if not isinstance(y, Tensor):
             return f"forward returns {type(y).__name__}, expected a tensor"
         if y.shape != self.gradient.shape:
@@ -340,8 +343,9 @@ class Trial:
         return ""
 
     def wrong(self, mode: Mode) -> Blame | None:
-        """The equation that the module misses in the first sequence whose result differs, in a call
-        in this mode (with gradients, without, ...); None if no result differs."""
+        """The equation whose values the module never computes in the first sequence whose result
+        differs, in a call in this mode (with gradients, without, ...); None if no result
+        differs."""
         with mode():
             y = (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
         for sample in range(self.draw.b):
@@ -351,7 +355,7 @@ class Trial:
         return None
 
     def blame(self, mode: Mode, sample: int) -> Blame:
-        """The first equation whose values for sequence `sample` a call in this mode (with or
+        """Find the first equation whose values for sequence `sample` a call in this mode (with or
         without gradients) never computes."""
         recorder = Recorder(self.draw.b, sample)
         with mode(), recorder:
@@ -360,8 +364,8 @@ class Trial:
         return first_unseen(self.subject.mixer, form, self.expected(sample), recorder)
 
     def blamed(self, way: Any, own: Blame, wrong: Callable[[Any], Blame | None]) -> str:
-        """The equation that a failing module misses, in words; taken at larger sizes, if there are
-        any, at which fewer arrays hold equal numbers.
+        """Words on the equation whose values a failing module never computes; taken at larger
+        sizes, if there are any, at which fewer arrays hold equal numbers.
 
         Args:
             way: the way of calling (a mode, or "step"), a key of the cache `Subject.blames`.
@@ -371,7 +375,8 @@ class Trial:
         known, sizes = self.subject.blames, self.draw.sizes
 
         def blame_at(wide: Mapping[str, int]) -> Blame | None:
-            """The equation missed at sizes `wide`; None if the call is right there or fails."""
+            """The equation whose values the module never computes at sizes `wide`; None if the call
+            is right there or fails."""
             if wide == sizes:
                 return own
             draw = replace(self.draw, sizes=wide)
@@ -383,7 +388,7 @@ class Trial:
         return blame_in_words(self.subject.mixer, sizes, blame_at)
 
     def apart(self, found: Tensor, expected: np.ndarray[Any, Any], name: str, answer: str) -> str:
-        """The first entry of `found` that differs from `expected` beyond rounding, in words; "" if
+        """Words on the first entry of `found` that differs from `expected` beyond rounding; "" if
         none does. A different shape is said instead. Entries for which the equations give no finite
         value are not compared. `name` is printed, `answer` selects the estimate of rounding."""
         if found.shape != expected.shape:
@@ -408,9 +413,10 @@ class Trial:
         return self.slack(answer) + self.jump(answer) if off.isfinite().all() else 0.0
 
     def jump(self, answer: str) -> float:
-        """The error that a discontinuity allows, such as a tie between maxima, at which equal or
-        zero inputs may lie: `ALLOWED` times the largest change of the equations' answer under small
-        perturbations of the inputs, for all sequences. 0.0 for normal inputs."""
+        """The largest error of an answer that a discontinuity of the equations explains, such as a
+        tie between maxima, at which equal or zero inputs may lie: `ALLOWED` times the largest
+        change of the equations' answer under small perturbations of the inputs, for all sequences.
+        0.0 for normal inputs."""
         if self.draw.values == VALUES[0]:
             return 0.0
         given = {array.name for array in self.case.given() if array.below is None}
@@ -446,8 +452,9 @@ class Trial:
         return {e.array.gradient_of.name: e.name for e in backward if e.array.gradient_of}
 
     def slack(self, answer: str) -> float:
-        """The rounding error of an answer at these inputs, estimated by runs in fewer digits, plus
-        the distance to the answer with an exact softplus, which torch's approximates."""
+        """The rounding error of an answer (a result, gradient or decoded rows) at these inputs, a
+        number estimated by runs in fewer digits, plus the distance to the answer with an exact
+        softplus, which torch's approximates."""
         case = self.subject.built(self.draw)
         tokens = self.draw.sizes["l"] if answer == "step" else 0
         exact = answers(case, self.gradient, tokens)
@@ -459,10 +466,10 @@ class Trial:
         return float(again[answer][0]) * 2.0**-SPARE + float(approximated)
 
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
-        """The first entry of a gradient that differs from the equations, then the arrays whose
-        gradients differ and those whose gradients agree; "" if none differs. Without equations of
-        gradients, gradients are compared with difference quotients of the module's result.
-        `found` holds the module's answers by name."""
+        """Words on the first entry of a gradient that differs from the equations, then on the
+        arrays whose gradients differ and those whose gradients agree; "" if none differs. Without
+        equations of gradients, gradients are compared with difference quotients of the module's
+        result. `found` holds the module's answers by name."""
         if self.training is None:
             return self.quotients_apart(found)
         names = self.gradients
@@ -495,7 +502,7 @@ class Trial:
         return any(((v > LARGE) | ((v > 0) & (v < 1 / LARGE))).any() for v in numbers)
 
     def _through(self, said: Mapping[str, str], right: list[str]) -> str:
-        """The first wrong gradient, then which gradients differ and agree, in words, and the arrays
+        """Words on the first wrong gradient, on which gradients differ and agree, and on the arrays
         that depend on exactly the inputs and parameters whose gradients differ: such an array may
         pass its gradient on wrongly. "" if no gradient differs.
 
@@ -520,8 +527,8 @@ class Trial:
         return "; ".join(parts)
 
     def quotients_apart(self, found: Mapping[str, Tensor]) -> str:
-        """The first gradient whose slope along a random direction differs from the difference
-        quotient of the module's own result, in words; "" if none does, or quotients do not show
+        """Words on the first gradient whose slope along a random direction differs from the
+        difference quotient of the module's own result; "" if none does, or quotients do not show
         gradients at this draw. All gradients are tested together first."""
         if not self.draw.smooth:
             return ""
@@ -534,9 +541,9 @@ class Trial:
         return ""
 
     def _slopes_differ(self, along: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-        """The slope and the difference quotient, in words, if they differ along each of three
-        random directions, since one may cross a kink; "" if they agree along one. A direction moves
-        all tensors of `along`; `found` holds their gradients."""
+        """Words on the slope by the gradients and the difference quotient of the result, if they
+        differ along each of three random directions, since one may cross a kink; "" if they agree
+        along one. A direction moves all tensors of `along`; `found` holds their gradients."""
         said = ""
         for seed in range(3):
             chance = torch.Generator().manual_seed(seed)
@@ -574,8 +581,8 @@ GRADIENT = "the gradient of "
 
 
 def leaves(case: ModuleCase) -> dict[str, Tensor]:
-    """The tensors whose gradients are taken, by the names of the answers ("the gradient of x"):
-    inputs and contexts if the case asks for them, and parameters that require gradients."""
+    """A dict of the tensors whose gradients are taken, by the names of the answers ("the gradient
+    of x"): inputs and contexts if the case asks for them, and parameters that require gradients."""
     given = {f"{GRADIENT}{a.name}": t for a, t in case.given().items() if t.is_floating_point()}
     given = given if case.asks else {}
     named = case.module.named_parameters()
@@ -592,9 +599,9 @@ def recorded(case: ModuleCase) -> ModuleCase:
 
 
 def answers(case: ModuleCase, gradient: Tensor, tokens: int = 0) -> dict[str, Tensor]:
-    """The answers of a module by name: the result (b, l, ...), the gradients of sum(result *
-    gradient), and as "step" the decoded rows of the first `tokens` tokens, if any. A tensor on
-    which the result does not depend has the gradient 0."""
+    """Call a module, and return its answers by name: the result (b, l, ...), the gradients of
+    sum(result * gradient), and as "step" the decoded rows of the first `tokens` tokens, if any. A
+    tensor on which the result does not depend has the gradient 0."""
     asked = recorded(case)
     wanted = leaves(asked)
     with torch.enable_grad():
@@ -635,9 +642,10 @@ class Decoding(Trial):
     must not influence each other."""
 
     def findings(self) -> Iterator[Finding]:
-        """The tensors or settings that steps changed, and the first row that differs: rows of this
-        sequence and of the copied state from the equations, rows of the other sequence from its
-        `forward` and from the equations. A row of a wrong shape ends the trial."""
+        """Decode, and yield (kind, sentence) for tensors or settings that steps changed, and for
+        the first row that differs: rows of this sequence and of the copied state from the
+        equations, rows of the other sequence from its `forward` and from the equations. A row of a
+        wrong shape ends the trial."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
@@ -699,7 +707,7 @@ class Decoding(Trial):
         return found[self.output]
 
     def _step_blamed(self, token: int, sample: int, of: str) -> str:
-        """The first equation whose entries of this token a step never computes, in words; "" for a
+        """Words on the first equation whose entries of this token a step never computes; "" for a
         step of another sequence or of a copied state."""
         if of:
             return ""
@@ -707,8 +715,8 @@ class Decoding(Trial):
         return self.blamed("step", own, lambda trial: trial.wrong_step())
 
     def wrong_step(self) -> Blame | None:
-        """The equation that the step misses at the first token whose decoded row differs from the
-        equations; None if no row differs."""
+        """Decode, and find the equation whose values the step never computes at the first token
+        whose decoded row differs from the equations; None if no row differs."""
         rows = decoded(self.case, self.draw.sizes["l"])
         for token in range(rows.shape[1]):
             for sample in range(self.draw.b):
@@ -718,8 +726,8 @@ class Decoding(Trial):
         return None
 
     def _step_blame(self, token: int, sample: int) -> Blame:
-        """The first equation that the step of a token (from 0) misses; a Blame without words if the
-        equations have too many points to be evaluated number by number."""
+        """Find the first equation whose values the step of a token (from 0) never computes; a Blame
+        without words if the equations have too many points to be evaluated number by number."""
         points = evaluated_points(self.subject.forward, self.draw.sizes, row_points=0)
         if points > NUMBER_BY_NUMBER:
             return Blame("", "")

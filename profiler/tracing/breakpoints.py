@@ -48,9 +48,9 @@ FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
 
 
 def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
-    """Run at the sizes at which conditions change along each letter, and at their neighbours;
-    returns the points at which the module runs. A condition that cannot be followed becomes a
-    doubt."""
+    """Run the module at the sizes at which conditions of its code change along each letter, and at
+    their neighbours; returns the points (tuples of sizes) at which the module runs. A condition
+    that cannot be followed becomes a doubt."""
     found: dict[Point, None] = {}
     continued: Counter[Any] = Counter()
     waiting = [base]
@@ -91,8 +91,8 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
 
 
 def run_edges(points: SizeSamples, base: Point) -> list[Point]:
-    """Run at the last sizes along each letter at which the conditions of a case hold; returns the
-    points at which the module runs."""
+    """Run the module at the last sizes along each letter at which the conditions of a case hold;
+    returns the points (tuples of sizes) at which the module runs."""
     found: dict[Point, None] = {}
     for condition in by_text(points.region):
         for i, step in enumerate(points.multiples):
@@ -106,8 +106,8 @@ def run_edges(points: SizeSamples, base: Point) -> list[Point]:
 
 
 def _ran(points: SizeSamples, base: Point, point: Point) -> bool:
-    """Whether the module runs at a point. False outside the case; False with a doubt if the run
-    would take too long, with a note if the module fails."""
+    """Whether the module runs at a point (a tuple of sizes). False outside the case; False with a
+    doubt if the run would take too long, with a note if the module fails."""
     if not points.inside(point):
         return False
     if point not in points.seen and not points.patient(base, point):
@@ -125,8 +125,9 @@ def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
 
 
 def _conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
-    """The conditions on sizes that a run at a point tests; none if the module cannot be built at
-    the point or with a letter one step larger. What cannot be followed becomes a doubt."""
+    """Run the module at a point (a tuple of sizes), and return the conditions on sizes that its
+    code tests; none if the module cannot be built at the point or with a letter one step larger.
+    What cannot be followed becomes a doubt."""
     sizes = points.variables.sizes
     try:
         further = {
@@ -162,9 +163,10 @@ def in_every_letter(
     condition: Condition,
     letters: Sequence[int],
 ) -> list[Poly]:
-    """The boundaries of a condition, as polynomials in the untracked `letters` too. A boundary
-    that is linear at three sizes of a letter is extended along this letter; any other boundary
-    keeps the numbers that it has at `here`.
+    """The boundaries of a condition (polynomials whose sign decides it), as polynomials in the
+    untracked `letters` too (sizes that the code uses as plain numbers). A boundary that is linear
+    at three sizes of a letter is extended along this letter; any other boundary keeps the numbers
+    that it has at `here`.
 
     Example: a module of width d tests l*d > 1000. At d = 3, 4 and 5 the boundaries are 3*l - 1001,
     4*l - 1001 and 5*l - 1001, so the boundary in both letters is d*l - 1001.
@@ -193,9 +195,9 @@ def in_every_letter(
 def boundaries(
     points: SizeSamples, here: Point, condition: Any, guards: SizeGuards
 ) -> Iterator[Poly]:
-    """Polynomials whose signs decide a condition: sizes at which each polynomial has the same sign
-    (negative, or at least 0) give the condition the same value. Nothing for a condition that does
-    not compare polynomials, or that is torch's record of a size taken as a number (l == 5).
+    """Yield polynomials whose signs decide a condition: sizes at which each polynomial has the same
+    sign (negative, or at least 0) give the condition the same value. Nothing for a condition that
+    does not compare polynomials, or that is torch's record of a size taken as a number (l == 5).
 
     Example: l < w gives l - w, and l != w gives both l - w - 1 and l - w.
     """
@@ -254,7 +256,8 @@ class Along:
     """A condition on sizes, as a function of the number of steps by which one letter is larger."""
 
     def __init__(self, condition: Any, guards: SizeGuards, letter: str) -> None:
-        """Keep, for each symbol of the condition, its size and its growth per step of `letter`."""
+        """A condition along one `letter`: keep, for each symbol of the condition, its size and its
+        growth per step of `letter`."""
         self.condition = condition
         self.sizes = {
             symbol: (axis.size, axis.slopes.get(letter, 0))
@@ -268,8 +271,9 @@ class Along:
         return expression.xreplace(at)
 
     def changes(self) -> Iterator[int]:
-        """Numbers of steps at which the two sides of the condition change their order, or at which
-        a division leaves no remainder; nothing if the condition does not grow with the letter."""
+        """Yield numbers of steps along the letter at which the two sides of the condition change
+        their order, or at which a division leaves no remainder; nothing if the condition does not
+        grow with the letter."""
         if not any(more for _, more in self.sizes.values()):
             return
         places = [2**power for power in range(FARTHEST.bit_length())]
@@ -280,8 +284,8 @@ class Along:
             yield from self._crossings(self.condition.lhs - self.condition.rhs, places)
 
     def _crossings(self, apart: Any, places: Sequence[int]) -> Iterator[int]:
-        """Numbers of steps at which a difference has a new sign, by bisection; at most one between
-        two neighbours of `places`."""
+        """Yield numbers of steps at which the difference `apart` has a new sign, by bisection; at
+        most one between two neighbours of `places`."""
 
         def sign(k: int) -> int:
             value = self.at(apart, k)
@@ -296,7 +300,7 @@ class Along:
             yield high
 
     def _period(self, dividend: Any, divisor: Any) -> Iterator[int]:
-        """1, k - 1 and k, for the first number k of steps at which the divisor divides the
+        """Yield 1, k - 1 and k, for the first number k of steps at which the divisor divides the
         dividend; nothing unless the divisor is a number from 2 to `LONGEST`."""
         if not divisor.is_Integer or not 1 < divisor <= LONGEST:
             return

@@ -68,7 +68,8 @@ class Traces:
         self.known: dict[SizeCase, Trace | TraceError | ByCases] = {SizeCase(): everywhere}
 
     def at(self, case: SizeCase) -> Trace:
-        """The trace of a case.
+        """The trace of the module (its formulas) in a case, a set of sizes; made at the first
+        request.
 
         Raises:
             TraceError: the module has no trace in this case.
@@ -87,8 +88,8 @@ class Traces:
         return known
 
     def settled(self, case: SizeCase, found: Trace) -> Trace:
-        """`found`, the trace of `case`, if its formulas hold wherever the user's sizes are at least
-        `SETTLED`.
+        """Check and return `found`, the trace of `case`, if its formulas hold wherever the user's
+        sizes are at least `SETTLED`.
 
         Raises:
             ByCases: the formulas hold only from a larger quotient or remainder on; the smaller ones
@@ -110,9 +111,9 @@ class Traces:
         return sizes_divided(self.everywhere.variables, case.divisions)
 
     def parts(self, case: SizeCase, unsettled: Sequence[Fn]) -> list[SizeCase]:
-        """The cases into which a case falls when a size under one of the floors `unsettled` is
-        written by its quotient; [] if no floor has a suitable size, all sizes are written by
-        quotients already, or the case is unchanged.
+        """Split a case: the cases into which it falls when a size under one of the floors
+        `unsettled` is written by its quotient; [] if no floor has a suitable size, all sizes are
+        written by quotients already, or the case is unchanged.
 
         Raises:
             TraceError: floors divide the size by several others, or leave too many remainders.
@@ -131,8 +132,8 @@ NARROW = 2
 
 
 def narrow_lines(region: Constraints) -> list[Constraints]:
-    """The lines of a narrow case, on each of which one condition has one value from 0 to `NARROW`;
-    [region] for a wide case, or for a line."""
+    """Split a narrow case (one of its conditions lies between 0 and `NARROW`) into lines, on each
+    of which this condition has one value; [region] for a wide case, or for a line."""
     for condition in by_text(region):
         if -condition in region:
             continue
@@ -144,8 +145,8 @@ def narrow_lines(region: Constraints) -> list[Constraints]:
 
 
 def zero_set(region: Constraints, zero: Poly) -> Constraints:
-    """The conditions of a case, and zero = 0 as two inequalities; implied conditions are left
-    out."""
+    """The conditions (polynomials that are at least 0) of the part of a case at which the
+    polynomial `zero` is 0, written as two inequalities; implied conditions are left out."""
     equation = frozenset((zero, -zero))
     for condition in by_text(region):
         if implied(region - {condition} | equation, condition):

@@ -153,8 +153,9 @@ def in_asked_sizes(classes: Classes, found: Trace) -> Classes:
 
 
 def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
-    """The operations of a backward pass on zeros that pad gradients, by class, and notes on classes
-    without a formula and on untested sizes; no operations if the pass cannot be followed."""
+    """(class -> number of operations of a backward pass on zeros that pad gradients, as formulas;
+    notes) on classes without a formula and on untested sizes. No operations if the pass cannot be
+    followed."""
     try:
         zeros = found.zeros
     except TraceError as error:
@@ -173,8 +174,9 @@ def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
 
 
 def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
-    """The differences of the forward and the backward pass, by cases if the equations count by
-    cases; a pass that cannot be compared has a reason.
+    """The differences between a traced module and a mixer's equations, of the forward and the
+    backward pass, by cases if the equations count by cases; a pass that cannot be compared has a
+    reason.
 
     Raises:
         UnknownMixer: no such mixer.
@@ -186,8 +188,9 @@ def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
 
 
 def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterator[Difference]:
-    """The differences of one pass at the sizes of a case, split into smaller cases if necessary: a
-    narrow case into lines, then by a quotient, then by the cases of the equations.
+    """Yield the differences of one pass from the equations at the sizes of a case, split into
+    smaller cases if necessary: a narrow case into lines, then by a quotient, then by the cases of
+    the equations.
 
     Raises:
         TraceError, Unsupported: the forward pass can be compared neither at all sizes nor by
@@ -226,9 +229,9 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
 def by_quotients(
     traces: Traces, mixer: Mixer, phase: str, case: SizeCase, over: Sequence[Fn]
 ) -> list[Difference]:
-    """The differences of one pass in a case in which a size under one of the floors `over` is
-    written by its quotient; [] if no part of the case can be compared in these letters, and one
-    difference with a reason if the floors divide the size in too many ways."""
+    """The differences of one pass from the equations in a case in which a size under one of the
+    floors `over` is written by its quotient; [] if no part of the case can be compared in these
+    letters, and one difference with a reason if the floors divide the size in too many ways."""
     try:
         parts = traces.parts(case, over)
     except TraceError as refused:
@@ -270,7 +273,8 @@ def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
 def closest_switches(
     mixer: Mixer, found: Trace, phase: str, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """The form and the rewrites that leave least unexplained; among equals, the fewest rewrites.
+    """Search (form, rewrites) of the equations that leave least of the traced operations
+    unexplained; among equals, the fewest rewrites.
 
     A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
     forward pass, or a form with the same forward count; rewrites of gradients are added as long as
@@ -306,7 +310,7 @@ def closest_switches(
 def switches_of_backward(
     mixer: Mixer, found: Trace, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """The form and the rewrites of a backward pass: the rewrites of the forward pass, with rewrites
+    """Search (form, rewrites) of a backward pass: the rewrites of the forward pass, with rewrites
     of gradients added; among forms with the forward pass's count, the form that leaves least
     unexplained."""
     before = compare_pass(found, mixer)
@@ -341,9 +345,9 @@ def with_gradient_rewrites(
     form: str,
     rewrites: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """The rewrites, extended again and again by the rewrite of gradients that leaves least
-    unexplained, while one leaves less than before. Raises ByCases: a rewrite counts by cases, and
-    the others do not explain everything."""
+    """The `rewrites`, extended again and again by the rewrite of gradients that leaves least of the
+    operations `traced` unexplained, while one leaves less than before. Raises ByCases: a rewrite
+    counts by cases, and the others do not explain everything."""
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
         return amount_unexplained(
@@ -377,8 +381,9 @@ def with_gradient_rewrites(
 def switch_steps(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The switches in the order in which they are turned, the form (unless it is the default)
-    before the rewrites: name, meaning, and the rewrites turned so far."""
+    """Yield the switches (changes of form, rewrites) in the order in which they are turned, the
+    form (unless it is the default) before the rewrites: (name, meaning, the rewrites turned so
+    far)."""
     if form != mixer.default_form:
         yield f"form={form}", f"form '{form}' computes the same function by other equations", ()
     for k, rewrite in enumerate(rewrites):
@@ -386,8 +391,8 @@ def switch_steps(
 
 
 def forward_rewrite_sets(mixer: Mixer) -> Iterator[tuple[str, ...]]:
-    """Every compatible set of rewrites of a forward pass, small sets first: at most one `scale=`,
-    and `norm=rsqrt` only for a mixer with a norm."""
+    """Yield every compatible set of rewrites of a forward pass, small sets first: at most one
+    `scale=`, and `norm=rsqrt` only for a mixer with a norm."""
     without = [*OF_GRADIENTS]
     without += [] if any(map(normalises, mixer.forms.values())) else ["norm=rsqrt"]
     names = [name for name in REWRITES if name not in without]
@@ -408,7 +413,8 @@ PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
 def equation_counts(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """The equations' counts of one pass, in the letters of the trace, for its batch.
+    """Class -> number of operations of one pass by the equations, as a polynomial in the letters of
+    the trace, for its batch.
 
     Under a rewrite of gradients the forward pass is that of a training step, the step minus its
     backward pass: it also keeps the arrays that the rewritten gradients read.
@@ -424,9 +430,10 @@ def equation_counts(
 def in_trace(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """The equations' counts of a phase in the letters of the trace, for its batch b: b times the
-    work of a sequence, once the work that sequences share, and b - 1 adds per shared gradient. The
-    gradients are those of the trace: of parameters, of inputs, or of both.
+    """Class -> number of operations of a phase by the equations, as a polynomial in the letters of
+    the trace, for its batch b: b times the work of a sequence, once the work that sequences share,
+    and b - 1 adds per shared gradient. The gradients are those of the trace: of parameters, of
+    inputs, or of both.
 
     Raises:
         TraceError: the trace has no gradients, or lacks a size of the equations.
@@ -490,8 +497,8 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
 
 
 def without_floors(exact: Exact, found: Trace) -> Exact:
-    """A count in which each floor with one value in the case of the trace is replaced by the value.
-    Raises ByCases: a floor has several values, and sizes are written by quotients."""
+    """A copy of a count in which each floor with one value in the case of the trace is replaced by
+    the value. Raises ByCases: a floor has several values, and sizes are written by quotients."""
     parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
     if found.divisions and (regions := cases_by_floor(parts, found.region)):
         raise ByCases(regions)
@@ -503,8 +510,8 @@ def without_floors(exact: Exact, found: Trace) -> Exact:
 
 
 def _proven_in_case(guard: Poly, found: Trace) -> bool:
-    """Whether a condition is proven in the case of a trace, for sizes at which its formulas
-    hold."""
+    """Whether a condition (guard >= 0) is proven in the case of a trace, for sizes at which its
+    formulas hold."""
     # letters of `nonnegative` are at least 1
     later = {x: Poly.atom(x) + _compared_from(found, x) - 1 for x in guard.letters}
     here = found.region | _quotient_sizes(found)

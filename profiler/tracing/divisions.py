@@ -87,9 +87,10 @@ class Division:
         return Variables(letters, {self.size: formula_of_poly(self.value), **sizes.let})
 
     def undone(self, region: Constraints) -> Constraints:
-        """The conditions of a case with floors in place of the letters of this division, and the
-        conditions that define the division. A quotient with only one value in the case becomes that
-        number: with q = 1, l = C*q + r and 0 < r < C become l >= C + 1 and l <= 2*C - 1."""
+        """The conditions of a case, rewritten with floors in place of the letters of this division
+        (quotient, remainder), and the conditions that define the division. A quotient with only one
+        value in the case becomes that number: with q = 1, l = C*q + r and 0 < r < C become l >= C +
+        1 and l <= 2*C - 1."""
         size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
         fixed = next((n for n in range(1, MOST + 1) if proven_zero(region, quotient - n)), None)
         times = self.floor if fixed is None else Poly.of(fixed)
@@ -129,7 +130,8 @@ def without_implied(region: Constraints) -> Constraints:
 
 
 def asked_formula(poly: Poly, divisions: Divisions) -> Poly:
-    """A formula in the sizes of the user: floors replace the letters of divisions."""
+    """A copy of a formula in the sizes of the user: floors replace the letters of quotients and
+    remainders."""
     for division in reversed(divisions):
         left = Poly.atom(division.size) - division.divisor * division.floor
         values = {division.quotient: division.floor}
@@ -144,7 +146,7 @@ def proven_zero(region: Constraints, zero: Poly) -> bool:
 
 
 def floors_in(polys: Iterable[Poly]) -> list[Fn]:
-    """The floors in polynomials, each once; floors inside a floor before it."""
+    """The floors (terms floor(a/b)) in polynomials, each once; floors inside a floor before it."""
     found: dict[Fn, None] = {}
     for poly in polys:
         for atom in sorted(poly.atoms):
@@ -156,7 +158,8 @@ def floors_in(polys: Iterable[Poly]) -> list[Fn]:
 
 
 def floor_values(floor: Fn, region: Constraints) -> range | None:
-    """The values that a floor may take in a case; None if no bounds up to `MOST` are proven."""
+    """The range of values that a floor may take in a case, whose conditions are `region`; None if
+    no bounds up to `MOST` are proven."""
     above, below = floor.args
     known = range(-MOST, MOST + 1)
     least = max((m for m in known if implied(region, above - below * m)), default=None)
@@ -165,7 +168,8 @@ def floor_values(floor: Fn, region: Constraints) -> range | None:
 
 
 def with_floor_value(poly: Poly, floor: Fn, value: int) -> Poly:
-    """A polynomial with the number `value` in place of a floor, inside other functions too."""
+    """A copy of a polynomial with the number `value` in place of a floor, inside other functions
+    too."""
     given = {str(floor): Poly.of(value)}
     for atom in poly.atoms:
         if isinstance(atom, Fn) and atom != floor and floor in floors_in(atom.args):
@@ -184,8 +188,8 @@ def with_known_floors(poly: Poly, region: Constraints) -> Poly:
 
 
 def without_single_floors(region: Constraints) -> Constraints:
-    """A case in which every floor with only one value is replaced by the value; the bounds that
-    imply the value become conditions."""
+    """A copy of a case in which every floor with only one value is replaced by the value; the
+    bounds that imply the value become conditions."""
     for floor in floors_in(by_text(region)):
         if (known := floor_values(floor, region)) is not None and len(known) == 1:
             moved = frozenset(with_floor_value(condition, floor, known[0]) for condition in region)
@@ -200,8 +204,8 @@ def floor_conditions(floor: Fn, value: int) -> Constraints:
 
 
 def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
-    """The cases, one per value, into which the first floor with several known values splits a
-    region; [] if no floor has several values within `MOST`."""
+    """Split a region (a case): the cases, one per value, into which the first floor with several
+    known values splits a region; [] if no floor has several values within `MOST`."""
     for floor in floors_in(by_text(polys)):
         if (known := floor_values(floor, region)) and len(known) > 1:
             cases = [region | floor_conditions(floor, value) for value in known]
@@ -242,7 +246,7 @@ def division_cases(
 
 
 def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Poly] | None:
-    """A size that a floor divides, and a divisor that serves all floors `beside` it: the least
+    """(a size that a floor divides, a divisor) The divisor serves all floors `beside` it: the least
     common multiple of divisors that are numbers, or the size that divides. None if the floor
     divides no size that stands alone in a term, or divides by a size that was not given.
 
@@ -290,7 +294,8 @@ def formula_of_poly(poly: Poly) -> Formula:
 
 
 def syntax_tree(poly: Poly) -> Tree:
-    """The polynomial as a syntax tree."""
+    """The polynomial as a syntax tree of numbers, names, operations and calls, for a formula of
+    `let`."""
     total: Tree = Number(Fraction(0))
     for monomial, number in poly.terms.items():
         term: Tree = Number(Fraction(number))

@@ -51,7 +51,7 @@ class Axis:
         return {}
 
     def at(self, order: int, place: int) -> Fraction:
-        """The value of function number `order` at one size."""
+        """The value of the basis function number `order` at the size `place`."""
         known = self._known.get((order, place))
         if known is None:
             known = Fraction(self.functions[order].rational({self.letter: place}))
@@ -60,8 +60,9 @@ class Axis:
 
 
 def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
-    """A basis of the span of the functions `raw`. Each function is reduced by those before it, and
-    divided by its value at the first of `places` at which it is not 0.
+    """Make a basis, with interpolation places, of the span of the functions `raw` of one size. Each
+    function is reduced by those before it, and divided by its value at the first of `places` at
+    which it is not 0.
 
     A function that the earlier ones span at all places is left out.
     """
@@ -90,8 +91,9 @@ Vector = dict[Any, Fraction]
 
 
 def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vector:
-    """`numbers` minus the sum of coefficients times value over `known`, pairs of the coefficients
-    of a function and its value at the point of the numbers; quantities with 0 left are dropped."""
+    """What functions found so far leave of the numbers at one point: `numbers` minus the sum of
+    coefficients times value over `known`, pairs of the coefficients of a function and its value at
+    the point of the numbers; quantities with 0 left are dropped."""
     found = {name: Fraction(value) for name, value in numbers.items()}
     for coefficients, value in known:
         if value:
@@ -129,7 +131,8 @@ def spans(basis: Axis, places: Iterable[int], numbers: Callable[[int], Numbers])
 
 
 def axis_coefficients(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Vector]:
-    """The coefficients of the functions of one size, from the numbers at the basis's places."""
+    """The coefficients with which the basis's functions of one size give `numbers` (size ->
+    quantity -> number) at the basis's places; a dict for each function."""
     coefficients: list[Vector] = []
     for place in basis.places:
         known = ((c, basis.at(k, place)) for k, c in enumerate(coefficients))
@@ -140,8 +143,8 @@ def axis_coefficients(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Ve
 def interpolate(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """Quantity -> the combination of products of the axes' functions, one factor per axis, that
-    gives its number at every point of the grid of places.
+    """Interpolate: quantity -> the polynomial, a combination of products of the axes' functions,
+    one factor per axis, that gives its number at every point of the grid of places.
 
     A product is tried only if every product one step below it was needed, which is correct for
     powers. With other functions, or with `whole`, all products are tried.
@@ -171,10 +174,11 @@ def interpolate(
 def shortest_formulas(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """Quantity -> the shortest combination of products of the axes' functions that gives its number
-    at every point of the grid of places. If functions depend on each other, an axis has several
-    bases (`Axis.others`), and the formula with the fewest terms is taken. With `whole` all products
-    are tried, else a product only if every product one step below it was needed."""
+    """Interpolate: quantity -> the shortest combination of products of the axes' functions that
+    gives its number at every point of the grid of places. If functions depend on each other, an
+    axis has several bases (`Axis.others`), and the formula with the fewest terms is taken. With
+    `whole` all products are tried, else a product only if every product one step below it was
+    needed."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:
@@ -193,7 +197,8 @@ def just_below(orders: Point) -> Iterator[Point]:
 
 
 def value_at(axes: Sequence[Axis], orders: Point, point: Point) -> Fraction:
-    """The value of a product of functions at a point."""
+    """The value at a point (one size per axis) of the product of function number `orders[i]` of
+    each axis i."""
     value = Fraction(1)
     for a, k, place in zip(axes, orders, point, strict=True):
         value *= a.at(k, place)

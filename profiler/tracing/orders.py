@@ -48,18 +48,18 @@ RULE_AT = "has sizes at which there is a rule for"
 
 
 def by_cases(found: Trace) -> Trace:
-    """The trace, with formulas by cases where no formula fits all sizes, by the fewest splits;
-    unchanged if no splits give a formula in each case. Exempt are the peak and, in cases by
-    quotient, the bytes."""
+    """Search formulas by cases: returns the trace, with formulas by cases where no formula fits all
+    sizes, by the fewest splits; unchanged if no splits give a formula in each case. Exempt are the
+    peak and, in cases by quotient, the bytes."""
     traces = Traces(found)
     made = (solved(traces, found, depth) for depth in range(DEPTH + 1))
     return next(filter(None, made), found)
 
 
 def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
-    """A trace with a formula, or formulas by cases, for every quantity but the peak and, in cases
-    by quotient, the bytes, by at most `depth` splits one inside another; None if there is none, or
-    the search has made `MOST_TRACES` traces."""
+    """Search a trace with a formula, or formulas by cases, for every quantity but the peak and, in
+    cases by quotient, the bytes, by at most `depth` splits of the sizes, one inside another; None
+    if there is none, or the search has made `MOST_TRACES` traces."""
     if not failures(found) and not small_sizes(found):
         return found
     for cases in splits(found, traces.everywhere.boundaries) if depth else ():
@@ -108,8 +108,8 @@ def small_sizes(found: Trace) -> dict[str, int]:
 
 
 def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
-    """Ways to split the sizes of a trace into disjoint cases that cover them, in this order: by a
-    condition that the code tests (here, or `tested` in other cases), by which of two sizes is
+    """Yield ways to split the sizes of a trace into disjoint cases that cover them, in this order:
+    by a condition that the code tests (here, or `tested` in other cases), by which of two sizes is
     larger, by whether one size divides another, by the size at which a formula fails."""
     failing = [found.variables.sizes(broken.sizes) for broken in failures(found).values()]
     first = found.variables.sizes(found.base)
@@ -149,10 +149,10 @@ def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
 
 
 def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
-    """The trace `found` of all sizes, with the formulas of `parts`, the traces of its cases. A
-    quantity has one formula if all cases have the same, `Cases` if they differ, and the value in
-    `found` if some case has none. Notes and doubts are those of all, without those that cases
-    resolve."""
+    """Join traces: a copy of `found`, the trace of all sizes, with the formulas of `parts`, the
+    traces of its cases. A quantity has one formula if all cases have the same, `Cases` if they
+    differ, and the value in `found` if some case has none. Notes and doubts are those of all,
+    without those that cases resolve."""
     quantities: dict[Quantity, Value] = dict(found.quantities)
     for quantity in dict.fromkeys(name for part in (found, *parts) for name in part.quantities):
         if quantity[0] == "bytes" and any(part.divisions for part in parts):
@@ -180,8 +180,8 @@ def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
 
 
 def pieces_of(part: Trace, quantity: Quantity) -> Iterator[tuple[Constraints, Poly | Break]]:
-    """Condition and formula of a quantity for each case within a traced case, in the sizes of the
-    user; a `Break` stands for a missing formula."""
+    """Yield (conditions, formula) of a quantity for each case within a traced case, in the sizes of
+    the user; a `Break` stands for a missing formula."""
     value = part.quantities.get(quantity, Poly())
     for region, poly in value.pieces if isinstance(value, Cases) else ((part.region, value),):
         asked = poly if isinstance(poly, Break) else asked_formula(poly, part.divisions)
@@ -218,8 +218,8 @@ class OnlyDivided(TraceError):
 
 
 def of_multiples(found: Trace, sizes: Variables, division: Division, refused: OnlyDivided) -> Trace:
-    """A trace over the quotient of two sizes, rewritten as a trace over the sizes themselves. Its
-    formulas hold where `refused.size` is a multiple of `refused.divisor`."""
+    """Rewrite a trace over the quotient of two sizes (`division`) as a trace over the sizes
+    themselves. Its formulas hold where `refused.size` is a multiple of `refused.divisor`."""
     inner = sizes_divided(sizes, (division,))
 
     def asked(point: Sizes) -> dict[str, int]:
@@ -257,8 +257,9 @@ def of_multiples(found: Trace, sizes: Variables, division: Division, refused: On
 
 
 def without_quotient(poly: Poly, division: Division) -> Poly:
-    """A polynomial with the same value wherever the size is a multiple of its divisor: each product
-    quotient * divisor becomes the size, and any other quotient a floor."""
+    """A polynomial without the letter of the quotient, with the same value wherever the size is a
+    multiple of its divisor: each product quotient * divisor becomes the size, and any other
+    quotient a floor."""
     (divisor,) = division.divisor.letters
     total = Poly()
     for monomial, number in poly.terms.items():

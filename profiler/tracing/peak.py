@@ -36,9 +36,9 @@ moment takes many seconds: moments are not followed."""
 
 
 def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
-    """The formula of the peak, by the first method whose formula holds at all points `inside`; a
-    note says if not all moments were followed. If every formula fails somewhere, the first one; 0
-    if no method finds a formula."""
+    """The formula of the peak of the bytes alive, by the first method whose formula holds at all
+    points `inside` (tuples of sizes); a note says if not all moments were followed. If every
+    formula fails somewhere, the first one; 0 if no method finds a formula."""
     if (every := every_moment(points, axes, inside)) is not None:
         return every
     found: Poly | None = None
@@ -52,10 +52,10 @@ def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
 
 
 def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
-    """The maximum over all moments that are local maxima at some point. None if different
-    operations run at different points, the interpolation needs a point that is not among `inside`,
-    or the formula of a moment fails at one of them. Without any moment, the peak as one
-    polynomial."""
+    """The peak as the maximum of the formulas of all moments (indices of operations) that are local
+    maxima of the bytes alive at some point. None if different operations run at different points,
+    the interpolation needs a point that is not among `inside`, or the formula of a moment fails at
+    one of them. Without any moment, the peak as one polynomial."""
     seen = {p: points.at(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
@@ -87,9 +87,9 @@ APART = 256
 
 
 def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The columns (a moment's bytes at every point) without the mean of two others, as the moments
-    of equal layers are. Formulas are linear in these bytes, so at every size one of the two others
-    is at least as high."""
+    """Thin out the columns, each a moment's bytes at every point: without the mean of two others,
+    as the moments of equal layers are. Formulas are linear in these bytes, so at every size one of
+    the two others is at least as high."""
 
     def halfway(k: int) -> bool:
         """Whether column k is the mean of two columns equally far before and behind."""
@@ -162,8 +162,9 @@ Landmark = tuple[str, int]
 
 
 def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
-    """Per run, the index of each landmark: of the operations that run equally often in all runs,
-    and of the start and the end."""
+    """A dict for each run, landmark -> its index among the run's operations. Landmarks identify
+    moments across runs: occurrences of the operations that run equally often in all runs, and of
+    the start and the end."""
     counts = [Counter(seen.names) for seen in listed]
     steady = {name for name in counts[0] if len({c[name] for c in counts}) == 1}
     found = []
@@ -180,8 +181,8 @@ def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
 
 
 def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, int]]:
-    """The last landmark up to the moment `top`, and the first one after it if there is one, each
-    with its index."""
+    """Yield the last landmark (an operation that all runs share) up to the moment `top`, and the
+    first one after it if there is one, as (landmark, index)."""
     earlier = [(mark, place) for mark, place in marks.items() if place <= top]
     later = [(mark, place) for mark, place in marks.items() if place > top]
     yield max(earlier, key=lambda entry: entry[1])
@@ -190,9 +191,9 @@ def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, 
 
 
 def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
-    """The polynomials without those that one other, or the larger of two others, provably reaches
-    from the sizes `least` on: at every such point one of the remaining polynomials is the
-    maximum."""
+    """Thin out polynomials whose maximum is taken: leave out those that one other, or the larger of
+    two others, provably reaches from the sizes `least` on: at every such point one of the remaining
+    polynomials is the maximum."""
     moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
     ordered = sorted(moved, key=lambda p: -sum(moved[p].values()))
     monomials = dict.fromkeys(m for terms in moved.values() for m in terms)

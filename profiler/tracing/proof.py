@@ -30,7 +30,8 @@ are slow. They show behaviour of a module that occurs only if its chunks divide 
 
 
 def held_out(points: SizeSamples, base: Point) -> list[Point]:
-    """Points at which the module runs and from which no formula was found.
+    """Choose points (tuples of sizes) for the test of formulas: points at which the module runs and
+    from which no formula was found.
 
     The points are: one of primes, one of odd sizes, one of even sizes; then, for each letter, the
     point of primes with a large prime for this letter, and with a large size of many divisors; then
@@ -61,8 +62,9 @@ def held_out(points: SizeSamples, base: Point) -> list[Point]:
 
 
 def with_letter_above(points: SizeSamples, base: Point, i: int, j: int) -> Point | None:
-    """The fastest of the points of primes at which letter i is larger than letter j; None if the
-    case has no such point, or its run would exceed the patience of `points`."""
+    """The point (a tuple of sizes), the fastest of the points of primes, at which letter i is
+    larger than letter j; None if the case has no such point, or its run would exceed the patience
+    of `points`."""
     made = (
         tuple(multiple_above(points, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))
@@ -99,7 +101,8 @@ def with_large_letter(
 def first_failures(
     points: SizeSamples, polys: Mapping[Quantity, Poly], among: Sequence[Point]
 ) -> dict[Quantity, Break]:
-    """Quantity -> the first point at which its formula fails, smallest sizes first."""
+    """A dict: quantity -> the first point among `among` at which its formula gives another number
+    than the run, smallest sizes first; formulas that hold everywhere are left out."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
         for quantity in polys.keys() - found.keys():
@@ -118,9 +121,9 @@ def failure_at(points: SizeSamples, poly: Poly, quantity: Quantity, point: Point
 def earliest_failure(
     points: SizeSamples, poly: Poly, quantity: Quantity, base: Point, found: Break
 ) -> Break:
-    """A failure of a formula at smaller sizes than `found`: along the first letter whose size in
-    `found` suffices to break the formula with the others those of `base`, the smallest failing size
-    by bisection; `found` if no letter alone breaks it."""
+    """Search a failure of a formula at smaller sizes than the failure `found`: along the first
+    letter whose size in `found` suffices to break the formula with the others those of `base`, the
+    smallest failing size by bisection; `found` if no letter alone breaks it."""
     for i, letter in enumerate(points.letters):
         step, low, high = points.multiples[i], base[i], found.sizes[letter]
         nearer = (
@@ -148,8 +151,8 @@ def failure_if_runs(
 
 
 def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
-    """The least size of each letter from which formulas of operations and parameters hold, the
-    other letters being those of `base`. A formula that fails below becomes a note."""
+    """Search the least size of each letter from which formulas of operations and parameters hold,
+    the other letters being those of `base`. A formula that fails below becomes a note."""
     # formulas that fail already above `base` are sought again by cases, and not tested here
     wrong = first_failures(points, polys, points.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
@@ -186,9 +189,9 @@ def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Poin
 def failure_at_corner(
     points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point, least: Sequence[int]
 ) -> Break | None:
-    """A failure of a formula where two letters, or all, have their least sizes; None if there is
-    none. Each least size was found with the other letters at `base`, so that two small sizes
-    together are untested."""
+    """Search a failure of a formula where two letters, or all, have their least sizes; None if
+    there is none. Each least size was found with the other letters at `base`, so that two small
+    sizes together are untested."""
     lower = [i for i, x in enumerate(base) if least[i] < x]
     pairs = [p for p in (lower, *combinations(lower, 2)) if len(p) > 1]
     corners = [tuple(least[i] if i in p else x for i, x in enumerate(base)) for p in pairs]
@@ -203,8 +206,9 @@ NEAR = 6
 
 
 def corner_points(points: SizeSamples, base: Point, near: int) -> Iterator[Point]:
-    """The smallest points of a case: each letter that the case bounds is from `near` to `NEAR`
-    multiples, and at least one of these is `near`; the other letters are those of `base`."""
+    """Yield the smallest points (tuples of sizes) of a case: each letter that the case bounds is
+    from `near` to `NEAR` multiples, and at least one of these is `near`; the other letters are
+    those of `base`."""
     # 0 multiples stand for the size in `base`
     sizes = [range(near, NEAR + 1) if i in points.bound() else (0,) for i in range(len(base))]
     for chosen in product(*sizes):

@@ -65,8 +65,8 @@ class Stack:
 
 
 def stacks(module: nn.Module) -> list[Stack]:
-    """The stacks of at least `LEAST` equal blocks, without stacks inside a block of another
-    stack."""
+    """Find the stacks (runs of at least `LEAST` consecutive equal blocks) of a module, without
+    stacks inside a block of another stack."""
     found: list[Stack] = []
     within: tuple[str, ...] = ()
     for name, held in module.named_modules():
@@ -103,7 +103,8 @@ class CutModules:
     blocks: otherwise most of the time would go into building blocks that are then removed."""
 
     def __init__(self, target: Target, found: Sequence[Stack]) -> None:
-        """`found` are the stacks of equal blocks in the modules that `target` makes."""
+        """`found` are the stacks (runs of equal blocks) in the modules that `target` makes; no
+        module is made yet."""
         self.target = target
         self.stacks = found
         self.made: dict[tuple[Any, ...], Any] = {}
@@ -111,7 +112,8 @@ class CutModules:
         """Whether every module so far had as many blocks as the first."""
 
     def with_blocks(self, kept: Sequence[int]) -> Target:
-        """The target with a factory that keeps `kept[k]` blocks of stack k, `KEPT` or one more."""
+        """A copy of the target whose factory makes modules that keep `kept[k]` blocks of stack k,
+        `KEPT` or one more."""
 
         @wraps(self.target.make)
         def make(**sizes: Any) -> Any:
@@ -127,7 +129,8 @@ class CutModules:
         return replace(self.target, make=make)
 
     def cut(self, made: Any, kept: Sequence[int]) -> Any:
-        """The factory's result with `kept[k]` blocks of stack k; the module is changed in place."""
+        """Remove blocks of the module in a factory's result, in place, until stack k has `kept[k]`
+        blocks, and return the result."""
         # the last stack first, so that the indices of earlier stacks stay valid
         for stack, number in reversed(list(zip(self.stacks, kept, strict=True))):
             blocks: Any = module_of(made).get_submodule(stack.name)
@@ -177,8 +180,8 @@ class BlockSamples(SizeSamples):
     in every stack and, for each stack, one with one more block there."""
 
     def __init__(self, whole: SizeSamples, found: Sequence[Stack]) -> None:
-        """Run at each point the module with `KEPT` blocks in every stack of `found`, then with one
-        more block in one stack after another."""
+        """Prepare the cut modules that are run at each point: with `KEPT` blocks in every stack of
+        `found`, then with one more block in one stack after another."""
         super().__init__(whole.target, whole.variables, whole.backend, whole.region, whole.patience)
         self.whole = whole
         self.stacks = found
@@ -194,7 +197,8 @@ class BlockSamples(SizeSamples):
         return True
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """The observations of one run of each cut module, with the shapes of results if `shapes`.
+        """Run each cut module once at these sizes, and return the observations, with the shapes of
+        results if `shapes`.
 
         Raises:
             NotStraight: the number of blocks depends on the sizes.
@@ -214,9 +218,9 @@ class BlockSamples(SizeSamples):
         return first + sum((stack.number - KEPT) * (more - first) for stack, more in steps)
 
     def observed(self, runs: Sequence[Observation]) -> Observation:
-        """The observation of the whole module; its moments are those of the run with the fewest
-        blocks. Raises NotStraight: a moment is missing in another run, or its position is
-        ambiguous."""
+        """Extrapolate the observation of the whole module from those of the cut modules (`runs`);
+        its moments are those of the run with the fewest blocks. Raises NotStraight: a moment is
+        missing in another run, or its position is ambiguous."""
         first = runs[0]
         moments = common_moments([steps_of(run) for run in runs])
         alive = [
@@ -237,9 +241,9 @@ class BlockSamples(SizeSamples):
         return self.joined([len(run.names) for run in self.runs_at(sizes)])
 
     def proven(self, found: Trace) -> Trace:
-        """The trace, with the sizes at which the whole module was run: the first sizes, the
-        quickest sizes at which the formulas of fewer blocks were proven, and all sizes large at
-        once, if that takes little longer.
+        """Check a trace by runs of the whole module, and return it with the sizes of these runs:
+        the first sizes, the quickest sizes at which the formulas of fewer blocks were proven, and
+        all sizes large at once, if that takes little longer.
 
         Raises:
             NotStraight, TraceError: the whole module differs there, or does not run; or a quantity
@@ -290,10 +294,11 @@ def steps_of(run: Observation) -> list[Operation]:
 
 
 def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]:
-    """Every moment of the first run as a tuple of its indices in all runs. Each other run has one
-    more block in one stack: a moment before that stack keeps its distance from the start of the
-    pass, a moment after it from the end, and a moment inside the stack has an entry for either
-    index, since blocks may be counted from either end.
+    """Match the moments (operations in order) of several runs: every moment of the first run as a
+    tuple of its indices in all runs. Each other run has one more block in one stack: a moment
+    before that stack keeps its distance from the start of the pass, a moment after it from the end,
+    and a moment inside the stack has an entry for either index, since blocks may be counted from
+    either end.
 
     Raises:
         NotStraight: a moment is missing in another run, or its position is ambiguous.
@@ -337,9 +342,9 @@ def _alike(one: Sequence[Operation], other: Sequence[Operation]) -> int:
 
 
 def samples_by_blocks(whole: SizeSamples, starts: Iterable[Point]) -> BlockSamples | None:
-    """The observations of a deep module by runs with fewer blocks, at the first of `starts` at
-    which the module can be built; None if there is no such point, the module has no stack or more
-    than `MOST_STACKS`, few operations in all, or numbers that are not linear in its blocks."""
+    """Prepare the observations of a deep module by runs with fewer blocks, at the first of `starts`
+    at which the module can be built; None if there is no such point, the module has no stack or
+    more than `MOST_STACKS`, few operations in all, or numbers that are not linear in its blocks."""
     for start in starts:
         with suppress(TraceError):
             sizes = whole.variables.sizes(whole.named(start))

@@ -28,8 +28,9 @@ PATHS: Mapping[str, str] = {
 def document(
     found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> Document:
-    """The trace as tables with notes below, then a table for each difference from equations in
-    `apart_`; with `at`, every formula's value at these sizes. JSON holds all of them."""
+    """The document of a trace: its formulas as tables with notes below, then a table for each
+    difference from equations in `apart_`; with `at`, every formula's value at these sizes. JSON
+    holds all of them."""
     return Document(
         lambda: [*tables(found, at), *map(apart, apart_)], data=lambda: data(found, apart_, at)
     )
@@ -46,8 +47,8 @@ COLUMNS = (
 
 
 def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]]:
-    """The rows of the table: part, kind, formula, and the conditions of the case for which the
-    formula holds (empty for all sizes); a formula by cases has a row per case."""
+    """Yield the rows of the table of formulas: (part, kind, formula, and the conditions of the case
+    for which the formula holds (empty for all sizes)); a formula by cases has a row per case."""
     for part, name, value in answers(found):
         if not isinstance(value, Cases):
             yield part, name, value, frozenset()
@@ -57,9 +58,9 @@ def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]
 
 
 def answers(found: Trace) -> Iterator[tuple[str, str, Value]]:
-    """Part, kind and formula of every quantity, in the order of the table: ("forward", "mul", ...).
-    Parameters have the kind "" if none is frozen, else "trainable" and "frozen"; "all" replaces
-    "trainable" if either has no polynomial to subtract."""
+    """Yield (part, kind, formula) of every quantity, in the order of the table: ("forward", "mul",
+    ...). Parameters have the kind "" if none is frozen, else "trainable" and "frozen"; "all"
+    replaces "trainable" if either has no polynomial to subtract."""
     for phase in ("forward", "backward"):
         for name, value in found.classes(phase).items():
             yield phase, name, value
@@ -90,8 +91,8 @@ def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> in
 
 
 def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
-    """The formulas, with a column of values if `at` has sizes; then operations without a counting
-    rule, and the tensors alive at the peak, if there are any."""
+    """Yield the tables of a trace: the formulas, with a column of values if `at` has sizes; then
+    operations without a counting rule, and the tensors alive at the peak, if there are any."""
     listed = {u.phase for u in found.uncounted}
     rows: list[Row] = []
     for part, name, value, region in rows_of(found):
@@ -132,8 +133,8 @@ NOTHING_RUNS = "without the workspace of operations, which is unknown because no
 
 
 def at_peak(found: Trace) -> Table:
-    """The tensors alive at the peak at the first traced sizes, a row per kind of tensor: operation,
-    shape, dtype, number of tensors, bytes of all of them; then the sum."""
+    """The table of the tensors alive at the peak at the first traced sizes, a row per kind of
+    tensor: operation, shape, dtype, number of tensors, bytes of all of them; then the sum."""
     columns = (
         Column("made by", "made by", numeric=False),
         Column("shape", "shape", numeric=False),
@@ -172,8 +173,9 @@ BY_PARTS = (
 
 
 def said(found: Trace) -> Iterator[str]:
-    """The notes below the table of formulas: how the formulas were found and proven, gradients,
-    mode, bytes, doubts, `let`, decomposed operations, FlopCounterMode, and the trace's notes."""
+    """Yield the notes below the table of formulas: how the formulas were found and proven,
+    gradients, mode, bytes, doubts, `let`, decomposed operations, FlopCounterMode, and the trace's
+    notes."""
     least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
     yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
     yield f"operations: as dispatched; {UNSEEN}"
@@ -213,7 +215,8 @@ MODES_BESIDE: Mapping[frozenset[str], str] = {
 
 
 def gradients_words(differentiated: frozenset[str]) -> str:
-    """Which gradients a backward pass computes, and how to ask for others."""
+    """A sentence on which gradients a backward pass computes (of "parameters", "inputs"), and how
+    to ask for others."""
     if not differentiated:
         return (
             "backward: nothing, no result depends on a parameter or input that requires a gradient"
@@ -227,7 +230,7 @@ def gradients_words(differentiated: frozenset[str]) -> str:
 
 
 def of_bytes(found: Trace) -> Iterator[str]:
-    """A note beside the formulas of bytes, if there are any."""
+    """Yield a note beside the formulas of bytes, if there are any."""
     if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
         yield (
             f"formulas of bytes hold from {listed_sizes(found.base)} on, in the module's dtype, "
@@ -334,7 +337,7 @@ def data(
 
 
 def _flops(flops: FlopCounter) -> dict[str, Any]:
-    """FlopCounterMode's figures as JSON values."""
+    """FlopCounterMode's figures, and what it leaves out, as a dict for JSON."""
     return {
         "sizes": dict(flops.sizes),
         "printed": dict(flops.printed),
@@ -345,7 +348,8 @@ def _flops(flops: FlopCounter) -> dict[str, Any]:
 
 
 def _difference(difference: Difference) -> dict[str, Any]:
-    """A difference as JSON values: formulas are strings; case and reason are null if empty."""
+    """A difference between a module and equations as a dict for JSON: formulas are strings; case
+    and reason are null if empty."""
 
     def texts(classes: Mapping[str, Poly]) -> dict[str, str]:
         return {name: str(poly) for name, poly in classes.items()}

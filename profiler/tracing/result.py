@@ -31,7 +31,8 @@ class Break:
     counted: int
 
     def __str__(self) -> str:
-        """The sizes at which the formula fails, with its value and the counted number."""
+        """A sentence: the sizes at which the formula fails, with its value there and the counted
+        number."""
         formula = self.formula if len(self.formula) <= LONGEST else "the one found"
         return (
             f"no formula: {formula} breaks at {listed_sizes(self.sizes)}, where it gives "
@@ -158,8 +159,8 @@ class Trace:
 
     @cached_property
     def zeros(self) -> ZeroArithmetic:
-        """The part of the backward pass that computes with zeros that pad gradients. Computed at
-        the first request.
+        """Formulas of the operations that the backward pass spends on zeros that pad gradients,
+        found at the first request.
 
         Raises:
             TraceError: the pass cannot be followed entry by entry; one sentence.
@@ -215,7 +216,8 @@ class Trace:
         return not self.uncounted and not self.broken
 
     def sizes(self, text: str) -> dict[str, int]:
-        """The sizes in a text such as `d=128,l=256`, one for each letter in `over`.
+        """Parse --at: letter -> size from a text such as `d=128,l=256`, one for each letter in
+        `over`.
 
         Raises:
             TraceError: a letter is missing, unknown or given twice, a size is no number, or the
@@ -242,8 +244,8 @@ class Trace:
         return found
 
     def at(self, phase: str = "forward", **sizes: int) -> Operations:
-        """The operations at given sizes of the letters in `over`. Raises TraceError: a class of
-        operations of this phase has no formula."""
+        """The numbers of operations of a phase by class, at given sizes of the letters in `over`.
+        Raises TraceError: a class of operations of this phase has no formula."""
         for (part, _), broken in self.broken.items():
             if part == phase:
                 raise TraceError(f"{self.target}: {broken}")

@@ -51,7 +51,8 @@ class SizeSamples:
         region: Constraints = frozenset(),
         patience: float = PATIENCE,
     ) -> None:
-        """`region`: the case, empty for all sizes; `patience`: how long runs may take."""
+        """Begin without runs. `region`: the conditions of the case, empty for all sizes;
+        `patience`: how long runs may take."""
         self.region = region
         self.patience = patience
         self.target = target
@@ -95,7 +96,8 @@ class SizeSamples:
         return [i for i, letter in enumerate(self.letters) if letter in bounded]
 
     def at(self, point: Point, *, shapes: bool = False) -> Observation:
-        """The observation at a point, from an earlier run if there is one.
+        """The observation (all numbers of a run) at a point (a tuple of sizes), from an earlier run
+        if there is one.
 
         Args:
             shapes: whether the shapes of all results are needed; a run without them is repeated.
@@ -164,7 +166,8 @@ class SizeSamples:
         return True
 
     def told(self, point: Point) -> bool:
-        """Whether the module runs at a point; if not, the reason becomes a note."""
+        """Whether the module runs at a point (a tuple of sizes); if not, the reason becomes a note
+        for the user."""
         try:
             self.at(point)
         except TraceError as error:

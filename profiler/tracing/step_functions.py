@@ -57,8 +57,8 @@ def axis_with_atoms(
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
     quick: Callable[[int], bool] = lambda place: True,
 ) -> Axis | None:
-    """A basis of functions of one size, powers and products with its atoms (step functions such as
-    floor((x + 3)/4)); None if no such functions are found.
+    """Search a basis of functions of one size that gives all numbers of runs: powers and products
+    with its atoms (step functions such as floor((x + 3)/4)); None if no such functions are found.
 
     Args:
         letter, step, start: the size, the number whose multiples are tried, the first place.
@@ -88,8 +88,8 @@ class AtomSearch:
         steady: Callable[[int], Numbers],
         quick: Callable[[int], bool],
     ) -> None:
-        """A search along `letter` from `start` in steps of `step`; the functions give, at a size,
-        all numbers, those without bytes (`steady`), and whether a run is short (`quick`)."""
+        """Begin a search along `letter` from `start` in steps of `step`; the functions give, at a
+        size, all numbers, those without bytes (`steady`), and whether a run is short (`quick`)."""
         self.letter = letter
         self.size = Poly.atom(letter)
         self.step = step
@@ -101,8 +101,9 @@ class AtomSearch:
         self.tried: set[frozenset[Poly]] = set()
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
-        """The basis of polynomials in the size and the atoms, of the lowest degree that gives every
-        number; None if no degree does, these atoms were tried before, or there are too many."""
+        """Search the basis of polynomials in the size and the atoms (step functions such as
+        floor((x + 3)/4)), of the lowest degree that gives every number; None if no degree does,
+        these atoms were tried before, or there are too many."""
         key = frozenset(atoms)
         if key in self.tried or len(atoms) > MOST_ATOMS:
             return None
@@ -135,9 +136,9 @@ class AtomSearch:
         return None
 
     def later_steps(self, atoms: Sequence[Poly], degree: int) -> list[int]:
-        """Places at which atoms step, with both neighbours: `degree` + 4 steps per floor and
-        `degree` + 2 powers of two, more than a polynomial of this degree can fit by chance. Places
-        where the module fails, or a run is not quick, are left out."""
+        """Places (sizes) at which atoms step, with both neighbours: `degree` + 4 steps per floor
+        and `degree` + 2 powers of two, more than a polynomial of this degree can fit by chance.
+        Places where the module fails, or a run is not quick, are left out."""
         found: dict[int, None] = {}
         for floor in floors_in(atoms):
             # floor((x + c)/p) with c = `above`, p = `below` steps where p divides x + c
@@ -160,9 +161,9 @@ class AtomSearch:
         return np.array(every, dtype=np.int64)
 
     def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
-        """Bases of the same space, from the products in two other orders: `axis` leaves out the
-        later of dependent products, so each order may keep other ones. A basis that needs other
-        places than `basis` is dropped."""
+        """Yield bases of the same space of functions, from the products in two other orders: `axis`
+        leaves out the later of dependent products, so each order may keep other ones. A basis that
+        needs other places than `basis` is dropped."""
         for order in ([*atoms, self.size], [self.size, *atoms]):
             raw = monomials(order, degree, apart=True)
             other = axis(self.letter, raw, basis.places)
@@ -180,8 +181,8 @@ class AtomSearch:
     def seen_in(
         self, places: Sequence[int], shapes: Callable[[int], Sequence[tuple[int, ...]]]
     ) -> list[Poly]:
-        """The atoms that the extents of results reveal; [] if the module fails at a place, or its
-        results differ in number or rank between the places."""
+        """The atoms (step functions of the size) that the extents of results reveal; [] if the
+        module fails at a place, or its results differ in number or rank between the places."""
         try:
             listed = [shapes(place) for place in places]
         except TraceError:
@@ -201,8 +202,9 @@ class AtomSearch:
         return list(found)
 
     def atoms_of(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """The atoms of one extent: the exponent of a padded length and the length, or the steps of
-        the shortest period; nothing if the extent has neither."""
+        """Yield the atoms (step functions of the size) of one extent, with the lengths `values` at
+        `places`: the exponent of a padded length and the length, or the steps of the shortest
+        period; nothing if the extent has neither."""
         for exponent in self.padded(values, places):
             yield exponent
             yield call("pow2", exponent)
@@ -214,8 +216,8 @@ class AtomSearch:
                 return
 
     def padded(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """The atom ceil(log2(a x + c)), with a from 1 to 3 and c from -8 to 8, such that every
-        extent is the same multiple of 2 to this power; nothing if there is none."""
+        """Yield the atom ceil(log2(a x + c)), with a from 1 to 3 and c from -8 to 8, such that
+        every extent is the same multiple of 2 to this power; nothing if there is none."""
         # every extent is to be `odd` times a power of two
         odd = values[0] // (values[0] & -values[0]) if values[0] else 0
         if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):
@@ -232,8 +234,8 @@ class AtomSearch:
                 return
 
     def steps(self, values: Extents, places: Sequence[int], period: int) -> Iterator[Poly]:
-        """One atom for each position within a period at which the extent rises otherwise than at
-        most positions, whose rise is that of the size's affine part."""
+        """Yield one atom (a floor function) for each position within a period at which the extent
+        rises otherwise than at most positions, whose rise is that of the size's affine part."""
         rises = [b - a for a, b in pairwise(values[: period + 1])]
         usual = max(set(rises), key=rises.count)
         for k, rise in enumerate(rises):
@@ -246,9 +248,10 @@ class AtomSearch:
         return call("floor_div", self.size + (-place) % long, long)
 
     def guesses(self, window: int) -> Iterator[list[Poly]]:
-        """Lists of atoms to try if shapes reveal none, because different operations run at
-        different sizes: a padded length; for each period up to half the window one or two steps;
-        and for short periods, in the largest window, a step at every place of the period."""
+        """Yield lists of atoms (step functions) to try if shapes reveal none, because different
+        operations run at different sizes: a padded length; for each period up to half the window
+        one or two steps; and for short periods, in the largest window, a step at every place of the
+        period."""
         exponent = call("ceil_log2", self.size)
         yield [exponent, call("pow2", exponent)]
         for period in range(2, min(LONGEST, window // 2) + 1):

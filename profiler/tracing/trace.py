@@ -181,9 +181,9 @@ def trace_case(
 
 
 def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | None:
-    """The trace of a module of many equal blocks, from runs with fewer blocks; None if the module
-    has no such blocks, or the whole does not follow from these runs. `divided`: whether sizes are
-    written by quotients."""
+    """Trace a module of many equal blocks, from runs with fewer blocks; None if the module has no
+    such blocks, or the whole does not follow from these runs. `divided`: whether sizes are written
+    by quotients."""
     starts = FormulaSearch(points, backend, divided=divided).starts()
     if (deep := samples_by_blocks(points, starts)) is not None:
         with suppress(NotStraight, TraceError):
@@ -192,9 +192,9 @@ def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | No
 
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
-    """A case and its sizes, with equations of the case solved: a letter that others determine, as
-    in l - w = 0, moves from `over` to `let`, and its conditions are dropped; a letter of which the
-    case has only multiples of n gets the step n."""
+    """Solve the equations in a case (`region`), and return (conditions, sizes): a letter that
+    others determine, as in l - w = 0, moves from `over` to `let`, and its conditions are dropped; a
+    letter of which the case has only multiples of n gets the step n."""
     for condition in by_text(region):
         for letter, multiple in sizes.over.items():
             if (number := whole_divisor(condition, letter)) is not None:
@@ -234,8 +234,8 @@ def corners(start: Point, room: Sequence[int]) -> Iterator[Point]:
 
 
 def changed_operation(one: Observation, other: Observation) -> str:
-    """An operation whose number of calls differs between two runs at the same sizes, in words; ""
-    if none does."""
+    """Words on an operation whose number of calls differs between two runs at the same sizes; "" if
+    none does."""
     before, after = Counter(one.names), Counter(other.names)
     for name in [*before, *after]:
         if before[name] != after[name]:
@@ -245,8 +245,8 @@ def changed_operation(one: Observation, other: Observation) -> str:
 
 
 def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
-    """Notes on operations that have a counting rule at multiples of a letter, though not at all
-    sizes: each note begins with the value of --over that counts them, such as `--over l:8`. The
+    """Yield notes on operations that have a counting rule at multiples of a letter, though not at
+    all sizes: each note begins with the value of --over that counts them, such as `--over l:8`. The
     multiple must have been run at three points at least."""
     listed: dict[str, dict[str, None]] = {}
     for (part, name), value in quantities.items():
@@ -264,8 +264,8 @@ def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break])
 
 
 def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
-    """Notes on layers that run differently on the meta device, or misread the axes of x; `batch` is
-    the first axis of x in words, "b" or "1"."""
+    """Yield notes on layers that run differently on the meta device, or misread the axes of x;
+    `batch` is the first axis of x in words, "b" or "1"."""
     if seen.misread:
         yield (
             f"batch_first is False in {', '.join(sorted(seen.misread))}: x ({batch}, l, d) is read "
@@ -279,8 +279,8 @@ def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
 
 
 def flops_at(points: SizeSamples, sizes: Sizes) -> FlopCounter:
-    """The figures of FlopCounterMode for a module by torch's own decompositions, for either
-    backend; TraceError if the module does not run there."""
+    """The figures of FlopCounterMode for a module at one set of sizes, run by torch's own
+    decompositions, for either backend; TraceError if the module does not run there."""
     runs = [flop_counter(target, sizes, BACKENDS["math"]) for target in points.targets]
     return replace(
         runs[0],
@@ -302,7 +302,8 @@ class FormulaSearch:
     """
 
     def __init__(self, points: SizeSamples, backend: str, *, divided: bool) -> None:
-        """`divided`: whether sizes are written by quotients, which takes smaller steps."""
+        """Begin a search that runs the module through `points`. `divided`: whether sizes are
+        written by quotients, which takes smaller steps."""
         self.points = points
         self.backend = backend
         self.divided = divided
@@ -313,8 +314,8 @@ class FormulaSearch:
         """The points at which conditions that the module tests change, and their neighbours."""
 
     def traced(self) -> Trace:
-        """The trace. If a formula fails, a thorough search follows, whose trace is returned if
-        fewer of its formulas fail."""
+        """Search the formulas and return the trace. If a formula fails, a thorough search follows,
+        whose trace is returned if fewer of its formulas fail."""
         found = self.attempt()
         if found.broken:
             # Terms of opposite sign may cancel along one line.
@@ -327,8 +328,8 @@ class FormulaSearch:
         return found
 
     def attempt(self) -> Trace:
-        """One search: the first sizes, the functions along each letter, the polynomials in all
-        letters, and their proof at other sizes.
+        """Make one search and return its trace: the first sizes, the functions along each letter,
+        the polynomials in all letters, and their proof at other sizes.
 
         Raises:
             OnlyDivided: the module runs only if one size is a multiple of another.
@@ -372,7 +373,7 @@ class FormulaSearch:
         proven: Sequence[Point],
         followed: Callable[[], ZeroArithmetic],
     ) -> Trace:
-        """The trace as a record, with its notes.
+        """Put the trace together: the record of the formulas, with its notes.
 
         Args:
             base, least: the first sizes, and the least sizes from which formulas hold.
@@ -416,7 +417,7 @@ class FormulaSearch:
         )
 
     def base(self) -> Point:
-        """The first point at which the module runs, small sizes tried first.
+        """The first point (a tuple of sizes) at which the module runs, small sizes tried first.
 
         Raises:
             OnlyDivided: the module runs only if one size is a multiple of another.
@@ -440,8 +441,8 @@ class FormulaSearch:
         raise TraceError(f"{first}{beside_meta(self.points.target, sizes)}") from first
 
     def dividing(self) -> tuple[str, str] | None:
-        """A pair of letters such that the module runs at a point where the size of the first is a
-        multiple of the second's; None if there is none."""
+        """A pair of letters (size, divisor) such that the module runs at a point where the size of
+        the first is a multiple of the second's; None if there is none."""
         points = self.points
         for i, j in permutations(range(len(points.letters)), 2):
             start = tuple(SMALLEST[k % len(SMALLEST)] for k in range(len(points.letters)))
@@ -451,9 +452,10 @@ class FormulaSearch:
         return None
 
     def starts(self) -> Iterator[Point]:
-        """Points at which the search may start, smallest first: `SMALLEST` with all letters scaled
-        alike or, in a case, each letter separately and raised into the case, so that the next
-        sizes of every bounded letter lie in the case too: `room` of them, then fewer."""
+        """Yield points (tuples of sizes) at which the search may start, smallest first: `SMALLEST`
+        with all letters scaled alike or, in a case, each letter separately and raised into the
+        case, so that the next sizes of every bounded letter lie in the case too: `room` of them,
+        then fewer."""
         points = self.points
         smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
         alike = [(scale,) * len(smallest) for scale in self.scales]
@@ -485,7 +487,8 @@ class FormulaSearch:
         return start
 
     def steady(self, point: Point) -> None:
-        """Run repeatedly at a point, and keep the last observation.
+        """Run the module repeatedly at a point (a tuple of sizes), check that it does the same each
+        time, and keep the last observation.
 
         The first call in a process keeps some results longer than later calls, so the bytes of the
         first run are neither compared nor kept.
@@ -506,9 +509,9 @@ class FormulaSearch:
                 )
 
     def settled(self, base: Point) -> Point:
-        """The base, moved letter by letter to a multiple of one of `MULTIPLES`, the first such
-        that the module runs at three consecutive multiples; `points.multiples` becomes these, and
-        a note says why a multiple was needed.
+        """The base (the point of the first sizes), moved letter by letter to a multiple of one of
+        `MULTIPLES`, the first such that the module runs at three consecutive multiples;
+        `points.multiples` becomes these, and a note says why a multiple was needed.
 
         Raises:
             TraceError: no multiple of a letter serves, or the sizes of the case have gaps.
@@ -540,9 +543,9 @@ class FormulaSearch:
         return base
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
-        """The base, and the functions of every letter. If small sizes of a letter are a separate
-        case, the base is moved up along this letter, once per letter, and all functions are sought
-        again."""
+        """(base, for every letter the functions of which its numbers are combinations). If small
+        sizes of a letter are a separate case, the base is moved up along this letter, once per
+        letter, and all functions are sought again."""
         moved: set[int] = set()
         while True:
             axes: list[Axis] = []
@@ -557,10 +560,10 @@ class FormulaSearch:
                 return base, axes
 
     def axis(self, base: Point, i: int, kinds: Sequence[tuple[str, int]]) -> Axis:
-        """The functions of letter i that give every number along it, of the first of `kinds`
-        (powers or atoms, number of steps above the base from which they hold) that has some. If
-        none has, powers that hold as long as the code's tests have the same value as at the base;
-        else the powers up to 3, whose formulas the proof then finds to fail.
+        """The functions of letter i of which every number along it is a combination, of the first
+        of `kinds` (powers or atoms, number of steps above the base from which they hold) that has
+        some. If none has, powers that hold as long as the code's tests have the same value as at
+        the base; else the powers up to 3, whose formulas the proof then finds to fail.
 
         Raises:
             TraceError: the module fails at a size next to the base.
@@ -612,8 +615,9 @@ class FormulaSearch:
             return True
 
     def later(self, base: Point, i: int, start: int) -> bool:
-        """Whether no condition that the code tests changes between the base and the size `start`
-        of letter i. Conditions on letter i alone may change beyond its first `FEW` sizes."""
+        """Whether no condition on sizes that the module's code tests changes between the base and
+        the size `start` of letter i. Conditions on letter i alone may change beyond its first `FEW`
+        sizes."""
         points, boundaries = self.points, self.points.boundaries
         near = min(start, base[i] + FEW * points.multiples[i])
         alone = [c for c in boundaries if len(c.letters) == 1]
@@ -632,8 +636,9 @@ class FormulaSearch:
         )
 
     def atoms_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of letter i and of its atoms that give every number from the size `start` on;
-        None if there are none. Bytes may differ at single sizes, where torch avoids a copy."""
+        """The powers of letter i and of its atoms (step functions) that give every number from the
+        size `start` on; None if there are none. Bytes may differ at single sizes, where torch
+        avoids a copy."""
         points = self.points
 
         def along(place: int) -> dict[Quantity, int]:

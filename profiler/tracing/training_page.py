@@ -53,7 +53,8 @@ TRACED = (
 
 
 def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
-    """The page. With `modules` every implementation is traced, which takes minutes."""
+    """The document on the cost of training of these mixers. With `modules` every implementation is
+    traced, which takes minutes."""
     return Document(
         lambda: [
             Heading("What training costs", 1),
@@ -64,8 +65,8 @@ def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
 
 
 def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
-    """The results of the equations as tables: numbers at d = l = 128 for every phase, then formulas
-    of a training step."""
+    """Yield the results of the equations as tables: numbers at d = l = 128 for every phase, then
+    formulas of a training step."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
         columns=NUMBERS,
@@ -80,7 +81,8 @@ def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
 
 
 def traced_modules(mixers: Sequence[Mixer]) -> Table:
-    """Every implementation of some mixers, with both passes compared with the equations."""
+    """A table with every implementation of these mixers, traced, with both passes compared with the
+    equations."""
     rows = [
         row
         for mixer in mixers
@@ -95,8 +97,8 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
 
 
 def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
-    """One implementation of a mixer: a row per pass, and per case of a pass; one row with the
-    reason if the module cannot be traced or compared."""
+    """Yield the rows of one implementation of a mixer: a row per pass, and per case of a pass; one
+    row with the reason if the module cannot be traced or compared."""
     try:
         found = compare_passes(_trace(mixer, described), mixer)
     except TraceError as error:
@@ -113,8 +115,8 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
-    """The trace of a module over the letters of its equations; d is n heads of width h. If the
-    module calls fused kernels, the `fused` backend counts each as one operation."""
+    """Trace a module over the letters of its equations; d is n heads of width h. If the module
+    calls fused kernels, the `fused` backend counts each as one operation."""
     letters = [x for x in mixer.letters if x != "d" or "n" not in mixer.letters]
     parts = multiples(mixer)
     over = [*(f"{x}:{parts.get(x, 1)}" for x in letters), *(["h"] if "n" in mixer.letters else [])]
@@ -124,8 +126,8 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
 
 
 def _unexplained_words(difference: Difference) -> Text:
-    """The part of the difference that the switches leave unexplained, class by class ("" if there
-    is none), or why the pass is not compared."""
+    """A cell with the part of the difference that the switches leave unexplained, class by class
+    ("" if there is none), or why the pass is not compared."""
     if difference.reason:
         return f"not compared: {difference.reason}"
     left = difference.unexplained.items()

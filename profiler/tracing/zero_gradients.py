@@ -40,8 +40,9 @@ def zero_arithmetic(
     *,
     whole: bool,
 ) -> ZeroArithmetic:
-    """Formulas, by class, of the backward pass's operations on zeros that pad gradients; empty if
-    no run pads a gradient. A formula that fails at a tested point becomes a `Break`.
+    """Find formulas, by class, of the number of the backward pass's operations on zeros that pad
+    gradients; empty if no run pads a gradient. A formula that fails at a tested point becomes a
+    `Break`.
 
     Args:
         held: points at or below the first sizes, at which formulas are tested.
@@ -57,7 +58,7 @@ def zero_arithmetic(
     known: dict[Point, Mapping[str, int]] = {}
 
     def numbers(point: Point) -> Mapping[str, int]:
-        """The arithmetic with zeros at a point, by class of operation."""
+        """Class -> number of operations with zeros at a point (a tuple of sizes), by a run."""
         if point not in known:
             sizes = points.variables.sizes(points.named(point))
             known[point] = points.joined_counts(
@@ -88,7 +89,8 @@ def by_class(operations: Operations) -> dict[str, int]:
 
 
 def zero_arithmetic_at(target: Target, sizes: Sizes, backend: Backend) -> Operations:
-    """The operations of a module's backward pass on zeros that pad gradients, at one set of sizes.
+    """Run a module, and count the operations of its backward pass on zeros that pad gradients, at
+    one set of sizes.
 
     Raises:
         TraceError: the module does not run under these masks; one sentence.

@@ -45,7 +45,7 @@ class Accumulation:
     """Tracks the nodes of every backward pass that starts inside `watching`."""
 
     def __init__(self) -> None:
-        """A state in which no node has run and no zeros were made."""
+        """Begin with no node run and no zeros made."""
         self.ended: int | None = None
         """The number of the last node that ran, among nodes whose gradients may meet others."""
         self.alone = (0, 0)
@@ -69,15 +69,16 @@ class Accumulation:
         return number is not None and self.zeros == (number, id(target.untyped_storage()))
 
     def sums(self, func: Any) -> bool:
-        """Whether a call is autograd's own addition of two gradients of one tensor: an add after a
-        node has run and before the next, so that this node is still the current one. False in a
-        recomputed forward pass, which records gradients."""
+        """Whether a call of `func` is autograd's own addition of two gradients of one tensor: an
+        add after a node has run and before the next, so that this node is still the current one.
+        False in a recomputed forward pass, which records gradients."""
         if func is not ADD or self.ended is None or torch.is_grad_enabled():
             return False
         return number_of_current() == self.ended
 
     def in_place(self, func: Any, args: Sequence[Any]) -> bool:
-        """Whether torch would write this sum of gradients into its first term."""
+        """Whether the call is a sum of two gradients that torch, without a dispatch mode, would
+        write into its first term."""
         return (
             self.sums(func)
             and not args[1].is_sparse
@@ -87,7 +88,8 @@ class Accumulation:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """A context in which `follow` gets the outputs of every backward pass, nested ones too."""
+        """A context in which the outputs of every backward pass, nested ones too, are passed to
+        `follow` before the pass runs."""
         self.alone = unshared_counts()
         plain = ENTRY._engine_run_backward
 
@@ -169,7 +171,7 @@ class FirstTermObserver(DispatchMode):
 
 @cache
 def unshared_counts() -> tuple[int, int]:
-    """The numbers of references to the first of two added gradients and to its storage, if nothing
+    """The numbers of references (to the first of two added gradients, to its storage), if nothing
     else refers to them, as a dispatch mode sees them; found from the gradient of sin(x) +
     cos(x)."""
     seen = FirstTermObserver()

@@ -55,8 +55,8 @@ class FlopCounter:
         return sum(self.left_out.values()) / self.total if self.total else 0.0
 
     def __str__(self) -> str:
-        """What FlopCounterMode prints, whether that is twice the multiplications counted in the
-        same operations, and the share of all operations that it leaves out, in words."""
+        """A sentence: what FlopCounterMode prints, whether that is twice the multiplications
+        counted in the same operations, and the share of all operations that it leaves out."""
         printed = f"FlopCounterMode prints {sum(self.printed.values())}"
         if not self.total:
             none = "has a counting rule" if self.unknown else "is counted"
@@ -82,8 +82,8 @@ class FlopCounter:
 
 
 def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
-    """The figures of FlopCounterMode, beside this project's counts, for one run of the module,
-    forward and backward.
+    """Run a module on the meta device, and return the figures of FlopCounterMode, beside this
+    project's counts, for one run, forward and backward.
 
     Raises:
         TraceError: the module runs, but not under FlopCounterMode; one sentence.

@@ -45,8 +45,9 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> FusedCall:
-    """The call of scaled dot-product attention; if causal, row i has i pairs with keys, and masked
-    pairs cost nothing. `scale` and `enable_gqa` are not used: the signature is torch's.
+    """The record (operations, layouts, saved tensors) of a call of scaled dot-product attention as
+    one operation; if causal, row i has i pairs with keys, and masked pairs cost nothing. `scale`
+    and `enable_gqa` are not used: the signature is torch's.
 
     Args:
         query: (..., l, h), with the head axis before l if it has four axes: (b, n, l, h).
@@ -98,8 +99,9 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> FusedCall:
-    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row of x, the last
-    axes with `normalized_shape`. The signature is torch's; eps and cudnn_enable are not used."""
+    """The record (operations, layouts, saved tensors) of a layer norm as one operation, y = (x -
+    E[x]) / sqrt(Var[x] + eps) * weight + bias along each row of x, the last axes with
+    `normalized_shape`. The signature is torch's; eps and cudnn_enable are not used."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused layer norm", (input, weight, bias), (dense_layout(input, input.shape),),
@@ -117,9 +119,10 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> FusedCall:
-    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one of
-    `num_groups` groups of channels, and weights are per channel. `eps` and `cudnn_enabled` are not
-    used: the signature is torch's."""
+    """The record (operations, layouts, saved tensors) of a group norm as one operation, y = (x -
+    E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one of `num_groups` groups of
+    channels, and weights are per channel. `eps` and `cudnn_enabled` are not used: the signature is
+    torch's."""
     entries, rows = input.numel(), input.shape[0] * num_groups
     return FusedCall(
         "fused group norm", (input, weight, bias), (dense_layout(input, input.shape),),
@@ -135,8 +138,9 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> FusedCall:
-    """The call of y = x / sqrt(mean(x * x) + eps) * weight along each row of x, the last axes with
-    `normalized_shape`. `eps` is not used: the signature is torch's."""
+    """The record (operations, layouts, saved tensors) of an RMS norm as one operation, y = x /
+    sqrt(mean(x * x) + eps) * weight along each row of x, the last axes with `normalized_shape`.
+    `eps` is not used: the signature is torch's."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused RMS norm", (input, weight), (dense_layout(input, input.shape),),
@@ -156,9 +160,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> FusedCall:
-    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one channel
-    over the whole batch; without `training`, E and Var are the running ones. `running_var`,
-    `momentum` and `eps` are not used: the signature is torch's."""
+    """The record (operations, layouts, saved tensors) of a batch norm as one operation, y = (x -
+    E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one channel over the whole batch;
+    without `training`, E and Var are the running ones. `running_var`, `momentum` and `eps` are not
+    used: the signature is torch's."""
     entries, rows = input.numel(), input.shape[1]
     forward = norm_rules.batch_norm(
         entries, rows, weight, bias, training=training, running=running_mean is not None
@@ -201,9 +206,10 @@ class FusedMode(TorchFunctionMode):
         return self.called(func, *args, **(kwargs or {}))
 
     def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """The result of the fused call that replaces a function of torch; the result of the
-        function itself if there is no rule for it (`RULES`), or the rule returns None. torch's
-        errors for wrong arguments are raised as without the replacement."""
+        """Run a function of torch in the run on the meta device: the result of the fused call that
+        replaces it; the result of the function itself if there is no rule for it (`RULES`), or the
+        rule returns None. torch's errors for wrong arguments are raised as without the
+        replacement."""
         rule = RULES.get(func) if func.__hash__ is not None else None
         if rule is not None and func not in RECURRENT:
             with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
@@ -262,7 +268,8 @@ def naming_flex_attention(recorder: Recorder) -> Iterator[None]:
         return
 
     def stand_in(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Any:
-        """The results that flex_attention would have, recorded without a count."""
+        """Empty tensors of the shapes of flex_attention's results (rows, logarithms of sums,
+        maxima); the call is recorded without a count."""
         rows = dense_layout(query, query.shape[:-1])
         results = (dense_layout(query, (*query.shape[:-1], value.shape[-1])), rows, rows)
         call = FusedCall(

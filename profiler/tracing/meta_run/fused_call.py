@@ -39,8 +39,8 @@ class FusedCall:
     reason: str = ""
 
     def cost(self, operations: Operations | None) -> Cost:
-        """The cost of one pass: `operations` or, if these are None, the reason and the bytes of
-        arguments and results."""
+        """The cost of one pass, forward or backward: `operations` or, if these are None, the reason
+        why they are not counted and the bytes of arguments and results."""
         if operations is not None:
             return Cost(operations)
         given = (t for t in self.tensors if t is not None)
@@ -49,8 +49,8 @@ class FusedCall:
 
 
 def dense_layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> TensorLayout:
-    """A layout of this shape without gaps, with the dtype of `like`. `order` lists the axes by
-    falling stride; () stands for 0, 1, 2, ..., a contiguous tensor."""
+    """A layout (shape, strides, dtype) of this shape without gaps, with the dtype of `like`.
+    `order` lists the axes by falling stride; () stands for 0, 1, 2, ..., a contiguous tensor."""
     strides, step = [1] * len(shape), 1
     for axis in reversed(order or range(len(shape))):
         strides[axis], step = step, step * max(shape[axis], 1)

@@ -125,10 +125,10 @@ def _observed(
     shapes: bool,
     met: dict[CallKey, KnownCall] | None,
 ) -> Observation:
-    """What one run of the module, forward and backward on the meta device, dispatches and holds;
-    after the return nothing refers to the module, so that its storages are freed. `shapes`: whether
-    the shapes of all results are kept; `met`: the calls of earlier runs, which receives those of
-    this run. TraceError if the module cannot be built or run."""
+    """Run the module, forward and backward on the meta device, and return what it dispatches and
+    holds; after the return nothing refers to the module, so that its storages are freed. `shapes`:
+    whether the shapes of all results are kept; `met`: the calls of earlier runs, which receives
+    those of this run. TraceError if the module cannot be built or run."""
     built = build_target(target, sizes)
     with as_trace_error(target, sizes):
         recorder = Recorder(list(owned_tensors(built)), shapes=shapes, met=met)
@@ -168,9 +168,10 @@ def numbers_of(
     made: int,
     alive: Sequence[int],
 ) -> dict[Quantity, int]:
-    """Every quantity of a call. `parameters` and `frozen` are numbers of entries, `activations` and
-    `made` bytes; `alive` holds the bytes alive after each operation. A count of 0 is left out,
-    except the parameters, and the bytes of activations, of all results and of the peak."""
+    """(part, kind) -> number, for every quantity of a call: operations, parameters, bytes.
+    `parameters` and `frozen` are numbers of entries, `activations` and `made` bytes; `alive` holds
+    the bytes alive after each operation. A count of 0 is left out, except the parameters, and the
+    bytes of activations, of all results and of the peak."""
     found = totals(by_op)
     found["parameters", ""] = parameters
     if frozen:
@@ -181,8 +182,9 @@ def numbers_of(
 
 
 def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, int]:
-    """Operations by phase and class, as ("forward", "mul"); for an operation without a counting
-    rule its calls and bytes, as ("forward calls", "aten::name: reason"). Zeros are left out."""
+    """A dict of numbers: operations by phase and class, under ("forward", "mul"); for an operation
+    without a counting rule its calls and bytes, as ("forward calls", "aten::name: reason"). Zeros
+    are left out."""
     found: Counter[Quantity] = Counter()
     for (phase, name), counted in by_op.items():
         if not counted.known:
@@ -196,8 +198,8 @@ def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, 
 
 
 def run_recorded(built: Built, recorder: Recorder, inner: Any = None) -> int:
-    """Run forward, then backward from an empty gradient of every result that requires one (no
-    backward if none does).
+    """Run a module forward, then backward from an empty gradient of every result that requires one
+    (no backward if none does).
 
     Args:
         recorder: receives the operations and storages of both passes.
@@ -279,7 +281,8 @@ class UnwrittenTensors(SavedTensors):
 
     @staticmethod
     def unpack(packed: PackedTensor) -> Tensor:
-        """The tensor saved as `packed`; RuntimeError if its contents have changed since then."""
+        """Return the tensor that autograd saved as `packed`; RuntimeError if its contents have
+        changed since then."""
         if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
             raise RuntimeError(
                 f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
@@ -320,7 +323,7 @@ SMALL = 10**7
 
 
 def beside_meta(target: Target, sizes: Sizes) -> str:
-    """Words to append to the error of a module that fails on the meta device: that it runs on a
+    """The words to append to the error of a module that fails on the meta device: that it runs on a
     CPU, and in which dtypes it runs on the meta device; "" if it fails on a CPU too, cannot be
     built, or has more than `SMALL` parameter entries."""
 

@@ -90,8 +90,8 @@ class CountedOperation:
 def summed_by_operation(
     calls: Iterable[tuple[str, str, int, Cost]],
 ) -> dict[tuple[str, str], CountedOperation]:
-    """(phase, name) -> totals, from tuples of phase, name, number of calls and cost per call. The
-    name of an operation without a counting rule ends in `: reason`."""
+    """Add up calls: (phase, name) -> totals over its calls, from tuples of phase, name, number of
+    calls and cost per call. The name of an operation without a counting rule ends in `: reason`."""
     found: dict[tuple[str, str], CountedOperation] = {}
     for phase, name, times, cost in calls:
         place = (phase, name if cost.operations is not None else f"{name}: {cost.reason}")

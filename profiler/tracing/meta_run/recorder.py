@@ -106,8 +106,8 @@ class Recorder(shape_values.MetaMode):
         self.before = len(self.born)
 
     def dispatched(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of a dispatched operation. An error leaves with the innermost operation that
-        raised it, as its attribute `OPERATION`."""
+        """Run a dispatched operation and return its result. An error leaves with the innermost
+        operation that raised it, as its attribute `OPERATION`."""
         try:
             return super().dispatched(func, types, args, kwargs)
         except Exception as error:
@@ -116,9 +116,9 @@ class Recorder(shape_values.MetaMode):
             raise
 
     def ran(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation, which is counted unless it is a view. A sum of gradients, and
-        a write into zeros, returns its first argument where torch without a dispatch mode would
-        write in place."""
+        """Run an operation, count it unless it is a view, record the storages that it makes, and
+        return its result. A sum of gradients, and a write into zeros, returns its first argument
+        where torch without a dispatch mode would write in place."""
         func = kind.func
         added = (func is ADD and self.accumulation.in_place(func, args)) or (
             kind.name in INTO and self.accumulation.into_zeros(args[0])
@@ -141,9 +141,9 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def called(self, kind: OperationKind, args: Any, kwargs: Any) -> Any:
-        """The result of an operation that is not a view: made from the layouts of an earlier call
-        with equal arguments if possible, else by running it. The call is recorded in `counted`
-        unless it is a move, or the caller counts it (`silent`)."""
+        """Run an operation that is not a view, and return its result: made from the layouts of an
+        earlier call with equal arguments if possible, else by running it. The call is recorded in
+        `counted` unless it is a move, or the caller counts it (`silent`)."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.met.get(key)
         if made is not None and made.again is not None:
@@ -158,16 +158,18 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def learned(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
-        """The facts from a first call that hold for all calls with equal arguments: how to make its
-        results without running it, and its cost (no operations if it only moves entries)."""
+        """Note the facts from a first call that hold for all calls with equal arguments: how to
+        make its results without running it, and its cost (no operations if it only moves
+        entries)."""
         again = remake_results(kind, args, kwargs, result)
         if kind.free:
             return KnownCall(kind, again, Cost(NOTHING))
         return KnownCall(kind, again, self.cost(kind, args, kwargs, result))
 
     def cost(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Cost:
-        """The operations of a call, or why they are not counted; the bytes read and written; its
-        products; and the products in excess of a convolution's weight gradient without groups."""
+        """The cost of a call: its operations, or why they are not counted; the bytes read and
+        written; the multiplications of its products; and the products in excess of a convolution's
+        weight gradient without groups."""
         call = bind(kind.func, args, kwargs, result)
         touched = bytes_read(call) + bytes_written(call)
         try:
@@ -224,8 +226,8 @@ class Recorder(shape_values.MetaMode):
         self.given.append((self.phase, name, cost))
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of a higher-order operator, which is named and not counted. Raises
-        Untraceable: the operator does not run on the meta device."""
+        """Run a higher-order operator (which takes functions), record its name without a count, and
+        return its result. Raises Untraceable: the operator does not run on the meta device."""
         name = name_of_functions(func)
         try:
             result = super().see_functions(func, args, kwargs)
@@ -247,8 +249,8 @@ class Recorder(shape_values.MetaMode):
             yield phase, name, 1, cost
 
     def at_peak(self) -> Iterator[TracedTensor]:
-        """The tensors alive at the first moment of the peak, in the order in which they were made;
-        equal tensors of one operation are one entry with their number."""
+        """Yield the tensors alive at the first moment of the peak, in the order in which they were
+        made; equal tensors of one operation are one entry with their number."""
         top = self.alive.index(max(self.alive)) if self.alive else 0
         rows: Counter[TracedTensor] = Counter()
         for place, born in enumerate(self.born):
@@ -271,7 +273,7 @@ class Recorder(shape_values.MetaMode):
 
 
 def require_strided(name: str, result: Any) -> None:
-    """RuntimeError if a result is not strided, as it then has no storage to record."""
+    """Raise RuntimeError if a result is not strided, as it then has no storage to record."""
     for tensor in result if isinstance(result, list | tuple) else (result,):
         if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
             raise RuntimeError(
@@ -282,10 +284,10 @@ def require_strided(name: str, result: Any) -> None:
 def remake_results(
     kind: OperationKind, args: Any, kwargs: Any, result: Any
 ) -> Callable[[tuple[Any, ...]], Any] | None:
-    """A function that makes the results of a call from its positional arguments without running it.
-    None if the operation must run each time: an argument is not on the meta device, the operation
-    writes into anything but its first argument, or a result is a view, conjugated, negated or no
-    plain tensor."""
+    """Make a function that makes the results of a call from its positional arguments without
+    running it. None if the operation must run each time: an argument is not on the meta device, the
+    operation writes into anything but its first argument, or a result is a view, conjugated,
+    negated or no plain tensor."""
     given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
     if any(not t.is_meta for t in given):
         return None
@@ -313,8 +315,9 @@ PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
 
 
 def _signature(values: Iterable[Any]) -> list[Any]:
-    """The key of a call's arguments: shape, strides, dtype and device of a tensor, type and value
-    of a number, text or dtype, the entries of a list or tuple, and the text of anything else."""
+    """A key of a call's arguments, equal for calls whose results have equal layouts: shape,
+    strides, dtype and device of a tensor, type and value of a number, text or dtype, the entries of
+    a list or tuple, and the text of anything else."""
     found: list[Any] = []
     for value in values:
         kind = type(value)

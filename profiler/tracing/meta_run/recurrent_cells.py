@@ -61,10 +61,11 @@ and their derivatives as the kernels of the fused cells compute them."""
 
 
 def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
-    """The rule of a whole recurrent layer: all steps, layers and directions in one call. The rule
-    has the arguments of torch.lstm, torch.gru, ...: an input (l, b, d), (b, l, d) with
-    `batch_first`, or (l, d), and states (layers * directions, b, units). It returns None for
-    packed sequences and for projected states, which torch's decomposition counts."""
+    """Make the rule of a whole recurrent layer, a function that returns the record of a call: all
+    steps, layers and directions as one operation. The rule has the arguments of torch.lstm,
+    torch.gru, ...: an input (l, b, d), (b, l, d) with `batch_first`, or (l, d), and states (layers
+    * directions, b, units). It returns None for packed sequences and for projected states, which
+    torch's decomposition counts."""
     cell = CELLS[kind]
 
     def rule(
@@ -79,7 +80,8 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         batch_first: bool = False,
         *more: Any,
     ) -> FusedCall | None:
-        """The fused call for torch's arguments; None if it is not fused."""
+        """The record of the layer's call (operations, layouts, saved tensors) for torch's
+        arguments; None if the call is left to torch's decomposition."""
         if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
             return None  # packed sequences of several lengths: torch's decomposition
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
@@ -109,7 +111,8 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
             ) * rows + cell.forward * (rows * units)
 
         def backward(wanted: Sequence[bool]) -> Operations:
-            """The operations of the backward pass; `wanted[0]`: the input requires a gradient."""
+            """The number of operations of the backward pass; `wanted[0]`: the input requires a
+            gradient."""
             total = NOTHING
             for place, inputs in enumerate(maps):
                 # the cells; dh of this step's result plus that of the next step
@@ -141,13 +144,15 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
 
 
 def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
-    """The rule of one step of a recurrent cell, as one step of a layer. The rule has the arguments
-    of torch.lstm_cell, ...: an input (b, d), states (b, units), weights and biases. Raises
-    TraceError: by the rule, for states narrower or wider than the gates."""
+    """Make the rule of one step of a recurrent cell, a function that returns the record of a call,
+    counted as one step of a layer. The rule has the arguments of torch.lstm_cell, ...: an input (b,
+    d), states (b, units), weights and biases. Raises TraceError: by the rule, for states narrower
+    or wider than the gates."""
     layer = recurrent_layer_rule(kind)
 
     def rule(input: Tensor, hx: Any, *params: Tensor | None) -> FusedCall:
-        """The fused call for torch's arguments; None if it is not fused."""
+        """The record of the cell's call (operations, layouts, saved tensors) for torch's
+        arguments."""
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
         weights = [p for p in params if p is not None]
         row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]

@@ -104,8 +104,8 @@ def known_all(values: Iterable[Any]) -> bool:
 
 
 def _real(value: Any) -> Any:
-    """An argument for a computation on the CPU: a meta tensor's value, the CPU for a device; of a
-    list or tuple, each of its entries."""
+    """A call's argument, converted for a computation on the CPU: a meta tensor's value, the CPU for
+    a device; of a list or tuple, each of its entries."""
     if isinstance(value, Tensor):
         return known_value(value) if value.is_meta else value
     if type(value) in (list, tuple):

@@ -77,8 +77,8 @@ def silent_logs() -> Iterator[None]:
 
 
 def size_guards(target: Target, sizes: Sizes, further: Mapping[str, Sizes]) -> SizeGuards:
-    """The conditions on sizes that a module's forward pass tests at some sizes; none if no axis of
-    an input can be followed.
+    """Run a module's forward pass with symbols for sizes, and return the conditions on sizes that
+    its code tests; none if no axis of an input can be followed.
 
     Args:
         further: letter -> the sizes with one more step of that letter, from which the axes that
@@ -142,7 +142,8 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
         """torch's conditions on sizes, each with the line of a user's file that led to it."""
 
         def _get_sloc(self, framework_loc: str | None = None) -> Any:
-            """torch's place of a condition, with the innermost line of a user's file."""
+            """torch's record of where a condition was tested, with the innermost line of a user's
+            file."""
             found = super()._get_sloc(framework_loc)
             frame: FrameType | None = sys._getframe()
             while frame is not None and not is_foreign(frame.f_code.co_filename):
@@ -159,7 +160,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
     numbers = {id(tensor): k for k, tensor in enumerate(_tensors(built))}
 
     def symbolic(leaf: Any) -> Any:
-        """An input tensor with a symbol in place of the size of each followed axis."""
+        """A copy of an input tensor with a symbol in place of the size of each followed axis."""
         if not isinstance(leaf, Tensor):
             return leaf
         followed = [axes.get((numbers[id(leaf)], axis)) for axis in range(leaf.dim())]

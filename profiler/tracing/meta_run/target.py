@@ -64,7 +64,8 @@ class Variables:
     let: Mapping[str, Formula] = field(default_factory=dict)
 
     def sizes(self, point: Sizes) -> dict[str, int]:
-        """Every size by name at a point; TraceError if a formula gives no positive whole number."""
+        """Name -> value of every size at a point (letter -> size), those of --let computed by their
+        formulas; TraceError if a formula gives no positive whole number."""
         found = dict(point)
         for name, formula in self.let.items():
             try:
@@ -121,9 +122,9 @@ def parse_variables(
     let: str | Sequence[str] | Mapping[str, str],
     own: Collection[str] = (),
 ) -> Variables:
-    """The variables of texts such as `l,h:2,n` and `d=n*h`. Letters are those that mixers share,
-    and further letters in `own`, the names that a module takes. Raises TraceError: an unknown
-    letter, a multiple that is not a positive number, an invalid formula."""
+    """Parse --over and --let: the variables of texts such as `l,h:2,n` and `d=n*h`. Letters are
+    those that mixers share, and further letters in `own`, the names that a module takes. Raises
+    TraceError: an unknown letter, a multiple that is not a positive number, an invalid formula."""
     listed = over.split(",") if isinstance(over, str) else list(over)
     letters: dict[str, int] = {}
     for entry in filter(None, (text.strip() for text in listed)):
@@ -199,8 +200,8 @@ class Target:
 
 
 def load_target(target: str | Callable[..., Any]) -> Target:
-    """The class or function that `package.module:factory` or `path/file.py:Class` names, or a class
-    or function that was passed itself.
+    """Find the class or function that `package.module:factory` or `path/file.py:Class` names, or a
+    class or function that was passed itself.
 
     Raises:
         TraceError: there is no such file, package or name, it fails to import, or it is not
@@ -232,7 +233,8 @@ def load_target(target: str | Callable[..., Any]) -> Target:
 
 
 def _file(path: Path) -> Any:
-    """The Python module of a user's file; TraceError if there is no such file, or it fails."""
+    """Import the Python module of a user's file; TraceError if there is no such file, or it
+    fails."""
     if not path.is_file():
         raise TraceError(f"no file '{path}': give path/file.py:Class or package.module:factory")
     try:
@@ -242,8 +244,8 @@ def _file(path: Path) -> Any:
 
 
 def _package(name: str) -> Any:
-    """The Python module of this name, which may lie in the working directory; TraceError if it is
-    not installed or fails to import."""
+    """Import the Python module of this name, which may lie in the working directory; TraceError if
+    it is not installed or fails to import."""
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
@@ -294,7 +296,8 @@ class Built:
 
 
 def build_target(target: Target, sizes: Sizes) -> Built:
-    """The module at these sizes on the meta device, with the factory's inputs or else x (b, l, d).
+    """Build the module at these sizes on the meta device, with the factory's inputs or else x (b,
+    l, d).
 
     Raises:
         TraceError: the factory needs a size that was not given, refuses these sizes, or makes no
@@ -317,8 +320,8 @@ def build_target(target: Target, sizes: Sizes) -> Built:
 
 
 def on_meta_device(module: nn.Module) -> nn.Module:
-    """The module on the meta device. A parameter that layers share stays shared, which torch's own
-    move would undo."""
+    """Move the module to the meta device and return it. A parameter that layers share stays shared,
+    which torch's own move would undo."""
     held = [
         (layer, name, parameter)
         for layer in module.modules()
@@ -344,7 +347,7 @@ class Made:
 
 
 def make(target: Target, sizes: Sizes) -> Made:
-    """The module at these sizes and its inputs, as the factory makes them on the default device.
+    """Make the module at these sizes and its inputs, by the factory on the default device.
 
     Raises:
         TraceError: the factory needs a size that was not given or fails, the result is no module or
@@ -408,9 +411,10 @@ def _watch(built: Built, shape: tuple[int, ...]) -> None:
 
 
 def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
-    """The sizes that the factory's parameters name; a factory with **kwargs also receives the names
-    of --let that are no letters. {} for a class that inherits nn.Module's constructor. Raises
-    TraceError: a parameter without default has no size, or a name of --let is no parameter."""
+    """Name -> value of the sizes that the factory's parameters name; a factory with **kwargs also
+    receives the names of --let that are no letters. {} for a class that inherits nn.Module's
+    constructor. Raises TraceError: a parameter without default has no size, or a name of --let is
+    no parameter."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     parameters = parameters_of(target)
@@ -462,8 +466,8 @@ def _sequence(target: Target, sizes: Sizes) -> Tensor:
 
 
 def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments, from a factory's inputs: a tensor, a list or tuple of
-    arguments, or a mapping of arguments by name; TraceError for anything else."""
+    """(positional, keyword) arguments of `forward`, from a factory's inputs: a tensor, a list or
+    tuple of arguments, or a mapping of arguments by name; TraceError for anything else."""
     if isinstance(inputs, Tensor):
         return (inputs,), {}
     if isinstance(inputs, Mapping):
@@ -551,8 +555,8 @@ def operation_of_error(error: Exception) -> str:
 
 
 def data_dependent(error: Exception) -> str:
-    """The operations whose result depends on the values of tensors, by torch's names, if an error
-    was raised because a meta tensor has no values; "" if the error has another cause."""
+    """The names of the operations whose result depends on the values of tensors, if an error was
+    raised because a meta tensor has no values; "" if the error has another cause."""
     text = text_of(error)
     for sign, name in COPIES.items():
         if sign in text:
@@ -593,12 +597,12 @@ OPAQUE = (nn.Module, type, ModuleType, FunctionType, MethodType)
 
 
 def nested_tensors(value: Any) -> Iterator[Tensor]:
-    """Every tensor in nested lists, tuples, sets, mappings and attributes of objects, in order and
-    each once. `OPAQUE` values, such as modules, are not searched."""
+    """Yield every tensor in nested lists, tuples, sets, mappings and attributes of objects, in
+    order and each once. `OPAQUE` values, such as modules, are not searched."""
     seen: set[int] = set()
 
     def within(nest: Any) -> Iterator[Tensor]:
-        """The tensors in a nest that were not seen before."""
+        """Yield the tensors in a nest that were not seen before."""
         for leaf in tree_leaves(nest):
             if id(leaf) in seen or isinstance(leaf, OPAQUE):
                 continue
@@ -633,9 +637,10 @@ def can_have_gradient(tensor: Tensor) -> bool:
 
 
 def meta_inputs(value: Any, asked: bool | None) -> Any:
-    """The same inputs on the meta device; a tensor that occurs twice stays one. `asked` is whether
-    tensors whose dtype can have a gradient require one; None keeps each `requires_grad`. An object
-    that holds tensors stays on its device, and the flags of its leaf tensors are set in place."""
+    """A copy of nested inputs on the meta device; a tensor that occurs twice stays one. `asked` is
+    whether tensors whose dtype can have a gradient require one; None keeps each `requires_grad`. An
+    object that holds tensors stays on its device, and the flags of its leaf tensors are set in
+    place."""
     made: dict[int, Tensor] = {}
 
     def wanted(tensor: Tensor) -> bool:
