@@ -414,7 +414,7 @@ def test_a_cell_holds_the_main_case_and_a_note_the_others() -> None:
     row = next(line for line in text.splitlines() if line.startswith("Self-attention (window)"))
     assert row == r"Self-attention (window) & $n w (2 N - w + 1)$\,\textsuperscript{a} \\"
     note = next(line for line in text.splitlines() if r"\textsuperscript{a}\," in line)
-    assert r"If $N > w$; otherwise $N^{2} n + N n$." in note
+    assert r"If $N > w$; $N^{2} n + N n$ if $N \le w$." in note
 
 
 def test_a_floor_is_abbreviated_once() -> None:

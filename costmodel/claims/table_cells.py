@@ -22,7 +22,8 @@ CAPTIONS = {
 """Beginning of a caption -> the phase of its table."""
 
 _RULES = re.compile(
-    r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|endfirsthead|endhead|endfoot|endlastfoot)\b"
+    r"\\(?:toprule|midrule|bottomrule|hline|endfirsthead|endhead|endfoot|endlastfoot)\b"
+    r"|\\addlinespace\b(?:\[[^\]]*\])?"
     r"|\\c(?:mid)?(?:rule|line)(?:\([lr]+\))?\{[^}]*\}"
 )
 _STACKED = re.compile(
@@ -32,6 +33,8 @@ _STACKED = re.compile(
 )
 _TABULAR = re.compile(r"\\begin\{(tabular[*x]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
 _MARKED = re.compile(r"(\$[^$]+\$)\\,\\textsuperscript\{([a-z]+)\}")
+_FLOOR = re.compile(r"\$([^$=]+) = (\\lfloor[^$]+)\$")
+_SYMBOL = re.compile(r"\\?[A-Za-z]+(?:\{[^{}]*\})?(?:_\{(?:[^{}]|\{[^{}]*\})*\})?")
 _SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
 
 
@@ -98,7 +101,9 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
                 own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
                 of = {name: _plain(row[k]) for k, name in said.items()}
                 for k in range(1, len(row)):
-                    shown = _below(row[k], below)
+                    shown = _below(row[k], below, symbols)
+                    for short, floor in _FLOOR.findall(below):
+                        shown = shown.replace(short, floor)
                     if k not in letters and k not in said and not shown.startswith("--") and shown:
                         name, heading = _plain(row[0]), _plain(head[k])
                         yield Cell(name, heading, shown, labels | of, sizes | own)
@@ -133,6 +138,16 @@ def _letter(symbol: str, symbols: Symbols) -> str:
     return symbols.get(name, name)
 
 
+def _in_our_letters(formula: str, symbols: Symbols) -> str:
+    """A formula in LaTeX with our letter for each printed symbol."""
+
+    def ours(symbol: re.Match[str]) -> str:
+        letter = _letter(symbol[0], symbols)
+        return letter if is_letter(letter) else symbol[0]
+
+    return _SYMBOL.sub(ours, formula)
+
+
 def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
     """The sizes in a caption: `$l = 128$ and $t = l$` gives l and t the value 128."""
     said = {_letter(x, symbols): _letter(value, symbols) for x, value in _SIZE.findall(caption)}
@@ -163,7 +178,7 @@ def _plain(cell: str) -> str:
     return " ".join(cell.replace("\\_", "_").split())
 
 
-def _below(cell: str, below: str) -> str:
+def _below(cell: str, below: str, symbols: Symbols) -> str:
     """The text of a cell without dollar signs; for a cell `(a)`, the text that follows `(a)` below
     the table, or `(a)` if there is none; for a cell marked with a letter, its formula with the
     cases of the letter's note, as in `If $l > w$; $l$ if $l \\le w$`."""
@@ -175,4 +190,6 @@ def _below(cell: str, below: str) -> str:
     if re.fullmatch(r"\([a-z]+\)", cell):
         lines = [line for line in below.splitlines() if f" {cell} $" in line]
         return lines[0].partition(f" {cell} ")[2].strip().rstrip(".") if lines else cell
+    if "*[" in cell:  # a path, in which the repetitions of a loop are a formula
+        return re.sub(r"\$([^$]+)\$", lambda m: _in_our_letters(m[1], symbols), cell)
     return cell.strip("$") if cell.count("$") == 2 else cell

@@ -516,8 +516,6 @@ class _Set:
                 for guards, value in cases(cell.value)
                 if guards != main[0]
             ]
-            if len(others) == 1:
-                others = [f"otherwise {others[0].rpartition(' if ')[0]}"]
             found = [f"If ${conditions_latex(main[0], names)}$", *others]
         mark = f"({letter})" if main is None else rf"\textsuperscript{{{letter}}}\,"
         return f"{mark} {'; '.join(found).replace(', ', ALLOWED)}."
