@@ -62,9 +62,10 @@ class Sums:
     """Array -> the array of its complete gradient."""
 
     def _gradient(self, array: Array, *, in_loop: bool) -> Array:
-        """The array into which the cotangents of an array are summed: the array of its gradient.
-        For the output, it is the given gradient if no equation reads the output (then it has a
-        single cotangent and is in no loop), else a new array for the sum."""
+        """The array into which the cotangents (what readers contribute to the gradient) of an array
+        are summed: the array of its gradient. For the output, the given gradient if no equation
+        reads the output (then it has a single cotangent and is in no loop), else a new array for
+        the sum."""
         if array is not self.system.mixer.role("output"):
             return self.gradient(array)
         if len(self.handed.get(array, [])) == 1 and not in_loop:
@@ -97,8 +98,9 @@ class Sums:
         return self._array(array, str(self.numbers[array]), shape)
 
     def _collect(self, array: Array) -> None:
-        """Write the equations that sum the cotangents of an array. Its entries are cut into cells,
-        in each of which the same cotangents are present; each cell gets an equation of its own."""
+        """Write the equations that sum the cotangents of an array (what its readers contribute to
+        its gradient). Its entries are cut into cells, in each of which the same cotangents are
+        present; each cell gets an equation of its own."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
         handed = [
             Handed(cotangent, sequence)
@@ -164,10 +166,11 @@ class Sums:
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
     def _apart(self, array: Array, handed: Handed) -> Handed:
-        """A cotangent with two indices on one axis (a flattened layout), or for entries that a
-        stored index selects (a scatter), is written to an array of its own; the result reads this
-        array entry by entry. Without the array, values would decide which terms are added to which
-        entry. Any other cotangent is returned unchanged."""
+        """The cotangent `handed` (what a reader contributes to the gradient of `array`) unchanged,
+        unless it has two indices on one axis (a flattened layout), or is for entries that a stored
+        index selects (a scatter): then it is written to an array of its own, which the result reads
+        entry by entry. Without the array, values would decide which terms are added to which
+        entry."""
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed
@@ -194,9 +197,10 @@ class Sums:
         *,
         sequence: bool,
     ) -> None:
-        """Write the sum of the cotangents `present` at the entries of a cell. For entries that
-        depend on weights alone (not `sequence`), the cotangents that depend on the sequence are
-        summed over the batch first, into an array of their own if there are others besides."""
+        """Write the sum of the cotangents `present` (contributions of readers to the gradient of
+        `array`) at the entries of a cell. For entries that depend on weights alone (not
+        `sequence`), the cotangents that depend on the sequence are summed over the batch first,
+        into an array of their own if there are others besides."""
         cotangents = [h.cotangent for h in present]
         if sequence:
             self._write(target, array, cell, cotangents, SEQUENCE)
@@ -219,10 +223,11 @@ class Sums:
         cotangents: Sequence[Cotangent],
         kind: str,
     ) -> None:
-        """Write the equation of `target` that sums `cotangents` of `array` at the entries of a
-        cell. `kind` says how often it is executed: per sequence (`SEQUENCE`), per sequence with the
-        results summed over the batch (`JOINED`), or once per step (`STEP`). Raises Unsupported: the
-        sum nests too many operations, or the cell is no product of ranges."""
+        """Write the equation of `target` that sums `cotangents` of `array` (contributions of its
+        readers) at the entries of a cell. `kind` says how often it is executed: per sequence
+        (`SEQUENCE`), per sequence with the results summed over the batch (`JOINED`), or once per
+        step (`STEP`). Raises Unsupported: the sum nests too many operations, or the cell is no
+        product of ranges."""
         names = self._axis_names(array, cotangents)
         renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
         indices = guarded_ranges(
@@ -308,13 +313,13 @@ def _split(cell: Constraints, where: Constraints) -> list[tuple[Constraints, boo
 
 
 def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str, str]) -> Node:
-    """A cotangent's expression with its axes renamed. A reduction index whose name is already taken
-    is renamed, if possible to the reader's name of the axis.
+    """A cotangent's expression (what a reader contributes to a gradient) in the names of the
+    equation that sums it. A reduction index whose name is taken is renamed, if possible to the
+    reader's name of the axis.
 
     Args:
         at: axis variable of the entry -> its value in the equation.
-        names: axis variable -> its index name.
-    """
+        names: axis variable -> its index name."""
     values = dict(at)
     called = {names[axis]: hint for axis, hint in zip(cotangent.axes, cotangent.hints, strict=True)}
     taken = {*names.values(), *(index.name for index in cotangent.over)}
@@ -329,8 +334,9 @@ def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str
 
 
 def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
-    """The cotangents with pairs fused as long as a pair is one expression at neighbouring rows (of
-    the array, or of the reader that is summed over); the sum of all stays."""
+    """The cotangents (contributions to a gradient, to be added up) with two fused into one wherever
+    they are one expression at neighbouring rows (of the array, or of the reader that is summed
+    over); their sum stays the same."""
     found: list[Cotangent] = []
     for cotangent in cotangents:
         for k, other in enumerate(found):
@@ -375,16 +381,17 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
 
 
 def _one(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """Two cotangents as one, if `first` is what `rest` would be one row before its range: a row of
-    the array (`_rows`), or a row of the reader that is summed over (`_sums`). Else None."""
+    """Two cotangents (contributions to a gradient) as one, if `first` is what `rest` would be one
+    row before its range: a row of the array (`_rows`), or a row of the reader that is summed over
+    (`_sums`). Else None."""
     if rest.layout != first.layout or rest.scale != first.scale:
         return None
     return _rows(rest, first) or _sums(rest, first)
 
 
 def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """Two cotangents at different rows of the array as one: `first` at the single row before the
-    rows of `rest`. None if they differ in anything else."""
+    """Two cotangents (contributions to a gradient) at different rows of the array as one: `first`
+    at the single row before the rows of `rest`. None if they differ in anything else."""
     whole = entries(rest.array, rest.layout)
     for axis in rest.axes:
         entry = Poly.atom(axis)

@@ -100,9 +100,9 @@ class Pick:
     """The axis along which it gathers."""
 
     def numbered(self, node: Bracket) -> Bracket:
-        """The bracket (value under a condition) in the gradient of the maximum, changed to hold
-        where the position on the axis equals the gathered index, in place of where the entry equals
-        the maximum."""
+        """The bracket (a value under a condition) of the gradient, with its condition changed:
+        instead of comparing the entry with the maximum, it compares the position on the axis with
+        the gathered index."""
         gather = self.read.positions[self.axis]
         # the rule of a maximum compares an entry of the array with the entry of the maximum
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)
@@ -136,7 +136,8 @@ class Picked:
         return computed and alone and len(plain) == len(ref.positions) - 1
 
     def _made(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
-        """(reference to the array that holds the maximum for a gather, [equation of the array])."""
+        """(reference to a new array, [its equation]): the array holds a maximum over the gathered
+        axis, which stands in for the gather while gradients are derived."""
         place = place_of(ref, around)
         taken = sum(ref.array in array.made_for for array in self.picks)
         step = "picked" + (f".{taken + 1}" if taken else "")
@@ -157,8 +158,8 @@ class Picked:
         return step.with_equations({e: replace(e, value=self._value(e)) for e in step.equations})
 
     def _value(self, equation: Equation) -> Node:
-        """The right-hand side with gathers restored: the gather itself for the array of a maximum,
-        and comparisons with the gathered index in gradients."""
+        """The right-hand side with gathers restored, where maxima stood in for them: the gather
+        itself for the array of a maximum, and comparisons with the gathered index in gradients."""
         if equation.array in self.picks:
             return self.picks[equation.array].read
         return rewrite(equation.value, self._with_number)

@@ -125,8 +125,8 @@ def _ref(builder: Reversal, node: Ref, gradient: Node, scope: Scope) -> None:
 
 
 def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> None:
-    """Both operands get the gradient (stored in an array first, if both need it), the operand that
-    is subtracted its negative."""
+    """Hand the gradient of a sum or difference to its operands, at the points of `scope`: both get
+    it (stored in an array first, if both need it), the operand that is subtracted its negative."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
@@ -135,9 +135,10 @@ def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> No
 
 
 def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
-    """Each factor gets the gradient times the other factor; under `square-gradient`, x x gives x
-    the gradient times 2 x. A constant that scales a sum of scores (`scale_of`, under
-    `scale-gradient`) joins the scope: it is applied to the gradients of the sum's operands."""
+    """Hand the gradient of a product to its factors, at the points of `scope`: each gets the
+    gradient times the other factor; under `square-gradient`, x x gives x the gradient times 2 x. A
+    constant that scales a sum of scores (`scale_of`, under `scale-gradient`) joins the scope: it is
+    applied to the gradients of the sum's operands."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
@@ -153,7 +154,7 @@ def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
 
 def _mean(node: Div) -> Reduce | None:
     """The sum of a quotient that is a mean: a sum over indices with one lower and one upper bound
-    each, divided by the number of its terms. None for any other quotient."""
+    each, divided by its number of terms. None for any other quotient."""
     terms, number = node.left, Poly.of(1)
     if not (isinstance(terms, Reduce) and terms.kind == "sum" and len(terms.parts) == 1):
         return None
@@ -165,11 +166,11 @@ def _mean(node: Div) -> Reduce | None:
 
 
 def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
-    """The numerator a of a / b gets u = g / b, the denominator -u times the stored quotient. Under
-    `mean-gradient` each term of a mean gets g / b; under `quotient-gradient` the denominator gets
-    -g ((a / b) / b), with a / b computed again. A constant that scales a sum of scores (`scale_of`,
-    under `scale-gradient`) joins the scope: it is applied to the gradients of the sum's
-    operands."""
+    """Hand the gradient g of a / b to its operands, at the points of `scope`: a gets u = g / b, b
+    gets -u times the stored quotient. Under `mean-gradient` each term of a mean gets g / b; under
+    `quotient-gradient` b gets -g ((a / b) / b), with a / b computed again. A constant that scales a
+    sum of scores (`scale_of`, under `scale-gradient`) joins the scope: it is applied to the
+    gradients of the sum's operands."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
@@ -193,8 +194,9 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
 
 
 def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> None:
-    """The left operand gets the gradient where it is larger, the right operand elsewhere; under
-    `comparison-gradient` the comparisons are counted."""
+    """Hand the gradient of a maximum of two to its operands, at the points of `scope`: the left one
+    gets it where it is larger, the right one elsewhere; under `comparison-gradient` the comparisons
+    are counted."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
@@ -207,8 +209,9 @@ def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> 
 
 
 def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
-    """The operand gets the gradient by the rule of the function in `derivatives`, from the stored
-    result or the operand. Unsupported for a function without a rule."""
+    """Hand the gradient of a function to its operand, at the points of `scope`, by the function's
+    rule in `derivatives`, from the stored result or the operand. Unsupported for a function without
+    a rule."""
     if node.function in OF_RESULT:
         by_cases = OF_BOTH if "cases-gradient" in builder.rewrites else {}
         compared = COMPARED if "comparison-gradient" in builder.rewrites else {}
@@ -226,8 +229,9 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
 
 
 def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> None:
-    """Each term of a sum gets the gradient; of a maximum, the first term that equals the maximum.
-    Unsupported for a maximum over several indices or ranges, or of another term than an entry."""
+    """Hand the gradient of a sum or maximum over indices to its terms, at the points of `scope`:
+    each term of a sum gets it; of a maximum, the first term that equals the maximum. Unsupported
+    for a maximum over several indices or ranges, or of another term than an entry."""
     gradient = builder.named(gradient, scope)
     if node.kind == "sum":
         for part in node.parts:
@@ -252,8 +256,9 @@ def _free_scale(builder: Reversal, node: FreeScale, gradient: Node, scope: Scope
 
 
 def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
-    """The operand gets the transposed transform of the gradient, written to an array of its own;
-    under `fft-gradient` the transform that libraries use in its place."""
+    """Hand the gradient of a transform to its operand, at the points of `scope`: the transposed
+    transform of the gradient, written to an array of its own; under `fft-gradient` the transform
+    that libraries use in its place."""
     assert isinstance(gradient, Ref)  # a transform is a whole right-hand side
     read = set(names_in(node.body.positions))
     made = tuple(i for i in scope.free if i.atom not in read)

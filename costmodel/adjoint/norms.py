@@ -41,14 +41,14 @@ class NormedRow:
     """The array that holds x - mean; None for a norm without a mean."""
 
     def gradient(self, given: Ref, normed: Ref, of_row: Callable[[Node], Ref]) -> Node:
-        """The gradient of x from the gradient g of x', for a row of m entries: (m g - sum of g - x'
-        sum of g x') (r / m); without a mean (g - x' (sum of g x') / m) r.
+        """The gradient of a row x from the gradient g of the normalised row x', where r is the
+        reciprocal of the root and m the number of entries: (m g - sum of g - x' sum of g x') (r /
+        m); without a mean (g - x' (sum of g x') / m) r.
 
         Args:
             given: the entry of g.
             normed: the entry of x'.
-            of_row: writes one number per row to an array, and returns the reference to it.
-        """
+            of_row: writes one number per row to an array, and returns the reference to it."""
         length = Constant(length_of("a norm", self.over))
         along = Reduce("sum", Mul(given, normed), (self.over,))
         if self.centred is None:
@@ -83,8 +83,8 @@ def normed_row(system: System, equation: Equation, rewrites: Collection[str]) ->
 
 
 def read_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
-    """The arrays of a forward pass, x' and x - mean, that the gradients of normalised rows compute
-    again under the `rewrites`."""
+    """The arrays of a forward pass, normalised rows x' and differences x - mean, that the gradients
+    of normalised rows compute again under the `rewrites`."""
     found: set[Array] = set()
     for equation in forward.equations:
         if row := normed_row(forward, equation, rewrites):

@@ -28,9 +28,9 @@ Copies = Mapping[Array, Array]
 def recomputed(
     system: System, names: Sequence[str], *, defined: System, also: frozenset[Array]
 ) -> System:
-    """A training step whose backward pass recomputes arrays of the forward pass, each once. They
-    are computed from kept values: inputs, contexts, parameters, and arrays that are neither named
-    nor in `also`. Arrays that no gradient needs are not recomputed.
+    """The training step in which the backward pass recomputes arrays of the forward pass, each
+    once, from kept values: inputs, contexts, parameters, and arrays that are neither named nor in
+    `also`. Arrays that no gradient needs are not recomputed.
 
     Args:
         names: arrays as the file calls them, together with the steps their equations are lowered to
@@ -41,8 +41,7 @@ def recomputed(
         also: further arrays to recompute, because rewrites of the backward pass do.
 
     Raises:
-        EquationError: a name that the forward pass does not compute.
-    """
+        EquationError: a name that the forward pass does not compute."""
     chosen = _chosen(system.forward, names) | also
     if not chosen:
         return system

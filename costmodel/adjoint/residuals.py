@@ -100,8 +100,8 @@ class _Splitter:
         return self._value(kept, over) if needed else kept
 
     def _value(self, node: Node, over: tuple[Index, ...]) -> Node:
-        """A value that can be read again: a node that costs nothing, with its operands in arrays,
-        or a reference to an array that holds the node."""
+        """The node, changed so that its value can be read again: itself if it costs nothing, with
+        its operands in arrays; else a reference to an array that holds it."""
         if node.free:
             return node.map(lambda operand: self._value(operand, over))
         return self._named(node, over)

@@ -114,7 +114,7 @@ def adjoint(
 
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
-    """The same equations, in a mixer with the gradient of its output as an additional context.
+    """The system in a mixer that has the gradient of its output as an additional context.
     `trained`: the roles of arrays that get a gradient."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
@@ -151,8 +151,9 @@ class _Builder(Sums):
         return replace(self.system, equations=equations, backward=backward)
 
     def _block(self, block: Block) -> None:
-        """Write the equations of the gradients of a block's arrays, and hand cotangents to the
-        arrays that the block reads. A gradient that is given (a context) gets no equation."""
+        """Write the equations of the gradients of a block's arrays (of one array, or of a loop),
+        and hand cotangents (contributions to gradients) to the arrays that the block reads. A
+        gradient that is given (a context) gets no equation."""
         arrays = [array for array in _readers_first(block) if array in self.system.active]
         for array in arrays:
             self.grads[array] = self._gradient(array, in_loop=block.is_loop)
@@ -163,16 +164,16 @@ class _Builder(Sums):
             self.written |= named[array]
 
     def _settled(self, block: Block, arrays: Sequence[Array]) -> dict[Array, dict[Equation, str]]:
-        """Hand cotangents from a block's arrays to the arrays that they read; returns, for each
-        array, the auxiliary equations of its gradient (equation -> how often it is executed).
+        """Hand cotangents (contributions to gradients) from a block's arrays to the arrays that
+        they read; returns, for each array, the auxiliary equations of its gradient (equation -> how
+        often it is executed).
 
         In a loop, arrays hand cotangents to each other: an iteration to a fixed point, starting
         from all entries, finds the entries that have a gradient. Any fixed point is correct, as
         each row follows from the row before.
 
         Raises:
-            Unsupported: the iteration does not converge in `ROUNDS` rounds.
-        """
+            Unsupported: the iteration does not converge in `ROUNDS` rounds."""
         after = {array: list(handed) for array, handed in self.handed.items()}
         numbers = dict(self.numbers)
         for array in arrays:
@@ -195,10 +196,10 @@ class _Builder(Sums):
         return [plain_region(h.cotangent) for h in self.handed.get(array, [])]
 
     def _differentiated(self, block: Block, array: Array) -> dict[Equation, str]:
-        """Hand cotangents from an array to the arrays that its equations read, by the rule of each
-        node; under rewrites, a softmax, a normalised row and a row's length have rules of their
-        own. Returns the auxiliary equations, as equation -> how often it is executed, in
-        topological order."""
+        """Hand cotangents (contributions to gradients) from an array to the arrays that its
+        equations read, by the rule of each node; under rewrites, a softmax, a normalised row and a
+        row's length have rules of their own. Returns the auxiliary equations, as equation -> how
+        often it is executed, in topological order."""
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:
@@ -333,9 +334,9 @@ class _Builder(Sums):
                 self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside(ranges))
 
     def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
-        """A softmax's sum of g y along a row as the sum of g_o o of the weighted sum o that reads
-        y, under `weighted-sum-gradient`; None if y has other readers, or o has entries without a
-        gradient."""
+        """The sum over a row that a softmax's gradient needs, sum of g y, as the sum of g_o o of
+        the weighted sum o that reads y, under `weighted-sum-gradient`; None without this rewrite,
+        if y has other readers, or if o has entries without a gradient."""
         if "weighted-sum-gradient" not in self.rewrites:
             return None
         found = weighted_sum(self.system, equation, of_row)
@@ -388,8 +389,9 @@ class _Builder(Sums):
         return self._next(array)
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
-        """Add a gradient to the entry that a reference reads; for a gather, to the selected entry
-        among all that it may read. Unsupported if the number of terms depends on values."""
+        """Add a gradient, at the points of `scope`, to the entry that a reference reads; for a
+        gather, to the selected entry among all that it may read. Unsupported if the number of terms
+        depends on values."""
         read = anywhere(self.system, Read(ref, ()))
         indices, around = (*scope.indices, *read.over), scope.around | read.constraints
         if read.over:
@@ -478,7 +480,8 @@ def _readers_first(block: Block) -> list[Array]:
 
 
 def _of_loss(output: Array, given: Array) -> Cotangent:
-    """The first cotangent of the output: at every entry, the given gradient of this entry."""
+    """The first cotangent (contribution to the gradient) of the output: at every entry, the given
+    gradient of this entry."""
     layout = (None,) * len(output.shape)
     axes = tuple(index_atom(k) for k in range(len(output.shape)))
     value = Ref(given, tuple(map(Poly.atom, axes)))

@@ -55,7 +55,7 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
 
 
 def _exponent(system: System, equation: Equation) -> Node:
-    """The argument of a softmax's exponentials: the scores, or the scores minus the row's
+    """The argument of a softmax's exponentials: the scores, or their difference to the row's
     maximum."""
     assert isinstance(equation.value, Div) and isinstance(equation.value.left, Ref)
     powers, *_ = system.defining[equation.value.left.array]
@@ -179,7 +179,8 @@ def _sums(system: System, softmax: Equation) -> Equation:
 
 
 def _logarithm(system: System, softmax: Equation, sums: Equation) -> Equation:
-    """The equation of L for every row of a softmax with the row sums `sums`."""
+    """The equation of L, the logarithm of the sum of exponentials (plus the subtracted maximum),
+    for every row of a softmax with the row sums `sums`."""
     exponent = _exponent(system, softmax)
     value: Node = Call("log", _entry(sums))
     if isinstance(exponent, Sub):

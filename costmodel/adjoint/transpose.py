@@ -76,7 +76,8 @@ class Cotangent:
 
     @property
     def expression(self) -> Node:
-        """The value summed over the readers of an entry, then scaled."""
+        """What the readers of an entry contribute to its gradient, an expression: the value summed
+        over the readers, then scaled."""
         summed = self.over or self.numbered
         value = Reduce("sum", self.value, self.over) if summed else self.value
         if self.scale is None:
@@ -114,8 +115,9 @@ def names_of(layout: Layout) -> tuple[str, ...]:
 def transposed(
     ref: Ref, indices: Sequence[Index], around: Constraints, value: Node
 ) -> Cotangent | None:
-    """The cotangent of a reference; None if it reads no entry at any size. At sizes at which an
-    entry has no reader, the sum over the readers is empty.
+    """The cotangent of a reference: what it contributes to the gradient of each entry that it
+    reads, as a sum over the instances that read the entry. None if it reads no entry at any size.
+    At sizes at which an entry has no reader, the sum is empty.
 
     Args:
         indices: the indices around the reference, outermost first.
@@ -123,8 +125,7 @@ def transposed(
         value: the gradient of the referenced entry, in these indices.
 
     Raises:
-        Unsupported: a position that cannot be solved for an index.
-    """
+        Unsupported: a position that cannot be solved for an index."""
     if infeasible(around):
         return None
     layout, wanted = _targets(ref)

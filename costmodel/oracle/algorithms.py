@@ -101,9 +101,9 @@ def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]
 
 
 def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The real transform of the entries (position,) -> value, padded with zeros to `points`, as
-    (bin, part) -> value for bins 1 .. points/2 + 1. TransformError for more entries than
-    `points`."""
+    """The real Fourier transform of the entries (position,) -> value, padded with zeros to
+    `points`, as (bin, part) -> value for bins 1 .. points/2 + 1 and parts 1 (real), 2 (imaginary).
+    TransformError for more entries than `points`."""
     if len(operands) > points:
         raise TransformError(f"a transform of {points} points over {len(operands)} entries")
     signal = [Complex(complex(operands.get((k + 1,), 0.0))) for k in range(points)]
@@ -116,7 +116,7 @@ def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The inverse of `rfft`, with the factor 1/points: (bin, part) -> value to (position,) ->
+    """The inverse of `rfft`, with the factor 1/points: from (bin, part) -> value to (position,) ->
     value. The imaginary parts of the first and last bin are not used."""
     half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
     half[0], half[-1] = complex(half[0].real), complex(half[-1].real)
@@ -126,7 +126,8 @@ def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of `rfft`: gradients of `points` positions from the gradients of the bins."""
+    """The transpose of the linear map `rfft` (the real Fourier transform): (bin, part) -> gradient
+    of a bin's part to (position,) -> gradient, for `points` positions."""
     half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
     full = half + [0j] * (points - len(half))  # each bin counts once, without its conjugate
     signal = _fft([Complex(v) for v in full], 1, tally)
@@ -134,7 +135,8 @@ def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of `irfft`: every bin except the first and the last counts twice."""
+    """The transpose of the linear map `irfft` (the inverse real Fourier transform): (position,) ->
+    gradient to (bin, part) -> gradient; every bin except the first and the last counts twice."""
     bins = rfft(operands, points, tally)
     last = points // 2 + 1
     for bin_, part in bins:
@@ -144,16 +146,17 @@ def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of `rfft` by a complex transform, which counts in full: as the tally is halved
-    later, its operations are doubled here."""
+    """The transpose of the real Fourier transform by a complex transform, which counts in full: as
+    the tally is halved later, its operations are doubled here."""
     found = rfft_adjoint(operands, points, tally)
     tally.operations.update(dict(tally.operations))
     return found
 
 
 def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of `irfft`, with one more multiplication by 2 for each part of a bin that
-    counts twice. The tally is halved later, so each multiplication is added twice."""
+    """The transpose of the inverse real Fourier transform, with one more multiplication by 2 for
+    each part of a bin that counts twice. The tally is halved later, so each multiplication is added
+    twice."""
     found = irfft_adjoint(operands, points, tally)
     tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if 1 < bin_ < points // 2 + 1)
     tally.deepest += 1
@@ -172,8 +175,8 @@ def fft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def _complex(operands: Bins, points: int, sign: int, tally: Tally) -> Bins:
-    """A complex transform with `sign` in its exponent, counted in full: as the tally is halved
-    later, its operations are doubled here."""
+    """The complex Fourier transform of (position, part) -> value, with `sign` in its exponent,
+    counted in full: as the tally is halved later, its operations are doubled here."""
     rows = [(operands.get((k, 1), 0.0), operands.get((k, 2), 0.0)) for k in range(1, points + 1)]
     found = _fft([Complex(complex(*row)) for row in rows], sign, tally)
     tally.operations.update(dict(tally.operations))
@@ -217,7 +220,8 @@ class Comparisons:
         self.deepest = 0
 
     def compared(self, *pair: Contender) -> tuple[Contender, ...]:
-        """Two contenders after a comparison, which makes both one level deeper."""
+        """The contenders of a comparison, each with its depth afterwards: 1 more than the deeper
+        one's."""
         self.number += 1
         depth = 1 + max(contender.depth for contender in pair)
         self.deepest = max(self.deepest, depth)
@@ -298,7 +302,7 @@ def _merged(one: list[Contender], two: list[Contender], made: Comparisons) -> li
 
 
 def _padded(entries: Sequence[Contender]) -> list[Contender]:
-    """The entries, and behind them entries larger than all others, up to a power of two."""
+    """The entries, followed by entries larger than all others up to a power of two."""
     lines = list(entries)
     end = max(c.position for c in lines)
     while len(lines) & (len(lines) - 1):
@@ -307,8 +311,9 @@ def _padded(entries: Sequence[Contender]) -> list[Contender]:
 
 
 def _column(lines: list[Contender], run: int, apart: int, made: Comparisons) -> None:
-    """One column of a bitonic network: a comparator for each two lines that are `apart` lines from
-    each other. Blocks of `run` lines are sorted, every second one in descending order."""
+    """Execute one column of a bitonic network on `lines`: a comparator for each two lines that are
+    `apart` lines from each other. Blocks of `run` lines are sorted, every second one in descending
+    order."""
     for low in range(len(lines)):
         if low & apart:
             continue

@@ -82,8 +82,8 @@ def execute(
     accounting: str = "strict",
     arrays: Values | None = None,
 ) -> Execution:
-    """Lower a form under the rewrites and execute it, on random values unless `arrays` (by name)
-    are given; `length` replaces the size l. OracleError for an entry that is read or defined
+    """The execution of a form, lowered under the rewrites, on random values unless `arrays` (by
+    name) are given; `length` replaces the size l. OracleError for an entry that is read or defined
     wrongly."""
     system = lower(form, tuple(rewrites))
     dense = bool({"dense", "zero-state"} & {*rewrites})
@@ -100,7 +100,7 @@ def run(
     arrays: Values | None = None,
     ready: Collection[Equation] = (),
 ) -> Execution:
-    """Execute a lowered system.
+    """The execution of a lowered system, operation by operation.
 
     Args:
         length: the number of tokens, in place of the size l.
@@ -112,8 +112,7 @@ def run(
 
     Raises:
         OracleError: an entry is read before it is defined, defined twice, never defined though it
-            is part of the output, or lies outside its array.
-    """
+            is part of the output, or lies outside its array."""
     given = dict(sizes) if length is None else {**sizes, "l": length}
     done = frozenset(k for k, equation in enumerate(system.equations) if equation in ready)
     if arrays is None:
@@ -259,8 +258,8 @@ class Execution:
         return Held(self.trace, self.owners, self.instances)
 
     def kept(self) -> set[Entry]:
-        """The entries of inputs, contexts and ready equations that instances read or might
-        gather."""
+        """The entries (array, positions) of inputs, contexts and arrays that exist from the start,
+        which instances read or might gather."""
         ready = {self.system.equations[k].array for k in self.ready}
         reached = set().union(*(instance.reached for instance in self.instances))
         return {
@@ -268,14 +267,16 @@ class Execution:
         }
 
     def compulsory(self) -> Compulsory:
-        """Compulsory traffic of a forward pass: inputs, weights and outputs are moved once."""
+        """The least traffic of a forward pass, in entries: inputs, weights and outputs are moved
+        once."""
         read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
         return Compulsory(inputs, _of_role(read, *WEIGHTS), 0, outputs, 0)
 
     def compulsory_inference(self, t: int) -> Compulsory:
-        """Compulsory traffic of token t alone, given the state of earlier tokens; needs l > t."""
+        """The least traffic of token t alone, in entries, given the state of earlier tokens; needs
+        l > t."""
         read = self.held.read_by.get(t, set())
         later = self.held.read_after(t)
         return Compulsory(
@@ -294,17 +295,17 @@ class Execution:
         return self._unfused(self.instances, None)
 
     def unfused_inference(self, t: int) -> list[Unfused]:
-        """Unfused traffic of token t alone, one record per equation; the last record is the input
-        row if later tokens read it, which is written to the state."""
+        """The traffic of token t alone without fusion, in entries, one record per equation; the
+        last record is the input row if later tokens read it, which is written to the state."""
         later = self.held.read_after(t)
         kept = sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in later)
         work = [i for i in self.instances if self.owners.of(i) == t]
         return [*self._unfused(work, t), Unfused("state", 0, 0, kept)]
 
     def _unfused(self, instances: Sequence[Instance], t: int | None) -> list[Unfused]:
-        """One `Unfused` per equation for the given instances; entries held after token t - 1 count
-        as state (none if t is None). Equations that differ in their ranges alone are one: a range
-        each of a union."""
+        """The traffic without fusion of the given instances, one `Unfused` record per equation;
+        entries held after token t - 1 count as state (none if t is None). Equations that differ in
+        their ranges alone (of a union) are one."""
         rows = []
         numbers: dict[object, list[int]] = {}
         for number, equation in enumerate(self.system.equations):
@@ -326,7 +327,7 @@ class Execution:
 
 
 def read_by(instances: Iterable[Instance]) -> set[Entry]:
-    """The distinct entries that instances read. Of the entries that an array is gathered from, as
+    """The distinct entries (array, positions) that instances read. Of entries that data select, as
     many are taken as there are distinct index expressions, at most all that might be read: only
     their number counts."""
     placed: set[Entry] = set()

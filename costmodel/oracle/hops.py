@@ -110,7 +110,8 @@ class Rows:
         return self._at(entry, axes) if axes else self.homes.get(entry)
 
     def _at(self, entry: Entry, axes: tuple[int, ...]) -> int:
-        """The row at the position of an entry on an axis, or on axes (chunk, place)."""
+        """The row at the position of an entry, which lies on one axis, or on two axes (chunk,
+        place)."""
         array, where = entry
         first, *inner = axes
         if not inner:
@@ -118,8 +119,9 @@ class Rows:
         return (where[first] - 1) * self.run.trace.shape(array)[inner[0]] + where[inner[0]]
 
     def _chosen(self, array: Array) -> tuple[int, ...]:
-        """The axis, or the axes (chunk, place), at which most readers read their own row; () if all
-        entries depend on the same rows but not on all rows, and without an axis of l entries."""
+        """The axis of an array that numbers rows, or its axes (chunk, place), at which most readers
+        read their own row; () if all entries depend on the same rows but not on all rows, and
+        without an axis of l entries."""
         if array.role in ("input", "output"):
             return (0,)
         alike = {self.of.get(entry, frozenset()) for entry in self.written.get(array, ())}

@@ -115,7 +115,8 @@ class Interpreter:
         ready: Container[int] = (),
     ) -> None:
         """Put the given `values` into memory, compile the equations, and run them in order; an
-        instance of a loop runs when one of its entries is first needed."""
+        instance of a loop runs when one of its entries is first needed. `ready`: numbers of
+        equations whose results cost nothing."""
         self.sizes = sizes
         self.accounting = accounting
         self.dense = dense
@@ -174,8 +175,9 @@ class Interpreter:
                 raise OracleError(f"{reader} reads {name}{place} before it is defined")
 
     def _work(self, equation: Equation) -> Work:
-        """Compile an equation. A transform or selection, which must be the whole right side, gives
-        several entries per instance (`ALONE`), any other expression one (`STEPS`)."""
+        """An equation compiled: its array, the points of its instances, and the function that gives
+        their results. A transform or selection, which must be the whole right side, gives several
+        entries per instance (`ALONE`), any other expression one (`STEPS`)."""
         value, place = equation.value, self.places.entry(equation.positions)
         if value.alone:
             shared, added, results = ALONE[type(value)](self, equation, value)
@@ -259,9 +261,9 @@ class Interpreter:
         return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
 
     def reading(self, ref: Ref) -> Step:
-        """Compile a reference: the scalar of the entry at a point, which the instance records as
-        read. An entry that is not in memory is computed if it can be, else 0 under `dense`, else an
-        OracleError."""
+        """The compiled reference: a function of a point that gives the scalar of the entry there,
+        which the instance records as read. An entry that is not in memory is computed if it can be,
+        else 0 under `dense`, else an OracleError."""
         if any(isinstance(position, Gather) for position in ref.positions):
             return self._gathering(ref)
         array, place = ref.array, self.places.entry(ref.positions)
@@ -278,10 +280,10 @@ class Interpreter:
         return step
 
     def _gathering(self, ref: Ref) -> Step:
-        """Compile a reference with gathers. The instance records the entry that is read, the
-        entries that other values might select, and the index expression (`_name`). The result has
-        the greatest depth and latest token of all these entries, since any of them might be
-        read."""
+        """The compiled reference with gathers: a function of a point that gives the selected
+        entry's scalar. The instance records this entry, the entries that other values might select,
+        and the index expression (`_name`). The result has the greatest depth and latest token of
+        all these entries, since any of them might be read."""
         steps = [
             self._named(p) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
@@ -319,8 +321,8 @@ class Interpreter:
         return lambda point: (ref.array, *(part(point) for part in each))
 
     def _named(self, position: Gather) -> Step:
-        """Compile a gathered position: the position that the index array's entry gives, as a scalar
-        with the depth and token of that entry."""
+        """The compiled position of a gather: a function of a point that gives the position which
+        the index array's entry states, as a scalar with the depth and token of that entry."""
         read, place = self.reading(position.at), self._in_block(position)
 
         def step(point: Point, instance: Instance) -> Scalar:
@@ -379,7 +381,7 @@ class Interpreter:
 
 
 def _constant(interpreter: Interpreter, node: Constant) -> Step:
-    """Compile a constant, or the value of an index expression."""
+    """The compiled constant, or value of an index expression: a function of a point."""
     if node.base.variables:
         return placed(interpreter.places.value(node.base))
     constant = Scalar(interpreter.constant(node))
@@ -391,8 +393,9 @@ def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Interpreter, Binary
 
 
 def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
-    """Compile a sum or maximum. Terms that are empty sums are left out, except in a scatter; a sum
-    without terms is itself empty, and a maximum without terms an OracleError."""
+    """The compiled sum or maximum: a function of a point. Terms that are empty sums are left out,
+    except in a scatter; a sum without terms is itself empty, and a maximum without terms an
+    OracleError."""
     body, points = interpreter.step(node.body), interpreter.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
     spared = interpreter.accounting == "strict" and not scatters
@@ -428,9 +431,9 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
 
 
 def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
-    """Compile a bracket: the body where the relation holds, else the alternative, or an empty sum
-    without one. With indices `first`, it holds at the first of their points at which the relation
-    holds, which is found by trying the points in order, at no cost."""
+    """The compiled bracket, a function of a point: the body where the relation holds, else the
+    alternative, or an empty sum without one. With indices `first`, it holds at the first of their
+    points at which the relation holds, which is found by trying the points in order, at no cost."""
     body, left, right = (interpreter.step(part) for part in (node.body, node.left, node.right))
     otherwise = None if node.otherwise is None else interpreter.step(node.otherwise)
     related = {">": operator.gt, "=": operator.eq}[node.relation]
@@ -489,7 +492,8 @@ Alone = tuple[Sequence[Index], Sequence[Index], Results]
 
 
 def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
-    """Compile a transform: an instance for each point of the free indices that its operand has too,
+    """The compiled transform, (indices of an instance, indices of its results, function of an
+    instance's results): an instance for each point of the free indices that its operand has too,
     whose results run over the other free indices. OracleError for a wrong number of indices."""
     if transform.kind not in ALGORITHMS:
         raise OracleError(f"unknown transform '{transform.kind}'")
@@ -518,9 +522,10 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
 
 
 def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alone:
-    """Compile a selection: an instance for each row, whose results are the positions kept in the
-    row, in order of rank. The instance raises OracleError for a row without entries, or with
-    another number of positions than ranks."""
+    """The compiled selection, (indices of an instance, indices of its results, function of an
+    instance's results): an instance for each row, whose results are the positions kept in the row,
+    in order of rank. The instance raises OracleError for a row without entries, or with another
+    number of positions than ranks."""
     shared = [index for index in equation.indices if index.atom != select.rank]
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
@@ -606,8 +611,9 @@ class Run:
 
 @lru_cache(maxsize=64)
 def of_a_sequence(system: System) -> Collection[Array]:
-    """The arrays that depend on an input or context. Zeros that are read outside of such an array
-    count as dependent too."""
+    """The arrays that depend on an input or context, so that their values differ from sequence to
+    sequence (work on all others is done once). Zeros read outside of such an array count as
+    dependent too."""
     found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
     for _ in system.equations:  # dependence passes on by one array or more per round
         for equation in system.equations:

@@ -22,9 +22,9 @@ from costmodel.oracle.scalars import Entry
 
 
 def most_live(done: Execution, phase: str) -> int:
-    """The largest number of live entries in a phase, without weights and their gradients: every
-    array is added to the steps of its live range (with its largest row alone, if only the loop that
-    computes it reads it, at most one row back), and the step with the most entries counts."""
+    """The largest number of live entries at one step of a phase, without weights and their
+    gradients: every array counts at the steps of its live range (with its largest row alone, if
+    only the loop that computes it reads it, at most one row back)."""
     results, steps = done.system.results(phase), _steps(done)
     end, live = len(steps) - 1, Counter[int]()
     entries: dict[Array, list[Entry]] = {}

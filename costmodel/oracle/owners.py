@@ -39,8 +39,9 @@ class Owners:
     """
 
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
-        """Find the owners from the last component of the graph of arrays to the first, and within
-        a component from the last instance to the first, as owners come from readers."""
+        """Find the owner (the token whose arrival triggers the work) of each instance, from the
+        last component of the graph of arrays to the first, and within a component from the last
+        instance to the first, as owners come from readers."""
         self.memory = run.memory
         self.writer: dict[Entry, Instance] = {}
         self.readers: dict[Entry, list[Instance]] = {}
@@ -87,9 +88,9 @@ class Owners:
         return {self.number.get(id(r), 0) for r in readers} - {0}
 
     def _owner(self, instance: Instance, *, at_once: bool) -> int:
-        """The owner of an instance whose readers have owners: 0 if it depends on no input, its own
-        row for an output, the latest input row that it depends on if `at_once` or without readers,
-        else the first owner of its readers."""
+        """The owner (number of a token) of an instance whose readers have owners: 0 if it depends
+        on no input, its own row for an output, the latest input row that it depends on if `at_once`
+        or without readers, else the first owner of its readers."""
         (array, where), *_ = instance.writes
         if not instance.token:
             return 0
@@ -126,8 +127,9 @@ class Owners:
         return found - {0}
 
     def _taking_in(self, group: set[Array], parts: frozenset[Array]) -> set[int]:
-        """The instances of a loop, by id, that read their latest input row tau without passing an
-        earlier row of the loop. Single-use temporaries are passed, and are not among the result."""
+        """The ids of the instances of a loop that read their latest input row tau without passing
+        an earlier row of the loop. Single-use temporaries (`parts`) are passed, and are not among
+        the result."""
         axes = self._axes(group)
         reached: dict[int, int] = {}
 
@@ -252,12 +254,12 @@ class Decoding:
         return [found[key] for key in sorted(found, key=self.owners.order.__getitem__)]
 
     def token(self, t: int, without: Collection[Entry] = ()) -> list[Instance]:
-        """The decoding step of token t, with only the held entries in memory, minus `without`.
+        """The instances of the decoding step of token t, executed with only the held entries in
+        memory, minus `without`.
 
         Raises:
             OracleError: an instance reads what is not in memory, or gives another value than the
-                whole run.
-        """
+                whole run."""
         done, memory = self.run.again(self.work(t), self._there(t) - {*without})
         for entry in (*self.given.get(t, ()), *self.held.after(t)):
             if memory[entry].value != self.run.memory[entry].value:

@@ -54,8 +54,8 @@ class Places:
         return True
 
     def value(self, poly: Poly) -> At:
-        """A position or bound as a function of a point; OracleError if it is not affine in the
-        indices."""
+        """A position or bound (a polynomial) as a function of a point; OracleError if it is not
+        affine in the indices."""
         if poly not in self._values:
             self._values[poly] = _with_sizes(poly, self.sizes)
         return self._values[poly]

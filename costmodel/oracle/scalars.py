@@ -105,8 +105,9 @@ Step = Callable[[Point, Instance], Scalar]
 
 
 def after(scalars: Collection[Scalar], value: float) -> Scalar:
-    """A value with the joint history of `scalars`, on which it depends without an operation;
-    without history for none."""
+    """A scalar with this value and the joint history of `scalars`, on which it depends without an
+    operation (the greatest depth and steps, the latest token); without history if there are
+    none."""
     if not scalars:
         return Scalar(value)
     _, depths, steps, tokens, given, _ = zip(*scalars, strict=True)
@@ -119,7 +120,8 @@ def placed(place: At) -> Step:
 
 
 def times(factor: float, body: Step) -> Step:
-    """The compiled product of a value with a factor, at no cost."""
+    """The compiled product of a value with a constant `factor`, which costs nothing: a function of
+    a point."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         value, depth, steps, token, given, empty = body(point, instance)
@@ -129,8 +131,9 @@ def times(factor: float, body: Step) -> Step:
 
 
 def called(function: str, body: Step) -> Step:
-    """The compiled call of a named function: the instance tallies the function's steps
-    (`functions.TABLE`), and the result is as many operations deeper than the operand."""
+    """The compiled call of a named function, a function of a point: the instance tallies the
+    function's steps (`functions.TABLE`), and the result is as many operations deeper than the
+    operand."""
     taken, value = TABLE[function].steps, FUNCTIONS[function]
     deep = len(taken)
 
@@ -176,8 +179,8 @@ def arithmetic(
 
 
 def larger(left: Step, right: Step) -> Step:
-    """The compiled maximum of two values, at the cost of one comparison even if one is an empty
-    sum."""
+    """The compiled maximum of two values, a function of a point, at the cost of one comparison even
+    if one is an empty sum."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         both = left(point, instance), right(point, instance)

@@ -84,15 +84,15 @@ class Ties:
         return self.decided[lengths]
 
     def is_smaller(self, one: Poly, two: Poly) -> bool:
-        """Whether span `one` is smaller than span `two`: at `sizes` if they give all letters of
-        both spans; else only if proven for all sizes."""
+        """Whether span `one` (levels of operations) is smaller than span `two`: at `sizes` if they
+        give all letters of both spans; else only if proven for all sizes."""
         if not self.sizes or (one.letters | two.letters) - dict(self.sizes).keys():
             return not is_at_least(frozenset(), one, two) and is_at_least(frozenset(), two, one)
         return self.largest((one, two)) == 1
 
     def hold_at(self, sizes: Sizes | None) -> bool:
-        """Whether `sizes` has the same letters as `self.sizes`, and every recorded decision is the
-        same there."""
+        """Whether every recorded decision between chains of equal length is the same at `sizes`,
+        and `sizes` has the same letters as `self.sizes`."""
         return dict(sizes or ()).keys() == dict(self.sizes or ()).keys() and all(
             _largest_at(lengths, sizes) == place for lengths, place in self.decided.items()
         )
@@ -138,7 +138,8 @@ class Chain(Witness):
 
     @cached_property
     def span(self) -> Poly | None:
-        """The levels of operations of all steps together; None if they are not known."""
+        """The levels of operations of all steps together, a polynomial; None if they are not
+        known."""
         try:
             return _total(self.steps, lambda step: step.levels())
         except Unsupported:
@@ -194,12 +195,11 @@ class Chain(Witness):
 
     def path(self, sizes: Mapping[str, int]) -> CriticalPath:
         """The path at given sizes, which tell for each `Passage` (the steps to some row of a loop)
-        whether the row is one of the first or a later one. If ties are broken at sizes, a block
-        that repeats at most `FEW` times is written out step by step.
+        whether the row is one of the first or a later one. If ties are broken at sizes, steps that
+        repeat at most `FEW` times are written out one by one.
 
         Raises:
-            Unsupported: the steps are not known.
-        """
+            Unsupported: the steps are not known."""
         if self.lost:
             raise Unsupported(self.lost)
         few = FEW if self.ties.sizes is not None else 0
@@ -240,8 +240,9 @@ FEW = 2
 
 
 def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step | Repeat]:
-    """The steps at given sizes: a passage gives its steps to the row that it leads to, a block of
-    at most `few` repetitions is written out, any other block is a `Repeat`."""
+    """The steps at given sizes: a `Passage` (to some row of a loop) becomes the steps to the row
+    that it leads to, and a block of steps is written out if it repeats at most `few` times, else a
+    `Repeat`."""
     for step in steps:
         if isinstance(step, Passage):
             further = step.further.at(sizes)
@@ -326,7 +327,8 @@ class CriticalPath:
 
     @property
     def words(self) -> str:
-        """The path as papers print it, in one line."""
+        """The path in words, as papers print it: operations joined by hyphens, rows of a loop as `N
+        times (...)`."""
         return "".join(map(str, self.said))
 
     def _repr_latex_(self) -> str:

@@ -55,9 +55,9 @@ class Joint:
         return tuple(dict.fromkeys((*self.equation.indices, *self.read.over)))
 
     def letters(self, axes: Mapping[Array, set[int]]) -> set[str]:
-        """The indices that decide which nodes the reference joins (a node is a row, or entries
-        without a row): indices in positions on `axes` (array -> axes that distinguish nodes) and in
-        the regions, and indices whose ranges depend on each other."""
+        """The names of the indices that decide which nodes the reference joins (a node is a row, or
+        entries without a row): indices in positions on `axes` (array -> axes that distinguish
+        nodes) and in the regions, and indices whose ranges depend on each other."""
         values = [
             *(constraint for region in self.regions for constraint in region),
             *(position_value(at[axis]) for array, at in self.ends for axis in axes[array]),
@@ -79,7 +79,8 @@ class Span:
 
     @classmethod
     def of_rows(cls, rows: int, nodes: int) -> Span:
-        """The set {k} for each node k below `rows`, the empty set for all further nodes."""
+        """For each of `nodes` nodes, the range of rows that belong to it: row k for node k below
+        `rows`, no row for further nodes."""
         import numpy as np
 
         first, last = np.full(nodes, rows), np.full(nodes, -1)
@@ -92,7 +93,7 @@ class Span:
 
     def widen(self, nodes: Integers, others: Integers) -> bool:
         """Widen the range of rows (first..last) of nodes[k] to include the range of others[k], for
-        each k. The result says whether a range changes."""
+        each k. Returns whether a range changes."""
         import numpy as np
 
         other = self.at(others)
@@ -129,9 +130,9 @@ class Graph:
 
     @cached_property
     def axes(self) -> Mapping[Array, set[int]]:
-        """Array -> the axes that distinguish its nodes (groups of entries): its token axis; without
-        one, the axes on which equations define different parts, or positions share indices with
-        nodes or regions, found as a fixed point."""
+        """Array -> the axes whose positions tell its nodes (groups of entries) apart: its token
+        axis; without a token axis, the axes on which equations define different parts, or positions
+        share indices with nodes or regions, found as a fixed point."""
         found = {
             array: {
                 axis
@@ -224,7 +225,7 @@ class Graph:
 
     @cached_property
     def made(self) -> Span:
-        """The first and the last row from which each node is computed, as a fixed point."""
+        """For each node, the first and the last row from which it is computed, as a fixed point."""
         joined, moved = self.joined, {*self.known.places}  # refuses large graphs first
         found = Span.of_rows(self.length, self.number)
         while moved:
@@ -307,8 +308,8 @@ def _nearest(made: Span, readers: Span) -> Integers | None:
 
 
 def _furthest(reads: Sequence[int]) -> int:
-    """The largest distance of two rows, in hops, given the bit set of rows that each row reads.
-    Each round adds the rows within one hop more, until no set grows."""
+    """The largest distance of two rows, in hops. `reads`: for each row, the bit set of the rows
+    that it reads. Each round adds the rows within one hop more, until no set grows."""
     around, moved = [1 << row for row in range(len(reads))], [True] * len(reads)
     read = [_rows(rows & ~own, len(reads)) for rows, own in zip(reads, around, strict=True)]
     for hops in count():
@@ -326,7 +327,7 @@ def _furthest(reads: Sequence[int]) -> int:
 
 
 def _rows(of: int, number: int) -> Sequence[int]:
-    """The members of a bit set with `number` bits."""
+    """The members, in ascending order, of a bit set `of` with `number` bits."""
     import numpy as np
 
     octets = np.frombuffer(of.to_bytes(-(-number // 8), "little"), dtype=np.uint8)

@@ -40,8 +40,9 @@ class GrowingRows:
     """The longest paths to the rows after the last of `rows`."""
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
-        """The depths of all rows as (array, level in the row number `#row`); `low` is the number of
-        the first of `rows`, and `where` the conditions on sizes under which the rows exist."""
+        """The depths of all rows of the loop as (array, level), where a level is a depth in the row
+        number `#row` and its conditions; `low` is the number of the first of `rows`, and `where`
+        the conditions on sizes under which the rows exist."""
         for number, row in enumerate(self.rows):
             here = Poly.atom(ROW) - low - number
             going_on = self.rate if number == len(self.rows) - 1 else None
@@ -103,8 +104,8 @@ def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
 
 
 def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
-    """The depth by which every array of the row `following` is deeper than in `row`; None if the
-    rows have different arrays or no such depth is proven."""
+    """The depth, a polynomial, by which every array of the row `following` is deeper than in `row`;
+    None if the rows have different arrays or no such depth is proven."""
     if row.keys() != following.keys():
         return None
     # a common rate is a difference of two levels of any one array: the first
@@ -124,8 +125,8 @@ def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
 
 
 def _equally_deep(one: Depth, two: Depth) -> bool:
-    """Whether two maxima of levels are proven to be equal at all sizes: each level is at most some
-    level of the other maximum."""
+    """Whether two maxima of levels (depths under conditions) are proven to be equal at all sizes:
+    each level is at most some level of the other maximum."""
     return all(
         any(is_at_least(frozenset(), rival.depth, level.depth) for rival in rivals)
         for levels, rivals in ((one, two), (two, one))

@@ -50,10 +50,9 @@ class Hops:
     words: str
 
     def distances(self, sign: int, length: Poly) -> tuple[Poly, Reach] | None:
-        """(least distance, reach) if it is proven that each row reads all rows at distances from
-        the least to the reach that lie in the sequence; else None. `sign`: 1 for earlier rows, -1
-        for later rows.
-        """
+        """(least distance, largest distance) if it is proven that each row reads all rows at
+        distances between the two that lie in the sequence, None for a largest distance without a
+        limit; else None. `sign`: 1 for earlier rows, -1 for later rows."""
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}
@@ -75,8 +74,8 @@ class Hops:
 
 def _hops(known: Rows, sign: int) -> Iterator[Hops]:
     """For each reference to earlier rows (`sign` 1) or later rows (`sign` -1), the constraints on
-    the reading row and on the distance to the row read. A reference to an array that is computed
-    from all rows reads at all distances."""
+    the reading row (`#row`) and on the distance to the row read (`#back`), with words for messages.
+    A reference to an array that is computed from all rows reads at all distances."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
     for found in joined_rows(known):
         if found.read is None:
@@ -121,8 +120,8 @@ def furthest(known: Rows, sign: int) -> Reach:
 
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
-    """The smaller of two reaches (largest distances at which rows read; None is unlimited) under
-    the conditions `known`; the other reach if one is NOWHERE, so that only the other is used."""
+    """The smaller of two reaches (largest distances at which rows read; None: unlimited; NOWHERE:
+    no reads) under the conditions `known`; if one is NOWHERE, the other."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -133,8 +132,9 @@ def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
 
 
 def _cases_of_reach(reach: Reach) -> list[tuple[Constraints, Reach]]:
-    """A reach by cases, as (conditions, reach): itself at sizes at which it is at least 1, NOWHERE
-    at all other sizes; one case if it is known which holds."""
+    """A reach (the largest distance at which rows read) by cases, as (conditions, reach): itself at
+    sizes at which it is at least 1, NOWHERE (no reads) at other sizes; one case if it is known
+    which holds."""
     if reach is None or reach == NOWHERE or nonnegative(reach - 1):
         return [(frozenset(), reach)]
     return [(frozenset({reach - 1}), reach), (frozenset({-reach}), NOWHERE)]
@@ -162,12 +162,11 @@ READ = axis_atom("read")
 
 
 def by_hub(known: Rows) -> Exact:
-    """The hops by way of row 1, which reads all rows and is read by all rows: 1 at sizes at which
-    each row reads every other row, 2 at other sizes; 0 for l = 1.
+    """The hops between the rows furthest apart, by way of row 1, which reads all rows and is read
+    by all rows: 1 at sizes at which each row reads every other row, 2 at other sizes; 0 for l = 1.
 
     Raises:
-        Unsupported: some row does not read row 1, or row 1 does not read some row.
-    """
+        Unsupported: some row does not read row 1, or row 1 does not read some row."""
     row, read, ends = Poly.atom(ROW), Poly.atom(READ), length(known.system)
     every = frozenset({row - 1, ends - row, read - 1, ends - read})
     pairs = []
@@ -261,8 +260,8 @@ class Chunks:
         return None
 
     def tightened(self, where: Constraints) -> Constraints:
-        """The same points, with bounds on chunks in place of bounds on rows: (q - 1)*C < o*C + e,
-        with e in 1..C, becomes q - 1 <= o."""
+        """The constraints with bounds on chunks in place of bounds on rows, for the same points: (q
+        - 1)*C < o*C + e, with e in 1..C, becomes q - 1 <= o."""
         for bound in by_text(where):
             others = where - {bound}
             if self.letter in bound.letters and bound.variables:
@@ -278,13 +277,12 @@ class Chunks:
         return implied(known, claim) or (digits is not None and implied(known, digits[0] - 1))
 
     def pairs(self, low: Poly, high: Poly, around: Constraints, over: Sequence[str]) -> Constraints:
-        """The pairs of rows that one reference joins, in `#chunk` and `#place` of the lower row,
-        and the upper row `#upper`.
+        """The pairs of rows that one reference joins, as constraints on the lower row's `#chunk`
+        and `#place` and on the upper row `#upper`.
 
         Args:
             low, high: the lower and the upper row, in the indices of the reference, named `over`.
-            around: the constraints of these indices, and the class of lower rows.
-        """
+            around: the constraints of these indices, and the class of lower rows."""
         upper, digits = Poly.atom(UPPER), self.digits(low, around)
         equations = [self.lower - low]
         if digits is not None:
@@ -300,8 +298,8 @@ class Chunks:
 def _with_equations(
     where: Constraints, equations: Sequence[Poly], names: Sequence[str]
 ) -> Constraints:
-    """The constraints `where`, and equations (each polynomial is 0): one that can be solved for an
-    index of `names` is substituted, any other is added as two constraints."""
+    """The constraints `where` together with equations (each polynomial is 0): an equation that can
+    be solved for an index of `names` is substituted, any other is added as two constraints."""
     waiting = list(equations)
     while waiting:
         equation = waiting.pop()
@@ -327,8 +325,9 @@ class JoinedPairs:
 def _joined_pairs(
     known: Rows, chunks: Chunks, sign: int, lower: Constraints
 ) -> Iterator[JoinedPairs]:
-    """The pairs of rows that each reference to earlier rows (sign 1), or to later rows (-1), joins,
-    of which the lower row is in the class `lower` (at the end of a chunk, or before it)."""
+    """For each reference to earlier rows (sign 1) or later rows (-1), the pairs of rows that it
+    joins, as constraints, with words for messages. Only pairs whose lower row is in the class
+    `lower` (at the end of a chunk, or before it)."""
     for found in joined_rows(known):
         if found.read is None:
             yield JoinedPairs(chunks.inside, found.words)
@@ -358,17 +357,16 @@ def chunks_of(known: Rows) -> Chunks | None:
 
 
 def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constraints) -> Poly:
-    """The furthest row that a lower row is joined with, for the lower rows at the end of their
-    chunk, or for all others; it is joined with all rows between too. The lower row itself if no row
-    is joined.
+    """The furthest row, a polynomial, that a lower row is joined with by references, for the lower
+    rows of one class (at the end of their chunk, or all others); all rows between are joined with
+    it too. The lower row itself if no row is joined.
 
     Args:
         held: the pairs of rows that references join, for this class.
         where: the class, one of `Chunks.classes`.
 
     Raises:
-        Unsupported: no bound of the upper row is proven to be such a row.
-    """
+        Unsupported: no bound of the upper row is proven to be such a row."""
     upper, inside = Poly.atom(UPPER), chunks.inside | where
     if not held:
         return chunks.itself(where)
@@ -405,13 +403,12 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
 
 
 def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
-    """The hops from the first row to the last, each hop as long as possible, by references to
-    earlier rows (`sign` 1) or later rows (`sign` -1).
+    """The number of hops from the first row to the last, each as long as possible, by references to
+    earlier rows (`sign` 1) or later rows (`sign` -1); exact in sizes, by cases.
 
     Raises:
         Unsupported: it is not proven that each row is joined with all rows up to a furthest row,
-            and that furthest rows ascend; or the rows on the way are not derived.
-    """
+            and that furthest rows ascend; or the rows on the way are not derived."""
     furthest = [
         _furthest_joined(chunks, list(_joined_pairs(known, chunks, sign, where)), where)
         for where in chunks.classes
@@ -433,13 +430,13 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
 def _from_first(
     chunks: Chunks, furthest: Sequence[Poly], first: Poly, known: Constraints
 ) -> Iterator[Case]:
-    """The number of hops from row 1 to the end, as guarded summands: one hop for every row on the
-    way that lies before the end. A row that recurs at distance `away` counts ceil((length -
-    row)/away) times.
+    """The number of hops from row 1 to the last row, as summands (conditions, number): one hop for
+    every row on the way that lies before the end. A row that recurs at distance `away` counts
+    ceil((length - row)/away) times.
 
     Args:
-        first: row 1, written as the last place of a chunk (`size`) where chunks have size 1.
-    """
+        furthest: the furthest row that a row is joined with, by class (`Chunks.classes`).
+        first: row 1, written as the last place of a chunk (`size`) where chunks have size 1."""
     start, cycle = _rows_on_the_way(chunks, furthest, first, known)
     before = {row: frozenset({chunks.length - row - 1}) for row in (*start, *cycle)}
     for row in start:

@@ -63,7 +63,8 @@ class Depths:
     """
 
     def __init__(self, system: System, phase: str, rules: Rules[Callable[..., Depth]]) -> None:
-        """Find the depths of all arrays, block by block in topological order."""
+        """Find the depths of all arrays in a phase, block by block (equations of one array or loop)
+        in topological order; `rules`: class of nodes -> the function that gives its depth."""
         self.system = system = ascending(system)
         self.phase = phase
         self.rules = rules
@@ -95,8 +96,8 @@ class Depths:
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
     def _levels(self, part: IterationDomain) -> Depth:
-        """The depth of the right-hand side of an equation, in its free indices; Unsupported, with
-        the name of the equation, if it is not derived."""
+        """The depth of the right-hand side of an equation, in its free indices, as levels (depths
+        under conditions); Unsupported, with the name of the equation, if it is not derived."""
         try:
             return self.depth(part.equation.value, part, part.constraints)
         except Unsupported as error:
@@ -104,7 +105,8 @@ class Depths:
 
     def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
         """Add the depth of the entries that an equation defines to the depth of its array. With
-        `split`, and if the phase executes several parts of the array, limited to these entries."""
+        `split`, or if the phase executes several parts of the array, the added levels (depths under
+        conditions) are limited to these entries."""
         equation, levels = part.equation, self._levels(part)
         split = split or self.parts[equation.array] > 1
         found = tuple(x for level in levels for x in on_axes(part, level, split=split))
@@ -204,9 +206,9 @@ class Depths:
         return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
     def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
-        """Where, within `constraints`, this phase computes the entry that a reference reads, as
-        disjoint regions: () for an array that exists before the phase; all of `constraints`; or, in
-        inference, the part that the token at T owns."""
+        """The disjoint regions within `constraints` in which this phase computes the entry that a
+        reference reads: () for an array that exists before the phase; all of `constraints`; or, in
+        inference, the part that the new token (at T) owns."""
         if ref.array not in self.arrays:
             return ()
         if self.phase != "inference":
@@ -225,8 +227,9 @@ class Depths:
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """The depth after a node's operation, which takes `levels` levels of operations. The other
-        arguments are for subclasses, which also record the step of the path."""
+        """The level (a depth under conditions) after a node's operation, which takes `levels`
+        levels of operations. The other arguments are for subclasses, which also record the step of
+        the path."""
         return level + levels
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
@@ -243,8 +246,9 @@ def _existing(constraints: Constraints, variables: tuple[str, ...]) -> Constrain
 
 
 def _joined(array: Array, levels: Depth, row: str) -> Depth:
-    """The levels of an array in a row of a loop (`row` is the axis), with two levels of equal depth
-    merged if the entries of one begin directly behind the entries of the other."""
+    """The levels (depths under conditions) of an array in a row of a loop (`row` is the axis), with
+    two levels of equal depth merged if the entries of one begin directly behind those of the
+    other."""
     waiting, found = list(levels), []
     while waiting:
         level = waiting.pop(0)
@@ -262,8 +266,8 @@ def _joined(array: Array, levels: Depth, row: str) -> Depth:
 def _either(
     one: Constraints, other: Constraints, around: Constraints, row: str
 ) -> Constraints | None:
-    """The union of two conditions as one condition, if one begins directly behind the end of the
-    other on some axis but `row`, and both hold alike otherwise; None if not."""
+    """The union of two conditions (sets of constraints) as one, if one begins directly behind the
+    end of the other on some axis but `row`, and both hold alike otherwise; None if not."""
     for end in one:
         rest = (one - {end}) | (other - {-end - 1})
         if (
@@ -317,7 +321,8 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
 
 @cache
 def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
-    """Each free index that is alone in a position -> its value in the axes of the array."""
+    """Free index that is alone in a position -> its value in the axes of the array that is
+    defined."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         poly = position_value(position)
@@ -349,9 +354,10 @@ def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
 
 
 def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
-    """A level of an array at the entries that a reference reads; None if it exists at no such
-    entry. Where the reference has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f,
-    the indices p and f are replaced by q and e if these are proven to be equal."""
+    """A level of an array (a depth under conditions, in its axes) at the entries that a reference
+    reads; None if it exists at no such entry. Where the reference has (q - 1)*C + e on an axis for
+    which the level has (p - 1)*C + f, the indices p and f are replaced by q and e if these are
+    proven to be equal."""
     values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}
     where = _where_at(level.where, ref.positions)
     if infeasible(around | where):
@@ -393,8 +399,8 @@ def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, P
 
 
 def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
-    """The index in `others` with the opposite coefficient, or minus an index with the same
-    coefficient; 0 if there is none."""
+    """The index in `others` whose coefficient (`slopes`) is the opposite of that of `name`, or
+    minus an index with the same coefficient, as a polynomial; 0 if there is none."""
     for sign in (1, -1):
         for other in sorted(others):
             if slopes[other] * sign == -slopes[name]:

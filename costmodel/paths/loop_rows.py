@@ -89,7 +89,7 @@ def going_on(
 
 
 def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
-    """The rows of a loop that one equation writes, as constraints on the variable `row`."""
+    """The rows of a loop that one equation writes, as constraints on the variable named `row`."""
     here = block.row(part.equation)
     of_row = {a for a in here.letters if is_index(a)}
     hidden = sorted({*part.variables} - of_row, reverse=True)
@@ -202,14 +202,13 @@ class Entering:
 def depths_of_rows(
     first: Mapping[Array, Depth], later: Mapping[Array, Depth], number: Mapping[Array, Poly]
 ) -> Mapping[Array, Sequence[Level]]:
-    """The depth of every row of a loop, as levels in `#row`.
+    """Array -> the depth of every row of a loop, as levels (depths in `#row`, under conditions).
 
     The recurrence is depth(r) = max(own(r), depth(r-1) + rate), where own(r) is the depth that row
     r gets from operands outside the loop (they enter at row r), and `rate` the depth that one row
-    adds. So depth(r) is the maximum of own(s) + (r-s)*rate over s <= r.
-    Where own(s) grows more slowly in s than the rate, the best s is the first row with such
-    operands; where own(s) grows faster, the best s is r; else, for own(s) affine in s, it is the
-    first row or one of the last.
+    adds. So depth(r) is the maximum of own(s) + (r-s)*rate over s <= r. Where own(s) grows more
+    slowly in s than the rate, the best s is the first row with such operands; where own(s) grows
+    faster, the best s is r; else, for own(s) affine in s, it is the first row or one of the last.
 
     Args:
         first: depths at row 1.
@@ -218,8 +217,7 @@ def depths_of_rows(
         number: the number of rows of each array.
 
     Raises:
-        Unsupported: rows differ in their steps from row to row, or own(s) is none of the three.
-    """
+        Unsupported: rows differ in their steps from row to row, or own(s) is none of the three."""
     steps = _steps_between_rows(later, number)
     entering = [
         entry
@@ -303,9 +301,10 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
 
 
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
-    """A level of an array of a loop (with `number` rows), at rows from 2 on, with the first and
-    last row at which it holds; None if the level depends on the row before. Unsupported if its rows
-    lie at a stride, or which bound of the rows is the tightest depends on the sizes."""
+    """A depth that an array of a loop (with `number` rows) gets from operands outside, at rows from
+    2 on, with the first and last row at which it holds; None if the level depends on the row
+    before. Unsupported if its rows lie at a stride, or which bound of the rows is the tightest
+    depends on the sizes."""
     if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)

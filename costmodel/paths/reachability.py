@@ -54,8 +54,8 @@ class Rows:
         return None if place is None else _row_at(place, positions)
 
     def certain(self, equation: Equation) -> Iterator[Read]:
-        """The references of an equation to arrays that depend on tokens, without gathers of
-        rows."""
+        """The references of an equation to arrays that depend on tokens; references that gather
+        rows, which data choose, are left out."""
         for read in reads(equation):
             array = read.ref.array
             if array in self.places and (self.places[array] is None or self.read(read) is not None):
@@ -63,7 +63,8 @@ class Rows:
 
 
 def _row_at(place: Poly, positions: Sequence[Position]) -> Poly | None:
-    """A row given in the axes of an array, with positions substituted; None for a gathered row."""
+    """The row of an entry at `positions`, where `place` gives it in the axes of the array; None if
+    it depends on a gathered position."""
     named = {axis_atom(axis): position for axis, position in enumerate(positions)}
     at = {a: named[a] for a in place.letters if a in named}
     if any(isinstance(position, Gather) for position in at.values()):
@@ -73,13 +74,13 @@ def _row_at(place: Poly, positions: Sequence[Position]) -> Poly | None:
 
 @cache
 def rows_on_axes(system: System) -> Rows:
-    """The rows of the arrays with a token axis, derived from the references between arrays. An axis
-    may be the token axis if its extent is l and its index also indexes rows of an array that the
-    equation reads. Of several such axes, the axis is taken at which readers have their own row.
+    """The row (token) of each array's entries, in its axes, for arrays with a token axis; derived
+    from the references between arrays. An axis may be the token axis if its extent is l and its
+    index also indexes rows of an array that the equation reads. Of several such axes, the one is
+    taken at which readers have their own row.
 
     Raises:
-        Unsupported: an array whose rows lie on one of several axes that cannot be told apart.
-    """
+        Unsupported: an array whose rows lie on one of several axes that cannot be told apart."""
     possible, _ = _possible_axes(system)
     chosen: dict[Array, Poly | None] = {system.mixer.role("output"): _axis_atom(0)}
     without = []
@@ -100,14 +101,13 @@ def rows_on_axes(system: System) -> Rows:
 
 @cache
 def rows_of(system: System) -> Rows:
-    """The rows of a system's arrays, including arrays whose tokens lie in chunks: an entry of such
-    an array belongs to one of the rows it is computed from.
+    """The row (token) of each array's entries, in its axes, also for arrays whose tokens lie in
+    chunks: an entry of such an array belongs to one of the rows it is computed from.
 
     Raises:
         Unsupported: an array whose rows lie on no axis and in no chunks, or on one of several axes
             that cannot be told apart, or an entry for a chunk with readers on both sides of the
-            chunk.
-    """
+            chunk."""
     known, (_, indexed) = rows_on_axes(system), _possible_axes(system)
     without = [array for array, place in known.places.items() if place is None]
     if indexed.isdisjoint(without):
@@ -180,8 +180,8 @@ def _spread(
 
 
 def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str]:
-    """The indices of an equation that count rows: indices at possible token axes (`possible`: array
-    -> such axes) of the arrays read, and indices in the bounds of these indices."""
+    """The names of the indices of an equation that count rows: indices at possible token axes
+    (`possible`: array -> such axes) of the arrays read, and indices in the bounds of these."""
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
@@ -436,12 +436,11 @@ class JoinedRows:
 
 
 def joined_rows(known: Rows) -> Iterator[JoinedRows]:
-    """The reading row and the row that is read, for each reference between entries with rows. An
+    """For each reference between entries with rows: the reading row and the row that is read. An
     array without rows must be computed from all rows, and counts as every row.
 
     Raises:
-        Unsupported: an array that is read belongs to no row, and is not computed from all rows.
-    """
+        Unsupported: an array that is read belongs to no row, and is not computed from all rows."""
     for equation in known.system.equations:
         here = None if known.places.get(equation.array) is None else known.reading(equation)
         if here is None:

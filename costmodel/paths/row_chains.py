@@ -101,8 +101,8 @@ def _chain(levels: Depth) -> Chain | None:
 
 
 def going_further(level: Level, rate: Level) -> Level:
-    """A level of the previous row plus `rate`, the depth that a row adds, with the chain of the row
-    appended to the chain of the level."""
+    """A level (a depth, its conditions, its chain of steps) of the previous row plus `rate`, the
+    depth that a row adds, with the chain of the row appended."""
     chain = None
     if isinstance(row := rate.witness, Chain):
         chain = row.after(level.witness if isinstance(level.witness, Chain) else None)

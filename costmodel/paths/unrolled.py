@@ -70,8 +70,9 @@ def _ready(depths: Depths, grid: Grid, node: Node) -> Any:
 
 
 def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
-    """The depth of the referenced entry, 0 outside of the array. Of a gather, the depth of the
-    deepest entry that it may read, or of its position if that is deeper."""
+    """The depth of the entry that a reference reads, at every point of the grid; 0 outside of the
+    array. Of a gather, the depth of the deepest entry that it may read, or of its position if that
+    is deeper."""
     import numpy as np
 
     array = grid.known[node.array.name]
