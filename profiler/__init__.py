@@ -22,7 +22,8 @@ if not TYPE_CHECKING:
     __all__ = [*PLACES]
 
     def __getattr__(name: str) -> object:
-        """A name of `PLACES`."""
+        """Import the attribute `name`, one of those in `PLACES`, from its file at the first
+        request. Raises AttributeError: there is no such name."""
         from importlib import import_module
 
         if name not in PLACES:

@@ -157,7 +157,7 @@ def compare(
 
 
 def refuse_beside(context: typer.Context, words: Sequence[str], files: Sequence[str]) -> None:
-    """UsageError if files are given together with mixers or with options of measuring."""
+    """Raise UsageError if files are given together with mixers or with options of measuring."""
     others = [word for word in words if word not in files]
     if others:
         raise UsageError(f"compare files or mixers, not both: {files[0]} and {others[0]}")

@@ -173,12 +173,13 @@ def _measuring(
         typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
     ] = None,
 ) -> None:
-    """The options of every measuring command; this function only declares them."""
+    """Declare the options of every measuring command: `measuring` reads them from this signature,
+    and nothing calls the function."""
 
 
 def measuring(command: Command) -> Command:
-    """Give a command the options of `_measuring` beside its own: typer sees the joint signature,
-    and the command receives the shared options as one `asked`."""
+    """Return the command with the options of `_measuring` beside its own: typer sees the joint
+    signature, and the command receives the shared options as one `asked`."""
     signature = inspect.signature(command, eval_str=True)
     shared = inspect.signature(_measuring, eval_str=True).parameters
 
@@ -197,7 +198,7 @@ def measuring(command: Command) -> Command:
 
 
 def planned(asked: Asked) -> Plan:
-    """The plan of a command line; without mixers, the default mixers."""
+    """Make the plan of a command line; without mixers, of the default mixers."""
     from costmodel.mixers import DEFAULT
     from costmodel.program.chosen_sizes import given_sizes
     from profiler.run.plan import Plan
@@ -231,8 +232,8 @@ def energy_wanted(asked: bool | None, device: str | None) -> bool:
 def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Session:
     """Measure what a command line asks for, and print the failures.
 
-    A plan that may take longer than `LONG_S` is announced. UsageError if `counts_only` is given
-    together with an option of timing.
+    A plan that may take longer than `LONG_S` is announced. Raises UsageError: `counts_only` is
+    given together with an option of timing.
     """
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s
@@ -285,7 +286,8 @@ def objects_settled() -> Iterator[None]:
 
 
 def workers(asked: Asked) -> tuple[str, Starts]:
-    """(kind of the measured device, name of each device -> a function that starts its process)."""
+    """The kind of the measured device (cpu, cuda), and a dict: name of each device of the kind -> a
+    function that starts its measuring process."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import MEASURE
@@ -311,8 +313,9 @@ AGAIN_S = 0.3
 
 
 def further(asked: Asked) -> Starts | None:
-    """Device -> a function that starts a process in which short calls are timed again, for one CPU;
-    None on a GPU, with --processes or --compile, or with --seconds below `LEAST_S`."""
+    """A dict: name of the device -> a function that starts a process in which short calls are timed
+    again, for one CPU; None on a GPU, with --processes or --compile, or with --seconds below
+    `LEAST_S`."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import TIME_AGAIN
@@ -329,7 +332,7 @@ def further(asked: Asked) -> Starts | None:
 
 
 def held_against_equations(names: Sequence[str]) -> None:
-    """UsageError if a name is that of a module without equations."""
+    """Raise UsageError if a name is that of a module without equations."""
     from profiler.run.plain import PlainModule, without_equations
     from profiler.run.subject import measurable, parts
 
@@ -339,7 +342,8 @@ def held_against_equations(names: Sequence[str]) -> None:
 
 
 def not_interrupted(found: Session, output: Path | None) -> None:
-    """KeyboardInterrupt, with the place of the earlier measurements, if the user interrupted."""
+    """Raise KeyboardInterrupt, with the place of the earlier measurements, if the user
+    interrupted."""
     if not found.interrupted:
         return
     if not found.measurements:

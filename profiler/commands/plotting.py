@@ -155,7 +155,8 @@ def plot(
 
 
 def files_of(shown: Sequence[str]) -> list[Path]:
-    """The files of records among the arguments; [] for mixers; UsageError for both together."""
+    """The files of records (FILE.jsonl) that the arguments name; [] if they name mixers. Raises
+    UsageError: both are named."""
     found = [word for word in shown if word.endswith(".jsonl")]
     if found and len(found) < len(shown):
         mixers = ", ".join(word for word in shown if word not in found)

@@ -32,7 +32,8 @@ Along = Annotated[
 
 
 def along(text: str) -> tuple[str, ...]:
-    """The letters along which growth is followed; UsageError for a letter that is no size."""
+    """The letters of the sizes along which growth is followed, from text such as `l,d`. Raises
+    UsageError: a letter is no size."""
     from costmodel.symbolic.sizes import LETTERS
 
     letters = tuple(dict.fromkeys(part.strip() for part in text.split(",")))

@@ -112,8 +112,8 @@ def study(
 
 
 def measured(found: Study, manner: Manner, output: Path) -> Done:
-    """Measure the points that the file lacks; after an interrupt by the user, KeyboardInterrupt
-    says how to continue."""
+    """Measure the points of a study that the file lacks, and return the outcome; after an interrupt
+    by the user, KeyboardInterrupt says how to continue."""
     try:
         with bar() as progress:
             return found.measure(manner, output, progress, lambda sentence: told([sentence]))
@@ -125,8 +125,8 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
 def written(
     found: Study, source: Path, page: Path | None, force: bool, context: typer.Context
 ) -> None:
-    """Print the page of a file's records, or write the page to a file; Failed if a line of the file
-    is no record."""
+    """Print the page of a file's records, or write the page to a file. Raises Failed: a line of the
+    file is no record."""
     no_source(page, [source])
     from profiler.sweep.session import recorded
 

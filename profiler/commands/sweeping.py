@@ -111,8 +111,9 @@ def sweep(
 
 
 def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
-    """The blocks of the grid, or of one shard, in the order of measurement, with the points that a
-    mixer refuses. The device of a point is its kind, cpu or cuda, as a worker may use any board."""
+    """Make the blocks of the grid, or of one shard (part of it), in the order of measurement; a
+    block holds the points of the candidates at equal sizes. Points that a mixer refuses are
+    included. The device of a point is its kind, cpu or cuda, as a worker may use any board."""
     from profiler.run.plan import requests
     from profiler.sweep import order
 
@@ -145,8 +146,9 @@ def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Cont
 
 @contextmanager
 def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
-    """A context with the kind of the measured device (cpu, cuda), and functions that start the
-    workers: on the Ray cluster if one is named, else processes of this machine."""
+    """A context with the kind of the measured device (cpu, cuda), and a dict of functions that
+    start the workers, the processes that measure: on the Ray cluster if one is named, else
+    processes of this machine."""
     if manner.ray is not None:
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE
@@ -162,8 +164,8 @@ def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
 def swept(
     blocks: Sequence[Block], results: Results, starts: Starts, retry: bool, command: str
 ) -> Session:
-    """Measure the points that the file lacks; after an interrupt by the user, KeyboardInterrupt
-    says how to continue."""
+    """Measure the points of the blocks that the file lacks, and return the session; after an
+    interrupt by the user, KeyboardInterrupt says how to continue."""
     from profiler.sweep import session
 
     try:
@@ -196,8 +198,8 @@ def conclude(
     """Print the plan's state after session `found`, on standard error if `quiet`; without `retry`
     also how many points failed in earlier sessions and were not tried again.
 
-    Failed unless every point is measured or failed in an `EXPECTED` way, and at least one point is
-    measured; a plan without points (an empty shard) is accepted.
+    Raises Failed unless every point is measured or failed in an `EXPECTED` way, and at least one
+    point is measured; a plan without points (an empty shard) is accepted.
     """
     from profiler.sweep.failures import EXPECTED
     from profiler.sweep.results import MEASURED

@@ -68,8 +68,8 @@ Progress = Callable[[int, int, str], None]
 
 
 def candidates(plan: Plan) -> dict[str, Request]:
-    """The candidates by name: mixer and implementation, and the dtype if there are several. Raises
-    MeasureError: there are fewer than two, or a size has several values."""
+    """A dict of the requests to compare by name: mixer and implementation, and the dtype if there
+    are several. Raises MeasureError: there are fewer than two, or a size has several values."""
     several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
         raise MeasureError(
@@ -84,9 +84,9 @@ def candidates(plan: Plan) -> dict[str, Request]:
 
 
 def with_names(found: Sequence[Request]) -> dict[str, Request]:
-    """Requests by unique names: mixer (its origin if mixers of different files share the name),
-    implementation, and dtype if there are several. A request may occur twice, as a test of the
-    comparison itself: the name of the second ends with `#2`."""
+    """A dict of requests by unique names: mixer (its origin if mixers of different files share the
+    name), implementation, and dtype if there are several. A request may occur twice, as a test of
+    the comparison itself: the name of the second ends with `#2`."""
     dtypes = len({request.dtype for request in found}) > 1
     origins: dict[str, set[str]] = {}
     for request in found:
@@ -153,9 +153,10 @@ class Run:
 
     @property
     def building(self) -> list[str]:
-        """The order in which a process builds and warms up the candidates, as its place in memory
-        may favour a candidate. Processes 0 and 1, 2 and 3, ... have one random order, which the
-        second process of each two reverses. A single process has the order of `asked`."""
+        """The candidates' names in the order in which a process builds and warms them up, as its
+        place in memory may favour a candidate. Processes 0 and 1, 2 and 3, ... have one random
+        order, which the second process of each two reverses. A single process has the order of
+        `asked`."""
         if self.process is None:
             return list(self.asked)
         pair, backwards = divmod(self.process, 2)
@@ -188,7 +189,8 @@ class Run:
         return torch.device(next(iter(self.asked.values())).device)
 
     def __post_init__(self) -> None:
-        """Set `limits`; MeasureError for a window or a number of trials that energy refuses."""
+        """Set `limits`, those of the energy measurement. Raises MeasureError: it refuses the window
+        or the number of trials."""
         try:
             asked = EnergyLimits.in_turns(self.energy_window_s, self.energy_trials)
         except ValueError as error:
@@ -197,7 +199,8 @@ class Run:
 
     def prepare(self) -> None:
         """Build every candidate, call it once, and count its operations unless they are counted
-        already; note in `failed` why one cannot be built. MeasureError if fewer than two are."""
+        already; note in `failed` why one cannot be built. Raises MeasureError: fewer than two are
+        built."""
         for name in self.building:
             request = self.asked[name]
             self.progress(0, self.rounds, f"building {name}")
@@ -223,9 +226,9 @@ class Run:
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
     def warmed_up(self) -> dict[str, Visitor]:
-        """Candidate -> its visitor (a call that times one visit of the candidate), all with one
-        number of threads: `threads` if given, else torch's number, or 1 if other programs use the
-        processors. `threads` keeps the number."""
+        """Warm up the candidates, and return a dict: name -> its visitor (a call that times one
+        visit of the candidate), all with one number of threads: `threads` if given, else torch's
+        number, or 1 if other programs use the processors. `threads` keeps the number."""
         if self.threads:
             torch.set_num_threads(self.threads)
         found = self.visitors()
@@ -238,8 +241,8 @@ class Run:
         return self.warmed_up()
 
     def visitors(self) -> dict[str, Visitor]:
-        """Candidate -> its visitor (a call that times one visit), warmed up; why a candidate fails
-        is kept in `failed`. MeasureError if fewer than two are left."""
+        """Make a dict: candidate -> its visitor (a call that times one visit), warmed up; why a
+        candidate fails is kept in `failed`. Raises MeasureError: fewer than two are left."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name in filter(self.works.__contains__, self.building):
@@ -256,8 +259,9 @@ class Run:
         return visitors
 
     def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
-        """(the rounds, candidate -> its visitor); after an interrupt by the user, the completed
-        rounds."""
+        """Take the rounds (in each, every candidate is timed twice), and return them with a dict:
+        candidate -> its visitor, the call that times it; after an interrupt by the user, the
+        completed rounds."""
         visitors = self.warmed_up()
         found = Rounds(visitors, self.order_seed)
         try:
@@ -272,7 +276,8 @@ class Run:
         self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
 
     def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
-        """(candidate -> peak memory, energies); each is the reason if the user interrupted."""
+        """Measure memory and energy, and return a dict: candidate -> its peak memory; and the
+        energies of all candidates. Each is the reason why there is none if the user interrupted."""
         stopped = Unavailable("the comparison was interrupted before")
         if not self.interrupted:
             try:
@@ -289,8 +294,8 @@ class Run:
         return {name: peak_of_call(work, str(self.device)) for name, work in self.works.items()}
 
     def energies(self) -> PairedEnergy | Unavailable:
-        """The energies of the candidates that have not failed, in trials that take turns; or the
-        reason why there are none, as in every process but the first."""
+        """Measure the energies of the candidates that have not failed, in trials that take turns;
+        return them, or the reason why there are none, as in every process but the first."""
         if self.process:
             return Unavailable("energy is measured in the first process alone")
         if not self.energy:
@@ -307,8 +312,8 @@ PROBES = 2
 
 
 def others_have_processors(visitors: Iterable[Visitor]) -> bool:
-    """Visit each candidate `PROBES` times; whether most visits of one were preempted: the threads
-    of its call then wait for one another, and its time means little."""
+    """Visit each candidate `PROBES` times, and return whether most visits of one were preempted:
+    the threads of its call then wait for one another, and its time means little."""
     listed = list(visitors)
     for each in (*listed, *listed[::-1]) * (PROBES // 2):
         with suppress(Exception):  # reported when the candidate is visited in a round
@@ -338,8 +343,8 @@ class InProcess:
 
 
 def measured(made: Run) -> InProcess:
-    """The rounds of all candidates in this process, with memory and energy. Raises MeasureError:
-    fewer than two candidates run."""
+    """Take the rounds of all candidates in this process, with memory and energy. Raises
+    MeasureError: fewer than two candidates run."""
     threads = torch.get_num_threads()
     try:
         return timed(made, threads)
@@ -348,8 +353,8 @@ def measured(made: Run) -> InProcess:
 
 
 def timed(made: Run, threads: int) -> InProcess:
-    """The rounds, memory and energy of all candidates in this process, which stays with the number
-    of threads of the rounds. `threads`: torch's usual number, for memory and energy."""
+    """Take the rounds, memory and energy of all candidates in this process, which stays with the
+    number of threads of the rounds. `threads`: torch's usual number, for memory and energy."""
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()
@@ -388,8 +393,8 @@ def record(
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
-    """The record of one candidate, from its latency and the memory and energies of all candidates;
-    sample k of the latency is from round k."""
+    """Make the record of the candidate `name` from its latency and the memory and energies of all
+    candidates; sample k of the latency is from round k."""
     request = made.asked[name]
     joules: Measured
     if isinstance(energies, Unavailable):
@@ -427,7 +432,8 @@ def latency_reading(
     method: str = METHOD,
     launches: int | None = None,
 ) -> Reading:
-    """The median over rounds, with the details that a later comparison of the rounds needs.
+    """Make the reading of a candidate's latency, the median over rounds, with the details that a
+    later comparison of the rounds needs.
 
     Args:
         identity: names the comparison to which the rounds belong; `method` says how it was made.

@@ -91,7 +91,8 @@ def compare_files(
     level: float = LEVEL,
     tell: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[Comparison, list[str]]:
-    """The comparison of the files, and a sentence for every line that is not a record.
+    """Compare the files, and return the comparison and a sentence for every line that is not a
+    record.
 
     One file, or files of which only the union has rounds, are compared round by round; else every
     two files are compared at their common points. `level` is the probability of a false difference,
@@ -150,8 +151,8 @@ def failed(name: str, records: Sequence[Measurement]) -> list[str]:
 
 
 def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
-    """The comparisons within runs of `costmodel compare`, and within the blocks of sweeps (their
-    records of one point, taken in rounds); [] for records of neither."""
+    """The rows of the comparisons within runs of `costmodel compare`, and within the blocks of
+    sweeps (their records of one point, taken in rounds); [] for records of neither."""
     rows = [row for run in runs_in(records) for row in rows_of(run, level)]
     for point, block in blocks_in([r for r in records if "round" in r.sweep]).items():
         rows += sweep_rows(point, block, level)
@@ -159,9 +160,9 @@ def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
 
 
 def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    """Point in words -> its records, for the points with several records. Records of one point
-    agree in the dtype, phase, kind of device, seed and options, and in the sizes that all records
-    of the phase have."""
+    """A dict: point in words -> its records, for the points with several records. Records of one
+    point agree in the dtype, phase, kind of device, seed and options, and in the sizes that all
+    records of the phase have."""
     shared: dict[str, set[str]] = {}
     for r in records:
         shared[r.phase] = shared.get(r.phase, set(r.sizes)) & set(r.sizes)
@@ -175,8 +176,8 @@ def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
 
 
 def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[Row]:
-    """The latencies of a block, the records of one point of a sweep, compared; [] for fewer than
-    two candidates.
+    """Compare the latencies of a block (the records of one point of a sweep), and return a row for
+    every two candidates; [] for fewer than two.
 
     With several processes, each gives one value per candidate: the mean of its rounds. With one
     process, each pair of rounds (0 and 1, 2 and 3, ...) gives one: the second round of a pair has
@@ -230,7 +231,8 @@ def of_one_thread(timed: Reading) -> bool:
 
 
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
-    """Candidate -> the mean of its rounds in each process that has all rounds of all candidates."""
+    """A dict: candidate -> the mean seconds of its rounds in each process that has all rounds of
+    all candidates."""
     told = {
         name: [
             {int(each["process"]): float(each["value"]) for each in r.details.get("processes", ())}
@@ -262,8 +264,8 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 
 def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
-    """Each record by its point and repetition. The repetition is the record's round, counted from
-    1; if another record has it, the next free number."""
+    """A dict of the records by point and repetition. The repetition is the record's round, counted
+    from 1; if another record has it, the next free number."""
     found: dict[Key, Measurement] = {}
     for r in records:
         repetition = r.round + 1
@@ -311,7 +313,8 @@ def missing(
 
 
 def environments(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
-    """The differences in machine and software between two files, at their common points."""
+    """The differences in machine and software between two files' records of the same points,
+    sorted, in words."""
     found: dict[str, None] = {}
     one, other = keyed(first), keyed(second)
     for key in one.keys() & other.keys():
@@ -324,9 +327,9 @@ def environments(first: Sequence[Measurement], second: Sequence[Measurement]) ->
 def pointwise(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement], level: float
 ) -> list[Row]:
-    """The rows of two files, named `a` and `b`: per quantity, each point that both files have, and
-    a test over all points; exact quantities last, point by point. `level`: the accepted probability
-    of a false difference."""
+    """Compare two files, named `a` and `b`, point by point, and return the rows: per quantity, each
+    point that both files have, and a test over all points; exact quantities last, point by point.
+    `level`: the accepted probability of a false difference."""
     one, other = keyed(first), keyed(second)
     shared = [key for key in one if key in other]
     rows: list[Row] = []
@@ -386,7 +389,8 @@ def medians(
     points: int,
     gains: tuple[float, float] = (0.0, 0.0),
 ) -> Verdict:
-    """Two medians compared by their intervals: they differ if the interval of the ratio excludes 1.
+    """Compare two medians, of reading `x` from file `a` and `y` from file `b`, by their intervals,
+    and return the verdict: they differ if the interval of the ratio excludes 1.
 
     Each interval misses its median with probability at most level / (2 points), so that all ratio
     intervals together hold at the level. If one of two times is busy, there is a ratio without an
@@ -435,9 +439,10 @@ def _too_few(x: Reading, y: Reading, confidence: float) -> str:
 def over_all(
     a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
 ) -> list[Row]:
-    """A row with the signed-rank test whether the values of file `a` or `b` tend to be larger, from
-    `both`, point -> the readings of `a` and `b`; [] for fewer than two points, and a row without a
-    test for points too few to show a difference. The repetitions of a point are averaged."""
+    """Make the row with the signed-rank test whether the values of file `a` or `b` tend to be
+    larger, from `both`, point -> the readings of `a` and `b`; [] for fewer than two points, and a
+    row without a test for points too few to show a difference. The repetitions of a point are
+    averaged."""
     logs: dict[tuple[object, ...], list[float]] = {}
     for key, (x, y) in both.items():
         if min(x.value, y.value) > 0:

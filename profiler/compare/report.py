@@ -29,8 +29,8 @@ def as_record(row: Row) -> dict[str, Any]:
 
 
 def document(made: Comparison) -> Document:
-    """A comparison as tables of text, one per quantity; JSON has its level, rows, records, notes
-    and failures, CSV its rows."""
+    """Make the document of a comparison: tables of text, one per quantity; JSON has its level,
+    rows, records, notes and failures, CSV its rows."""
     return Document(
         lambda: tables(made),
         data=lambda: {
@@ -45,7 +45,7 @@ def document(made: Comparison) -> Document:
 
 
 def tables(made: Comparison) -> list[Table]:
-    """One table per quantity; notes on the whole comparison stand below the last table."""
+    """Make one table per quantity; notes on the whole comparison stand below the last table."""
     quantities = list(dict.fromkeys(row.quantity for row in made.rows))
     notes = (*_about(made), *(Note((note,)) for note in made.notes))
     found = []
@@ -57,8 +57,8 @@ def tables(made: Comparison) -> list[Table]:
 
 
 def _table(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence[Note]) -> Table:
-    """The table of one quantity; columns of points, intervals and p-values only if a row has one.
-    `notes` follow the notes on this quantity."""
+    """Make the table of one quantity, with columns of points, intervals and p-values only if a row
+    has one. `notes` follow the notes on this quantity."""
     by_point = any(row.point for row in rows)
     tested = any(row.verdict.p is not None for row in rows)
     intervals = any(row.verdict.ci_low is not None for row in rows)
@@ -81,7 +81,8 @@ def _table(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence
 
 
 def _where(made: Comparison) -> str:
-    """The end of a title: phase, sizes, device and machine; "" in a comparison of files."""
+    """The text at the end of a table's title: phase, sizes, device and machine; "" in a comparison
+    of files."""
     if not made.records:
         return ""
     record = made.records[0]
@@ -92,8 +93,9 @@ def _where(made: Comparison) -> str:
 
 
 def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell, ...]:
-    """The cells of a row for the columns that the table has; a refused verdict leaves `Missing`
-    cells with its reason, a verdict without a test leaves `-`."""
+    """The cells of a row, those in brackets only if the table has their columns: [point], first and
+    second candidate, their values, ratio, [interval], [p and corrected p], verdict in words. A
+    refused verdict leaves `Missing` cells with its reason, a verdict without a test leaves `-`."""
     v = row.verdict
     none: Cell = Missing(v.refused) if v.refused else "-"
     interval: Cell = none
@@ -147,7 +149,7 @@ LESS = {"s": ("faster", "slower"), "J": ("takes less", "takes more"), "B": ("les
 
 
 def verdict_words(row: Row) -> str:
-    """The verdict on the second candidate, in words."""
+    """The verdict on the second candidate in words, such as `second faster`."""
     v = row.verdict
     if v.refused:
         return "not compared"

@@ -63,9 +63,9 @@ def latency_rows(
     unit: str = "rounds",
     marks: Mapping[str, str] = {},
 ) -> list[Row]:
-    """The latencies of every two candidates compared, at this `level` of false differences, but for
-    the `failed` ones; `unit` is the source of one value (a round, a process) and `marks` the words
-    behind the values that are estimates."""
+    """Compare the latencies of every two candidates, and return a row for each: at this `level` of
+    false differences, and refused for the `failed` ones (candidate -> why). `unit` is the source of
+    one value (a round, a process) and `marks` the words behind the values that are estimates."""
     found = verdicts(values, level, failed, unit)
     middle = {name: statistics.median(taken) for name, taken in values.items() if taken}
     rows = []
@@ -76,8 +76,9 @@ def latency_rows(
 
 
 def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> Row:
-    """Two readings that repeat to the byte, such as peaks of memory, compared for equality; refused
-    if one is missing or its runs disagree. A first value of 0 has no ratio."""
+    """Compare for equality two readings that repeat to the byte, such as peaks of memory, and
+    return the row; refused if one is missing or its runs disagree. A first value of 0 has no
+    ratio."""
     for name, reading in ((first, a), (second, b)):
         if isinstance(reading, Unavailable):
             why = f"{name}: {reading.reason}"
@@ -92,8 +93,8 @@ def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> R
 
 
 def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
-    """The gross energies of every two candidates, judged by Student's t interval of the ratio; []
-    if energy was not measured."""
+    """Compare the gross energies (with the idle device's) of every two candidates by Student's t
+    interval of the ratio, and return the rows; [] if energy was not measured."""
     if isinstance(found, Unavailable):
         return []
     rows = []
@@ -126,7 +127,7 @@ class Candidate:
 
     @property
     def rounds(self) -> dict[int, Sequence[float]]:
-        """Process -> seconds per call, one per round."""
+        """A dict: process -> seconds per call, one value per round."""
         return {
             process: record.readings["latency"].samples
             for process, record in sorted(self.records.items())
@@ -140,8 +141,8 @@ class Candidate:
         return [value for rounds in self.rounds.values() for value in rounds]
 
     def agreed(self, name: str) -> Reading | Unavailable:
-        """A reading that repeats to the byte, as the first process has it; Unavailable if no
-        process has it, or if the processes disagree."""
+        """The reading `name`, which repeats to the byte, as the first process has it; Unavailable
+        if no process has it, or if the processes disagree."""
         found = readings_of(self.records.values(), name)
         if not found:
             said = [r.reasons[name] for r in self.records.values() if name in r.reasons]
@@ -151,7 +152,7 @@ class Candidate:
         return found[0]
 
     def why_not(self, rounds: Mapping[int, int]) -> str:
-        """Why the candidate is not compared; "" if it is.
+        """A sentence why the candidate is not compared; "" if it is.
 
         Args:
             rounds: process -> the largest number of rounds of any candidate.
@@ -172,7 +173,8 @@ class Candidate:
 def rows_of(
     run: Mapping[str, Mapping[int, Measurement]], level: float, failed: Mapping[str, str] = {}
 ) -> list[Row]:
-    """The latencies and bytes of one comparison, tested over processes if there are several.
+    """Compare the latencies and bytes of one run, tested over processes if there are several, and
+    return the rows.
 
     A process in which a candidate has no latency, because of long disturbance, is left out of the
     test; with fewer processes than were asked for nothing is tested.
@@ -217,7 +219,8 @@ def rows_of(
 
 
 def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]]:
-    """Candidate -> process -> record, for the records of one run of `costmodel compare`."""
+    """A dict of dicts: candidate -> process -> record, for the records of one run of `costmodel
+    compare`."""
     found: dict[str, dict[int, Measurement]] = {}
     for record in run:
         name = str(details_of(record).get("candidate", f"{record.mixer} {record.implementation}"))

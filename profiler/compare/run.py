@@ -46,7 +46,8 @@ TOLD = (
 
 
 def in_fresh_process(made: Run, number: int) -> InProcess:
-    """The results of process `number` of a run; only the first process measures energy.
+    """Take the rounds of a run in a fresh process, the one with this number, and return its
+    results; only the first process measures energy.
 
     A process that ended, or in which fewer than two candidates ran, is lost.
     """
@@ -122,8 +123,8 @@ def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
 
 
 def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Comparison:
-    """The comparison of the results of all processes; `interrupted` says how the user ended the
-    measurement, or is ""."""
+    """Compare the candidates by the results of all processes (number -> results); `interrupted`
+    says how the user ended the measurement, or is ""."""
     failed = {name: why for each in found.values() for name, why in each.failed.items()}
     run = {
         name: {p: each.records[name] for p, each in found.items() if name in each.records}
@@ -160,8 +161,8 @@ class Comparing:
         return {}
 
     def answer(self, description: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-        """The results of the rounds as JSON values, or {"refused": the reason why there are
-        none}."""
+        """Take the rounds that a description asks for, and return the results as JSON values, or
+        {"refused": the reason why there are none}."""
         try:
             asked = {name: request_of(each) for name, each in description["asked"].items()}
             number = description["process"]

@@ -79,8 +79,8 @@ class Rounds:
                 self.once(describe)
 
     def once(self, describe: Callable[[Exception], str] = str) -> None:
-        """One round: visit all candidates in random order, then in reverse, and keep the mean of
-        each candidate's two values; nothing is kept if a visit is disturbed."""
+        """Take one round: visit all candidates in random order, then in reverse, and keep the mean
+        of each candidate's two values; nothing is kept if a visit is disturbed."""
         try:
             order, found = self.visited(describe)
         except Disturbed:
@@ -93,8 +93,9 @@ class Rounds:
     def visited(
         self, describe: Callable[[Exception], str]
     ) -> tuple[list[str], dict[str, list[float]]]:
-        """The order of a round, and candidate -> its two values; a candidate that fails has fewer,
-        and its error, as text by `describe`, is in `failed`. Disturbed if a visit raises it."""
+        """Visit all candidates twice, and return the order of the round and a dict: candidate ->
+        its two values in seconds. A candidate that fails has fewer, and its error, as text by
+        `describe`, is in `failed`. Raises Disturbed: a visit does."""
         order = [name for name in self.visits if name not in self.failed]
         self.chance.shuffle(order)
         found: dict[str, list[float]] = {name: [] for name in order}
@@ -148,7 +149,8 @@ def rounds_needed(pairs: int, level: float = LEVEL) -> int:
 
 
 def too_few(rounds: int, pairs: int, level: float, unit: str = "rounds") -> str:
-    """Why this many rounds cannot show a difference, and how many can; "" if they suffice.
+    """A sentence why this many rounds cannot show a difference, and how many can; "" if they
+    suffice.
 
     `unit` is the source of one value of each candidate.
     """
@@ -194,7 +196,8 @@ def signed_rank_p(logs: Sequence[float]) -> float:
     """The exact two-sided p-value of the Wilcoxon signed-rank test: the probability of a rank sum
     as far from its mean as this one, if each sign is as likely plus as minus.
 
-    Zeros are left out; equal values share their mean rank, as in the distribution.
+    `logs` are the logarithms of ratios. Zeros are left out; equal values share their mean rank, in
+    the sum and in its distribution.
     """
     told = [value for value in logs if value != 0]
     if not told:
@@ -250,7 +253,8 @@ def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, 
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Holm's correction: for each probability the smallest level that rejects its hypothesis.
+    """Correct p-values of several tests by Holm's method: for each the smallest level that rejects
+    its hypothesis.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -270,7 +274,8 @@ def verdicts(
     refused: Mapping[str, str] | None = None,
     unit: str = "rounds",
 ) -> list[Verdict]:
-    """Every two candidates compared; value k of each candidate is from round k.
+    """Compare every two candidates, and return a verdict for each pair; value k of each candidate
+    is from round k.
 
     Args:
         values: candidate -> one positive value per round, equally many for all compared candidates.
@@ -303,9 +308,9 @@ def _tested(
     pairs: int,
     unit: str,
 ) -> Verdict:
-    """The verdict on one `pair` of `pairs` that are compared, refused for too few values, of which
-    `unit` is the source. The intervals of all pairs hold together at `level`; the p-value is not
-    corrected yet."""
+    """Test one `pair` of `pairs` that are compared, and return the verdict, refused for too few
+    values, of which `unit` is the source. The intervals of all pairs hold together at `level`; the
+    p-value is not corrected yet."""
     first, second = (values[name] for name in pair)
     logs = log_ratios(first, second)
     if why := too_few(len(logs), pairs, level, unit):
@@ -321,8 +326,8 @@ def _tested(
 
 
 def log_ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """The logarithm of second / first for each pair. Raises ValueError: the numbers of values
-    differ, or a value is not positive."""
+    """The logarithm of second / first for each pair of values at the same place. Raises ValueError:
+    the numbers of values differ, or a value is not positive."""
     if len(first) != len(second):
         raise ValueError(f"expected pairs, got {len(first)} and {len(second)} values")
     if min((*first, *second), default=1.0) <= 0:

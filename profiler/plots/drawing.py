@@ -88,7 +88,8 @@ class Look:
         self.place = {name: k for k, name in enumerate(names)}
 
     def line(self, name: str) -> dict[str, Any]:
-        """Colour, marker and line style of a name, as keyword arguments of a plot."""
+        """The colour, marker and line style of a name, as keyword arguments of matplotlib's
+        `plot`."""
         k = self.place[name]
         return {
             "color": COLOURS[k % len(COLOURS)],
@@ -99,7 +100,7 @@ class Look:
         }
 
     def region(self, name: str) -> dict[str, Any]:
-        """Colour and hatch of a name, as keyword arguments of a patch."""
+        """The colour and hatch of a name, as keyword arguments of a matplotlib patch."""
         k = self.place[name]
         return {
             "facecolor": COLOURS[k % len(COLOURS)] + "66",
@@ -135,7 +136,9 @@ def write(picture: Picture, draw: Draw, output: Path, width: float | None = None
 
 
 def grid(picture: Picture, width: float | None) -> tuple[int, int, float, float]:
-    """(rows, panels in a row, width of the figure, height of a panel), in inches."""
+    """Lay out a figure's panels: return the number of rows, the panels in a row, and in inches the
+    width of the figure and the height of a panel. `width`: the figure's width in inches; None
+    chooses it."""
     number = len(picture.panels)
 
     def height(wide: float) -> float:
@@ -152,7 +155,8 @@ def grid(picture: Picture, width: float | None) -> tuple[int, int, float, float]
 
 
 def drawn(picture: Picture, draw: Draw, width: float | None = None) -> Figure:
-    """The figure, with its legend and notes below the panels."""
+    """Draw a figure and return it: its panels, each by `draw`, and below them its legend and notes.
+    `width` is in inches, as for `write`."""
     from matplotlib.figure import Figure
 
     rows, across, wide, high = grid(picture, width)
@@ -174,7 +178,7 @@ def drawn(picture: Picture, draw: Draw, width: float | None = None) -> Figure:
 
 
 def _legend(figure: Figure, picture: Picture, look: Look, wide: float) -> float:
-    """Draw the legend of all panels and the notes below the figure; returns their height in
+    """Draw the legend of all panels and the notes below the figure, and return their height in
     inches."""
     handles = _handles(picture, look)
     notes = "\n".join(folded(note, wide - 0.2, SMALL) for note in picture.notes)
@@ -207,7 +211,7 @@ def _legend(figure: Figure, picture: Picture, look: Look, wide: float) -> float:
 
 
 def _handles(picture: Picture, look: Look) -> list[Artist]:
-    """An entry for each name."""
+    """Make the legend's entries: one for each name, and one for derived lines if there are any."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -236,7 +240,8 @@ BESIDE_LOOK: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": (0, (1, 1)), "m
 
 
 def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
-    """Draw lines on logarithmic axes, with intervals, hollow values and marks."""
+    """Draw lines on logarithmic axes, with intervals, hollow markers (values that are no evidence)
+    and marks (places on the x axis)."""
     for line in panel.lines:
         style = look.line(line.name)
         if line.beside:
@@ -263,7 +268,7 @@ def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
 
 
 def _hollow(axes: Axes, line: Line, style: Mapping[str, Any]) -> None:
-    """Draw white markers over the values that are no evidence on the work."""
+    """Draw white markers over the values that are no evidence on the work (`line.hollow`)."""
     places = [(x, y) for x, y, no in zip(line.x, line.y, line.hollow, strict=False) if no]
     if places:
         axes.plot(
@@ -273,7 +278,7 @@ def _hollow(axes: Axes, line: Line, style: Mapping[str, Any]) -> None:
 
 
 def draw_regions(axes: Axes, panel: Panel, look: Look) -> None:
-    """Draw a map of two sizes."""
+    """Draw a map over two sizes: rectangles, each in the look of its name."""
     from matplotlib.patches import Rectangle
 
     for region in panel.regions:
@@ -310,7 +315,8 @@ def draw_bars(axes: Axes, panel: Panel, look: Look) -> None:
 
 
 def _bar_look(bar: Bar) -> dict[str, Any]:
-    """A total is dark; what is added is light, and what is taken away is hatched."""
+    """The look of a bar as keyword arguments of matplotlib's `barh`: a total is dark; what is added
+    is light, and what is taken away is hatched."""
     if bar.total:
         return {"color": "0.35"}
     if bar.end >= bar.start:
@@ -343,8 +349,8 @@ def _scale(axes: Axes, of: str, axis: Axis) -> None:
 
 
 def _formatter(axis: Axis) -> Any:
-    """Writes values with the prefix of their unit: 20 µs, 5 MB, 3 G; fractions without unit as
-    such."""
+    """Make the formatter of an axis's ticks, which writes values with the prefix of their unit: 20
+    µs, 5 MB, 3 G; fractions without unit as such."""
     from matplotlib.ticker import EngFormatter, FuncFormatter
 
     usual = EngFormatter(unit=axis.unit)
@@ -379,7 +385,7 @@ def _mark(axes: Axes, panel: Panel) -> None:
 
 
 def size_words(size: float) -> str:
-    """A size on an axis: a power of two beyond 99,999 as such, to be short.
+    """The text of a size on an axis: a power of two beyond 99,999 as a power, to be short.
 
     >>> size_words(4096), size_words(2**20), size_words(100_000)
     ('4,096', '$2^{20}$', '100,000')
@@ -390,7 +396,8 @@ def size_words(size: float) -> str:
 
 
 def folded(text: str, inches: float, points: float) -> str:
-    """Text in lines of at most this many inches at a type size; `d = 128` stays together.
+    """The text folded into lines of at most this many inches, at a type size of `points`; `d = 128`
+    stays together.
 
     >>> folded("forward pass, b = 1, d = 128", 1.0, 7.5).splitlines()
     ['forward pass,', 'b\\xa0=\\xa01, d\\xa0=\\xa0128']

@@ -47,7 +47,8 @@ class OfMixers:
         return COLUMNS[self.by] if self.by in COLUMNS else figure_named(self.by)
 
     def at(self, over: str, **more: int) -> Crossover:
-        """The mixers over a size, with `more` sizes given; other open sizes have their defaults."""
+        """Compare the mixers over a size (the letter `over`), with the sizes in `more` given; other
+        open sizes have their defaults."""
         others = {x: n for x, n in self.sizes.items() if x not in (over, *self.over, *more)}
         return compared(
             *self.mixers,
@@ -61,7 +62,8 @@ class OfMixers:
         )
 
     def said(self, found: Crossover) -> tuple[str, ...]:
-        """The words for a title: element types, the accounting and the board, where they count."""
+        """The words for a title of `found`: element types, the accounting (which operations count)
+        and the board, each where the figure depends on it."""
         typed = self.figure.unit.endswith(("bytes", "/byte")) or self.figure.name in COLUMNS
         return (
             *([found.dtypes.caption] if typed and found.dtypes else []),
@@ -115,7 +117,7 @@ def curves(asked: OfMixers) -> Picture:
 
 
 def winners(asked: OfMixers) -> Picture:
-    """The map of winners over two sizes."""
+    """Make the map of winners over two sizes: which mixer has the least of the figure at each."""
     over, across = asked.over
     values = asked.values(across) or steps(asked.at(across))
     rows = {value: asked.at(over, **{across: value}) for value in values}
@@ -125,7 +127,8 @@ def winners(asked: OfMixers) -> Picture:
 
 
 def floors(asked: OfMixers | OfRecords) -> Picture:
-    """The floors of the time of mixers at sizes, or of measured calls."""
+    """Make the figure of floors (lower bounds of the time by each limit of a board) of mixers at
+    sizes, or of measured calls."""
     if isinstance(asked, OfRecords):
         return on_boards.floors_of_records(asked.chosen, asked.board)
     asked = replace(asked, by="floor")

@@ -50,7 +50,8 @@ class PlotSelection:
     """Mixers, or MIXER:IMPLEMENTATION."""
 
     def kept(self, records: Sequence[Measurement]) -> list[Measurement]:
-        """The records to draw. Raises MeasureError: none is left, or an unknown dtype."""
+        """The records to draw: those with one of the chosen phases, dtypes and names. Raises
+        MeasureError: none is left, or an unknown dtype."""
         phases, dtypes = self._phases, self._dtypes
         found = [
             record
@@ -79,8 +80,9 @@ class PlotSelection:
 def picture(
     records: Sequence[Measurement], asked: PlotSelection, on: Board | None = None
 ) -> Picture:
-    """The panels of records: for each letter and setting, one for each quantity that was measured.
-    Raises MeasureError: no record is left, or nothing to draw."""
+    """Make the figure of records: for each letter and setting (what the series of a panel share) a
+    panel for each quantity that was measured. Raises MeasureError: no record is left, or nothing to
+    draw."""
     records = asked.kept(records)
     missing: list[str] = []
     lost: dict[tuple[str, str], set[str]] = {}
@@ -122,8 +124,9 @@ def _lines(
     notes: Mapping[str, dict[str, None]],
     without: dict[str, dict[str, None]],
 ) -> list[Line]:
-    """The lines of a quantity, measured and derived; adds the constants and the reasons for hollow
-    values to `notes`, and to `without` why there is no theory -> the series without."""
+    """Make a panel's lines of a quantity, measured and derived; add the constants of the derived
+    ones and the reasons for hollow values to `notes`, and to `without` why there is no theory ->
+    the series without."""
     found: list[Line] = []
     for series in group:
         values = series.values(quantity)
@@ -151,8 +154,8 @@ def _ends(value: MeasuredValue) -> tuple[float, float]:
 
 
 def _words(lost: Mapping[tuple[str, str], set[str]]) -> list[str]:
-    """A sentence for each quantity and reason, with the number of records; per quantity, the most
-    frequent reasons first."""
+    """A sentence for each (quantity, reason) in `lost` why a value is not drawn, with the number of
+    its records; per quantity, the most frequent reasons first."""
     places = {quantity.title: place for place, quantity in enumerate(DRAWN)}
     ranked = sorted(lost.items(), key=lambda item: (places[item[0][0]], -len(item[1]), item[0][1]))
     return [
@@ -174,7 +177,8 @@ def scaled_theory(
     values: Sequence[MeasuredValue],
     on: Board | None,
 ) -> ScaledFloor | str:
-    """The derived quantity of a panel at the rate of the board, or the reason why there is none."""
+    """The derived quantity beside the measured `values` of a series: bytes and times scaled by one
+    constant, such as a rate of the board (`on`); or the reason why there is none."""
     derived = Predictions(series).of(THEORY[quantity.unit])
     if isinstance(derived, str):
         return derived

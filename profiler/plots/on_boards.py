@@ -30,8 +30,8 @@ BESIDE = 4.0
 
 
 def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
-    """A panel for each phase and element type: the operations a second of each call over
-    its operations for each compulsory byte, below the limits of a board.
+    """Make the figure of rooflines, a panel for each phase and element type: the operations a
+    second of each call over its operations for each compulsory byte, below the limits of a board.
 
     Raises:
         MeasureError: no board is named, no record has a time, or no limit is known.
@@ -63,7 +63,8 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
 
 
 def roofline_panel(title: str, points: Mapping[str, Sequence[Point]], limits: Limits) -> Panel:
-    """A panel of points, name -> its calls, below limits."""
+    """Make a panel of points (name -> for each call operations per byte, operations per second, and
+    whether its marker is hollow), below the limits of a board (name -> peak rate, bandwidth)."""
     all_x = [x for several in points.values() for x, _, _ in several]
     kinks = [rate / bandwidth for rate, bandwidth in limits.values()]
     low, high = min([*all_x, *kinks]) / BESIDE, max([*all_x, *kinks]) * BESIDE
@@ -79,7 +80,8 @@ def roofline_panel(title: str, points: Mapping[str, Sequence[Point]], limits: Li
 
 
 def _points(group: Sequence[Ladder]) -> dict[str, list[Point]]:
-    """Mixer and implementation -> its calls."""
+    """A dict: mixer and implementation -> a point for each of its calls: dispatched operations per
+    compulsory byte, per second, and whether the time is no evidence (drawn hollow)."""
     found: dict[str, list[Point]] = {}
     for ladder in group:
         executed, cost = sum(ladder.rungs["3"].values()), ladder.rungs["5"]
@@ -90,7 +92,8 @@ def _points(group: Sequence[Ladder]) -> dict[str, list[Point]]:
 
 
 def _limits(dtype: str, on: Board) -> Limits:
-    """The limits of a board for a dtype.
+    """A dict of a board's limits for a dtype: name -> the peak rate of one kind of units in
+    operations per second, and the bandwidth of the memory in bytes per second.
 
     Raises:
         BoardError: the board has no bandwidth.
@@ -104,8 +107,8 @@ def _limits(dtype: str, on: Board) -> Limits:
 
 
 def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
-    """A panel for each title and case: what each limit of the board alone takes, and the predicted
-    time above the longest.
+    """Make the figure of floors with a panel for each title and case: what each limit of the board
+    alone takes, and the predicted time above the longest.
 
     Raises:
         MeasureError: no case has limits.
@@ -127,8 +130,8 @@ def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
 
 
 def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Picture:
-    """A panel for each record: what each limit of the board alone takes, and the measured time
-    above the longest.
+    """Make the figure of floors with a panel for each record: what each limit of the board alone
+    takes, and the measured time above the longest.
 
     Raises:
         MeasureError: no record has a time and limits.
@@ -152,7 +155,7 @@ def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Pictu
 
 
 def _floors(panels: Sequence[Panel], missing: Sequence[str]) -> Picture:
-    """The figure of panels of floors; MeasureError if there is no panel."""
+    """Make the figure of panels of floors. Raises MeasureError: there is no panel."""
     if not panels:
         raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
     note = (
@@ -167,7 +170,9 @@ def floor_panel(title: str, found: Mapping[str, float], whole: float | None, nam
 
 
 def _floor_bars(found: Mapping[str, float], whole: float | None, name: str) -> Iterator[Bar]:
-    """A bar for each floor, from zero; for the rest; and for the time, called `name`."""
+    """Yield a bar for each floor (a limit's seconds in `found`), from zero; and, if the time
+    `whole` is known, one for the rest above the longest floor and one for the time, called
+    `name`."""
     ranked = sorted(found, key=lambda limit: found[limit])
     for limit in ranked:
         longest = limit == ranked[-1]

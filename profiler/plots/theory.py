@@ -31,7 +31,8 @@ which values are multiplied."""
 
 
 def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str]) -> Picture:
-    """The panel of curves over one size; `said` are words for its title."""
+    """Make the figure of curves over one size, with a line at each size where another mixer begins
+    to have the least; `said` are words for its title."""
     sizes = sorted({size for curve in found.curves for size in curve.values})
     lines = []
     missing = [f"break-evens are not marked: {found.unmarked}"] if found.unmarked else []
@@ -63,8 +64,9 @@ def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str])
 
 
 def winner_picture(found: Winners, mixers: tuple[Mixer, ...], said: Sequence[str]) -> Picture:
-    """The map of winners: a row for each value of the one size, reaching half way, on a logarithmic
-    axis, to its neighbours; its parts end exactly where the least changes."""
+    """Make the map of winners, the mixers with the least of a figure over two sizes: a row for each
+    value of the one size, reaching half way, on a logarithmic axis, to its neighbours; its parts
+    end exactly where the least changes."""
     values = sorted(found.rows)
     edges = _edges(values)
     regions = []
@@ -92,8 +94,9 @@ def _edges(values: list[int]) -> list[float]:
 
 
 def _parts(ranges: tuple[Stretch, ...]) -> list[tuple[str, float, float]]:
-    """(name, first, last) of each part of a row, joined to its neighbour; interleaved ranges are
-    one part, and a single size at which candidates are equal belongs to the part before."""
+    """The parts of a row of the map as (name of the mixers with the least, first size, last size),
+    each joined to its neighbour; interleaved ranges are one part, and a single size at which
+    candidates are equal belongs to the part before."""
     found: list[tuple[str, float, float]] = []
     for mixed, group in groupby(ranges, key=lambda one: one.step > 1):
         parts = list(group)

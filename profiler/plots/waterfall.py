@@ -29,7 +29,8 @@ def picture(records: Sequence[Measurement]) -> Picture:
 
 
 def panel(ladder: Ladder) -> Panel:
-    """The waterfall of one ladder."""
+    """Make the panel with the waterfall of one ladder, the operations of a call from the equations
+    to the hardware."""
     title = (
         f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
         f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
@@ -38,8 +39,8 @@ def panel(ladder: Ladder) -> Panel:
 
 
 def bars(ladder: Ladder) -> Iterator[Bar]:
-    """A bar for each rung, and between two rungs one for each cause and for the unexplained
-    rest."""
+    """Yield a bar for each known rung (the operations at one step from the equations to the
+    hardware), and between two rungs one for each cause and for the unexplained rest."""
     known = [rung for rung in RUNGS if ladder.rungs[rung] is not None]
     for rung in known:
         total = sum(ladder.rungs[rung].values())
@@ -53,7 +54,8 @@ def bars(ladder: Ladder) -> Iterator[Bar]:
 
 
 def _changes(ladder: Ladder, start: int) -> Iterator[tuple[str, int]]:
-    """(name, operations added) of each cause behind a rung, and of the rest without a cause."""
+    """Yield (name, operations added) for each cause of the change from rung number `start` to the
+    next, and for the rest without a cause."""
     for cause in ladder.causes:
         if cause.start == start:
             yield cause.name, sum(cause.counts.values())
@@ -63,7 +65,7 @@ def _changes(ladder: Ladder, start: int) -> Iterator[tuple[str, int]]:
 
 
 def words(number: float) -> str:
-    """A number of operations with three digits and a prefix.
+    """The text of a number of operations, with three digits and a prefix.
 
     >>> words(4_210_688), words(128)
     ('4.21 M', '128')

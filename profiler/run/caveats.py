@@ -29,7 +29,8 @@ def spread_words(p20: float, p80: float) -> str:
 
 
 def stopped(rule: str) -> str:
-    """When sampling stopped, in words, from the name of the rule; of an unknown rule its name."""
+    """Words on when sampling stopped, from the name of the rule that stopped it; of an unknown rule
+    its name."""
     return {
         "median settled": "once the median had settled",
         "stable noise": "once the noise no longer changed",
@@ -41,8 +42,8 @@ def stopped(rule: str) -> str:
 
 
 def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
-    """The meaning of the intervals of quiet times: a sentence for each number of processes that an
-    interval spans.
+    """Sentences on the meaning of the intervals of quiet times (measured while no other program
+    used the device): one for each number of processes that an interval spans.
 
     Args:
         timed: for each time the number of processes that its interval spans, and its grade.

@@ -11,8 +11,8 @@ from profiler.run.request import Request
 
 
 def longest_s(request: Request, limits: LatencyLimits) -> float:
-    """The most seconds for the latencies and the energy of one point, if no warm-up restarts.
-    Building, counting, compiling and hardware counters take additional time."""
+    """The most seconds that the latencies and the energy of one request take, if no warm-up
+    restarts. Building, counting, compiling and hardware counters take additional time."""
     on_gpu = request.device.startswith("cuda")
     kinds = len(LATENCIES) - (not on_gpu)  # no graph on a CPU
     timed = kinds * (limits.warmup_seconds + limits.max_seconds)
@@ -22,7 +22,8 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
 
 
 def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
-    """A sentence with the number of points and the most time that timing all of them takes."""
+    """A sentence with the number of points (requests) and the most time that timing all of them
+    takes."""
     total = sum(longest_s(request, limits) for request in asked)
     points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
     return (
@@ -32,7 +33,7 @@ def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
 
 
 def duration_words(seconds: float) -> str:
-    """A duration in seconds, minutes or hours, in words.
+    """The text of a duration: in seconds, or in whole minutes or hours from two of them on.
 
     >>> duration_words(90), duration_words(600), duration_words(126_000)
     ('90 s', '10 min', '35 h')

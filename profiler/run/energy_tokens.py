@@ -19,7 +19,8 @@ KEPT = ("systematic", "labels", "tokens")
 
 
 def tokens(phase: str, sizes: Mapping[str, int]) -> int:
-    """The tokens that a call handles: b in inference (one per sequence), b x l in other phases.
+    """The number of tokens that a call handles: b in inference (one per sequence), b x l in other
+    phases.
 
     >>> tokens("inference", {"b": 4, "l": 128}), tokens("training", {"b": 4, "l": 128})
     (4, 512)
@@ -28,7 +29,8 @@ def tokens(phase: str, sizes: Mapping[str, int]) -> int:
 
 
 def per_token(record: Measurement) -> dict[str, Measured]:
-    """Joules per token, gross and net, and tokens/s per W, which is tokens per joule.
+    """A dict: name -> reading of joules per token, gross and net (without the idle device's
+    energy), and of tokens/s per W, which is tokens per joule.
 
     `tokens_per_s_per_W` is 1 / `J_per_token`: (tokens / s) / (J / s). Intervals are converted too.
     A value is Unavailable if the record lacks the energy, b or l.
@@ -56,8 +58,8 @@ def divided(reading: Reading, name: str, number: int) -> Reading:
 
 
 def inverted(reading: Reading) -> Measured:
-    """Tokens per joule from joules per token, without the interval if the interval reaches down to
-    zero; Unavailable if an energy is zero or less."""
+    """The reading of tokens per joule from that of joules per token, without the interval if the
+    interval reaches down to zero; Unavailable if an energy is zero or less."""
     if min([reading.value, *reading.samples]) <= 0:
         return Unavailable("tokens per joule need energies above zero")
     if reading.interval is not None and min(reading.interval) <= 0:

@@ -27,7 +27,8 @@ MAKE = f"{made.__module__}:{made.__name__}"
 def hardware_counts(
     request: Request, note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """The executed operations and moved bytes of a request's call, or why they are unknown."""
+    """Count the executed operations and moved bytes of a request's call by the hardware's counters,
+    or return why they are unknown. `note` receives the name of each step."""
     if not request.counters:
         return not_asked()
     call = {"make": MAKE, "of": request_json(request)}

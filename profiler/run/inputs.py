@@ -33,7 +33,7 @@ class ConstantInput(ValueError):
 
 
 def refuse_constant(inputs: Iterable[Any]) -> None:
-    """ConstantInput if all entries of a floating-point tensor are equal.
+    """Raise ConstantInput if all entries of a floating-point tensor among `inputs` are equal.
 
     Constant data switches fewer transistors: a GPU then draws less power, keeps higher clocks, and
     looks faster and more efficient than on real data. Tensors of one entry, of integers and of
@@ -52,7 +52,8 @@ def refuse_constant(inputs: Iterable[Any]) -> None:
 
 
 def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[], Any]:
-    """A function that calls `fn` with the next set of arguments each time, cyclically.
+    """Return a function without arguments that calls `fn` with the next set of arguments each time,
+    cyclically.
 
     With two or more sets, of equal shapes and types, consecutive calls have different values.
 
@@ -77,12 +78,12 @@ def input_layout(value: Any) -> Any:
 def why_one_set(
     device: torch.device, inputs: Iterable[Tensor], beside: Iterable[Tensor] = ()
 ) -> str:
-    """Why all calls get the same inputs; "" if `SETS` sets of inputs may take turns.
+    """A sentence why all calls get the same inputs; "" if `SETS` sets of inputs may take turns.
 
     Sets take turns if all of them fit into the device's last-level cache together, along with the
-    tensors that every call reads (`beside`: weights, buffers, a state): a hot call then finds as
-    much in the cache as with one set. Otherwise, or if the size of the cache is unknown, turns
-    might make hot calls cold.
+    tensors that every call reads (`beside`: weights, buffers, a state): a hot call (one right after
+    another, with a warm cache) then finds as much in the cache as with one set. Otherwise, or if
+    the size of the cache is unknown, turns might make hot calls cold.
     """
     try:
         holds, source = cache_bytes(device)

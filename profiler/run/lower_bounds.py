@@ -61,8 +61,8 @@ class LowerBound:
 def lower_bounds(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> Mapping[str, LowerBound]:
-    """Name of a reading -> its floor, for the known floors; {} if the equations cannot say what the
-    call moves or leaves.
+    """A dict: name of a reading -> its floor (lower bound), for the known floors; {} if the
+    equations cannot say what the call moves or leaves.
 
     `form`: the form of the equations; by default the record's.
     """
@@ -86,7 +86,8 @@ def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str,
 
 
 def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The bytes of a forward pass's output, or of the gradients that a backward pass computes."""
+    """The bytes that a call leaves: of a forward pass's output, or of the gradients that a backward
+    pass computes."""
     phase = phase_name(measurement.phase)
     system = system_of(mixer, form, (), phase)
     # of a phase with gradients, only gradients are certain to be left
@@ -95,8 +96,8 @@ def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
 
 
 def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
-    """Bytes of arrays: b copies of each, but one of the arrays in `once` (weights, gradients of
-    weights, tables)."""
+    """The bytes of arrays at a measurement's sizes and dtype: b copies of each array, one for each
+    sequence, but a single copy of those in `once` (weights, gradients of weights, tables)."""
     sizes = dict(measurement.sizes)
     entries = sum(
         math.prod(extent.at(sizes) for extent in array.shape) * (1 if array in once else sizes["b"])
@@ -106,8 +107,9 @@ def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Me
 
 
 def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """The floor of each latency: the seconds to move the bytes that exceed the L2 cache; {} if all
-    bytes fit, or if the bandwidth or the size of the cache is unknown."""
+    """A dict: name of each latency -> its floor (lower bound): the seconds to move the bytes that
+    exceed the L2 cache; {} if all bytes fit, or if the bandwidth or the size of the cache is
+    unknown."""
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
     if rate is None or held is None:
         return {}
@@ -122,8 +124,8 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
 
 
 def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The fewest bytes that a call moves: the compulsory ones without tables of constants, which a
-    module may compute instead."""
+    """The fewest bytes that a call moves: the compulsory ones (each input read once, each result
+    written once), without tables of constants, which a module may compute instead."""
     phase = phase_name(measurement.phase)
     sizes: dict[str, Any] = dict(measurement.sizes)
     moved = traffic(mixer, phase, form).at(dtype=measurement.dtype, **sizes)["compulsory"]
@@ -132,8 +134,9 @@ def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """The floors of the counted bytes, for each state of the caches in which the cache cannot hold
-    all bytes; {} if no bytes were counted or the size of the cache is unknown."""
+    """A dict: name of a reading of moved bytes -> its floor (lower bound), for each state of the
+    caches before the call (emptied, or as the calls before left them) in which the cache cannot
+    hold all bytes; {} if no bytes were counted or the size of the cache is unknown."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
         return {}
@@ -167,10 +170,10 @@ LAUNCHES = "launches"
 def limits_on(
     measurement: Measurement, mixer: Mixer, form: str, on: Board | None
 ) -> Mapping[str, float]:
-    """Limit -> the seconds of a measured call if this limit alone held on a board: products,
-    exponentials, compulsory bytes, span, and the launches that the record estimates. The limits
-    overlap, so the longest is the floor of the time; a call whose bytes a cache holds may be
-    faster.
+    """A dict: limit -> the seconds of a measured call if this limit alone held on a board (`on`).
+    The limits are products, exponentials, compulsory bytes, span (the longest chain of operations),
+    and the launches that the record estimates. They overlap, so the longest is the floor of the
+    time; a call whose bytes a cache holds may be faster.
 
     Raises:
         Unanswered: no board is named, the board lacks a figure, or an answer is missing.
@@ -187,7 +190,7 @@ def limits_on(
 def readings_below(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> dict[str, str]:
-    """Name of each reading that is below its floor -> a sentence."""
+    """A dict: name of each reading that is below its lower bound -> a sentence that says so."""
     found: dict[str, str] = {}
     for name, floor in lower_bounds(measurement, mixer, form).items():
         reading = measurement.readings.get(name)
@@ -199,7 +202,7 @@ def readings_below(
 
 
 def flagged(measurement: Measurement, mixer: Mixer) -> Measurement:
-    """The measurement, with a label on each reading that is below its floor."""
+    """A copy of the measurement, with a label on each reading that is below its lower bound."""
     readings = dict(measurement.readings)
     for name, sentence in readings_below(measurement, mixer).items():
         details = readings[name].details

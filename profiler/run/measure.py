@@ -78,8 +78,8 @@ def count(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """The record of one implementation with the figures that need no clock: its operations, the
-    figures of other counters, and bytes.
+    """Count one implementation without a clock: its operations, the figures of other counters, and
+    bytes. Return the record.
 
     Args:
         limits: ignored, as no latency is sampled; the signature is that of `measure`.
@@ -97,9 +97,10 @@ def time_again(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """The record of one implementation with its hot latency alone; meant for a fresh process.
-    `limits` are the stopping rules of latency; `note` receives the name of each step. Raises
-    MeasureError: the implementation cannot run this phase, dtype or size at all."""
+    """Measure the hot latency (of calls one after another) of one implementation alone, and return
+    the record; meant for a fresh process. `limits` are the stopping rules of latency; `note`
+    receives the name of each step. Raises MeasureError: the implementation cannot run this phase,
+    dtype or size at all."""
 
     def timed(work: PreparedCall) -> Measurement:
         """Time the call, and make the record of its latency."""
@@ -120,9 +121,10 @@ def time_again(
 def _made(
     request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
 ) -> Measurement:
-    """The record of `take(work)`, with the state of the device before the call was prepared; `note`
-    receives the name of each step. Raises MeasureError: the implementation cannot mix one new token
-    though the request is for one, or preparing or measuring the call fails."""
+    """Prepare the request's call, and return the record that `take` makes of it, with the state of
+    the device before the call was prepared; `note` receives the name of each step. Raises
+    MeasureError: the implementation cannot mix one new token though the request is for one, or
+    preparing or measuring the call fails."""
     note("building")
     require_token(request)
     with on_device(request.device):
@@ -141,7 +143,7 @@ def _made(
 
 
 def require_token(request: Request) -> None:
-    """MeasureError if one new token is asked for and the implementation cannot mix one.
+    """Raise MeasureError if one new token is asked for and the implementation cannot mix one.
 
     The message names the implementation if its class lacks `step`; a reason that follows from the
     equations holds for all implementations, so that the message names the mixer alone.
@@ -157,8 +159,8 @@ def require_token(request: Request) -> None:
 def _measurement_of(
     request: Request, work: PreparedCall, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
-    """The record of everything that is measured of the prepared call: operations, the figures of
-    other counters, memory, time, energy, and hardware counters if asked for."""
+    """Measure everything of the prepared call: operations, the figures of other counters, memory,
+    time, energy, and hardware counters if asked for. Return the record."""
     dispatched, told, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)
@@ -175,8 +177,8 @@ COUNTS_ONLY = Unavailable("only counts were asked for (--counts-only)")
 
 
 def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]) -> Measurement:
-    """The record of the figures of the prepared call that need no clock: operations, other
-    counters' figures, and bytes; readings that need a clock are missing, with the reason."""
+    """Count the prepared call without a clock: operations, other counters' figures, and bytes.
+    Return the record; readings that need a clock are missing, with the reason."""
     dispatched, told, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)
@@ -192,8 +194,8 @@ def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]
 def _record(
     request: Request, measured: Mapping[str, Measured], counts: Mapping[str, Any]
 ) -> Measurement:
-    """The record of readings, reasons and counts, with this machine's environment and a label on
-    each reading that is below its floor."""
+    """Make the record of a request from readings, reasons why others are missing, and counts, with
+    this machine's environment and a label on each reading that is below its floor."""
     readings, reasons = divide(measured)
     facts = environment(request.device) | tools(counts)
     found = record_of(request, readings=readings, reasons=reasons, counts=counts, environment=facts)
@@ -203,7 +205,7 @@ def _record(
 def counted(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
-    """Figures that need no clock.
+    """Take the figures of the prepared call that need no clock.
 
     Returns:
         The dispatched operations; the `counts` of a record as JSON values (`dispatch`, `zeros` and,
@@ -241,7 +243,7 @@ def profiled(
     measured: Mapping[str, Measured],
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """Figures that need torch's profiler.
+    """Take the figures of the prepared call that need torch's profiler.
 
     Returns:
         Name of another counter -> its figures as JSON values, with the share of the time spent in
@@ -270,7 +272,8 @@ def profiled(
 def figures_of(
     peers: Mapping[str, PeerCount | Unavailable], times: OperationTimes | Unavailable
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """Name of another counter -> its figures as JSON values; and `peer NAME` -> the reason, for
+    """Two dicts of the counters of others (`peers`: torch's, fvcore's): name -> figures as JSON
+    values, with each operation's share of the time from `times`; and `peer NAME` -> the reason, for
     each counter without figures."""
     printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
     return printed, {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
@@ -279,9 +282,9 @@ def figures_of(
 def hardware_of(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """{"hardware": the hardware's counts as JSON values, with the matrix products that the call
-    dispatches}, and the moved bytes as readings; if nothing was read, {} and {"hardware": the
-    reason}."""
+    """Read the hardware counters, and return {"hardware": the hardware's counts as JSON values,
+    with the matrix products that the call dispatches}, and the moved bytes as readings; if nothing
+    was read, {} and {"hardware": the reason}."""
     found = hardware_counts(request, note)
     if isinstance(found, Unavailable):
         return {}, {"hardware": found}
@@ -297,8 +300,9 @@ def metered(
     limits: LatencyLimits | None,
     note: Callable[[str], None],
 ) -> dict[str, Measured]:
-    """Time and energy of the call, compiled by torch.compile if the request says so; each may be
-    the reason why it was not measured: compiling failed, or the device was lost.
+    """Measure time and energy of the call, compiled by torch.compile if the request says so, and
+    return a dict: name -> reading, or the reason why it was not measured: compiling failed, or the
+    device was lost.
 
     `dispatched`: the operations of the call, from which the time of its launches is estimated.
     """
@@ -339,8 +343,8 @@ def dispatched_by(work: PreparedCall) -> DispatchCounts:
 
 
 def forward_of(work: PreparedCall) -> list[str]:
-    """The names in torch of the operations that the forward pass before a backward pass dispatches;
-    [] if the call takes no gradients."""
+    """The sorted names in torch of the operations that the forward pass before a backward pass
+    dispatches; [] if the call takes no gradients."""
     if work.halves is None:
         return []
     work.restore()
@@ -348,8 +352,8 @@ def forward_of(work: PreparedCall) -> list[str]:
 
 
 def zeros_of(work: PreparedCall) -> Operations:
-    """The backward pass's arithmetic on zeros that stand for missing gradients; `NOTHING` without a
-    backward pass."""
+    """Count the backward pass's arithmetic on zeros that stand for missing gradients; `NOTHING`
+    without a backward pass."""
     if work.halves is None:
         return NOTHING
     forward, backward = work.halves
@@ -362,7 +366,8 @@ FORWARD_ONLY = "fvcore counts forward passes only, no gradients"
 
 
 def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
-    """Name of another counter -> its figures for the same call, or why there are none."""
+    """A dict: name of another program's counter (`torch`, `fvcore`) -> its figures for the same
+    call, or why there are none."""
 
     def call(*_: torch.Tensor) -> Any:
         return work.once()
@@ -391,8 +396,9 @@ def weight_bytes(module: nn.Module) -> Reading:
 
 
 def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
-    """Bytes of the state's valid rows after one new token; `allocated` in the details are the bytes
-    of all its rows. Unavailable without a state, or if the state does not tell its valid rows."""
+    """Measure the bytes of a decoding state's valid rows after one new token; `allocated` in the
+    details are the bytes of all its rows. Unavailable without a state, or if the state does not
+    tell its valid rows."""
     if work.state is None:
         return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
     if not hasattr(work.state, "held"):
@@ -424,9 +430,9 @@ def peak_of_call(work: PreparedCall, device: str) -> Measured:
 
 
 def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
-    """The largest number of bytes that the call holds at once, by the allocator, in a separate run;
-    details: the tensors alive at that moment. Unavailable for one new token, for a backward pass
-    alone, or if the call fails."""
+    """Measure the largest number of bytes that the call holds at once, by the allocator, in a
+    separate run; in the details are the tensors alive at that moment. Unavailable for one new
+    token, for a backward pass alone, or if the call fails."""
     if phase_name(request.phase) == "inference":
         return Unavailable("the memory of one new token is its state: its tensors are not listed")
     if not work.trivial:
@@ -453,8 +459,8 @@ def inputs_of(work: PreparedCall) -> dict[str, torch.Tensor]:
 
 
 def activation_bytes(work: PreparedCall, request: Request) -> Measured:
-    """Bytes that the forward pass keeps for the backward pass, without parameters; details: the
-    tensors. Unavailable without a backward pass, or if the call fails."""
+    """Measure the bytes that the forward pass keeps for the backward pass, without parameters; in
+    the details are the tensors. Unavailable without a backward pass, or if the call fails."""
     if work.forward is None:
         return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
     kind = torch.device(request.device).type
@@ -479,8 +485,10 @@ def latencies_of_work(
     dispatched: DispatchCounts,
     limits: LatencyLimits | None,
 ) -> dict[str, Measured]:
-    """The call's latency, hot, cold and as a graph, and an estimate of the time to launch its
-    operations; no estimate if the device was busy or lost."""
+    """Measure the call's latency: hot (calls one after another), cold (caches emptied before) and
+    as a CUDA graph. Return a dict: name -> reading or the reason why there is none, with an
+    estimate of the time to launch the call's operations; no estimate if the device was busy or
+    lost."""
     call, reset = work.timed()
     found = latency_kinds(
         call,
@@ -516,7 +524,8 @@ def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
 
 
 def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
-    """Seconds to launch `launched` operations: this number times the latency of adding one element.
+    """Estimate the seconds to launch `launched` operations: this number times the measured latency
+    of adding one element.
 
     This is an estimate, not a bound: a nested operation launches faster.
     """
@@ -538,8 +547,8 @@ OF_ITS_OWN = "a compiled call launches generated kernels, whose number is not co
 def compiled_work(
     work: PreparedCall, request: Request, limits: LatencyLimits | None
 ) -> tuple[PreparedCall, Measured]:
-    """The call compiled by torch.compile, and the time of compiling; or the call as it was, and why
-    it was not compiled."""
+    """Compile the call by torch.compile, and return it with the time of compiling; or the call as
+    it was, and why it was not compiled."""
     made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
     if isinstance(made, Unavailable):
         return work, made
@@ -557,7 +566,8 @@ NO_ENERGY = Unavailable("energy was not asked for (--energy)")
 
 
 def energies_of_work(work: PreparedCall, request: Request) -> dict[str, Measured]:
-    """Gross and net energy and mean power, each as a reading or as the reason why there is none."""
+    """Measure gross and net energy and mean power, and return a dict: name -> each as a reading or
+    as the reason why there is none."""
     if not request.energy:
         return dict.fromkeys(ENERGIES, NO_ENERGY)
     if not work.trivial:

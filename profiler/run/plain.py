@@ -86,10 +86,10 @@ class PlainModule:
         return {MODULE: only}
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
-        """Every combination of the sizes: the sizes that the parameters name, by default with the
-        parameters' defaults, and b, l and d of the input x (b, l, d). A function that returns
-        inputs of its own has only the sizes that its parameters name. `phase` is not used: all
-        phases have the same sizes.
+        """Every combination of the sizes, as dicts letter -> size: the sizes that the parameters
+        name, by default with the parameters' defaults, and b, l and d of the input x (b, l, d). A
+        function that returns inputs of its own has only the sizes that its parameters name. `phase`
+        is not used: all phases have the same sizes.
 
         Raises:
             SizeError: there are more than 100,000, or the function fails when its inputs are asked
@@ -128,9 +128,9 @@ class PlainModule:
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """The module with random parameters, drawn as for the catalogue's modules, and its inputs.
-        `implementation` is not used, as there is one. Raises TraceError: the module cannot be
-        built."""
+        """Make the module with random parameters, drawn as for the catalogue's modules, and return
+        it with its inputs. `implementation` is not used, as there is one. Raises TraceError: the
+        module cannot be built."""
         where = torch.device(device)
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), where:
             torch.manual_seed(seed)
@@ -153,7 +153,7 @@ class PlainModule:
 
 
 def named_sizes(target: Target, given: Given) -> dict[str, int | None]:
-    """Size -> default, for the parameters of a class or function that name sizes.
+    """A dict: size -> default, for the parameters of a class or function that name sizes.
 
     The default is None for a parameter without default. A parameter whose default is no whole
     number (`n=None`) is left out, unless `given` has the size; its default is then None.
@@ -174,8 +174,9 @@ class Bound(nn.Module):
     def __init__(
         self, module: nn.Module, leaves: Sequence[Any], places: Sequence[int | None], structure: Any
     ) -> None:
-        """`leaves` and `structure` are the inputs as torch's pytree flattens them; `places` has for
-        each leaf the index of its tensor among the positional tensors, or None for other values."""
+        """Wrap `module`. `leaves` and `structure` are the inputs as torch's pytree flattens them;
+        `places` has for each leaf the index of its tensor among the positional tensors, or None for
+        other values."""
         super().__init__()
         self.module = module
         self.leaves, self.places, self.structure = leaves, places, structure
@@ -189,7 +190,7 @@ class Bound(nn.Module):
 
 
 def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
-    """The module as a module of positional tensors, and the tensors by name.
+    """Make the module a module of positional tensors alone, and return it with the tensors by name.
 
     A tensor has the name of its parameter in `forward`, with its place inside a nested input
     (`pair[0]`); without a name in `forward` it is `input 2`. A tensor that occurs twice is listed
@@ -250,8 +251,8 @@ def traced_at(target: Target, phase: str, sizes: Mapping[str, int]) -> Operation
 def formulas(
     target: Target, over: tuple[str, ...], fixed: tuple[tuple[str, int], ...], train: bool
 ) -> Trace:
-    """The trace of a module over the letters `over`, with `fixed` (letter, size) as numbers, in
-    train or eval mode: the mode in which the phase runs the module."""
+    """Trace a module, and return its formulas in the letters `over`, with `fixed` (letter, size) as
+    numbers, in train or eval mode: the mode in which the phase runs the module."""
     sizes = parse_variables(over, {x: str(value) for x, value in fixed})
     asked = replace(target, grad="both", mode="train" if train else "eval")
     return trace_case(asked, sizes, BACKEND, frozenset())

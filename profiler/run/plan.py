@@ -54,7 +54,8 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Field of `Request` -> value, for the options of measurement that all requests share."""
+        """A dict: field of `Request` -> value, for the options of measurement that all requests
+        share."""
         return {
             "compile": self.compile,
             "shared": self.shared,
@@ -68,7 +69,7 @@ MOST_POINTS = 100_000
 
 
 def bounded(requests: int, rounds: int = 1, processes: int = 1) -> None:
-    """MeasureError for a plan of more than `MOST_POINTS` measurements: requests x rounds x
+    """Raise MeasureError for a plan of more than `MOST_POINTS` measurements: requests x rounds x
     processes."""
     if (points := requests * rounds * processes) > MOST_POINTS:
         raise MeasureError(
@@ -78,7 +79,7 @@ def bounded(requests: int, rounds: int = 1, processes: int = 1) -> None:
 
 
 def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
-    """The measurements of a plan, mixer by mixer.
+    """List the measurements of a plan as requests, mixer by mixer.
 
     Args:
         refused: keep requests whose sizes their mixer refuses, if others remain.
@@ -116,7 +117,8 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
 
 
 def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
-    """SizeError if the mixer refuses any of the sizes; with `refused` only if it refuses all."""
+    """Raise SizeError if the mixer refuses any of the sizes; with `refused` only if it refuses
+    all."""
     complaints = []
     for sizes in combined:
         try:
@@ -128,8 +130,8 @@ def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool
 
 
 def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
-    """Each mixer with the implementations to measure: the one that is named with the mixer, as in
-    MIXER:IMPLEMENTATION, or those that `plan.implementation` names.
+    """Pairs of each mixer of the plan and the list of its implementations to measure: the one that
+    is named with the mixer, as in MIXER:IMPLEMENTATION, or those that `plan.implementation` names.
 
     Raises:
         MeasureError: a mixer has none of the implementations that the plan names, or the plan names
@@ -194,8 +196,8 @@ def chosen_implementations(
 
 
 def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mixer, Implementation]:
-    """The mixer and the implementation that a record names: built-in ones, or those of a user's
-    files that this process has already imported.
+    """Find the mixer and the implementation that a record names: built-in ones, or those of a
+    user's files that this process has already imported.
 
     Raises:
         UnknownMixer, MeasureError: the mixer or the implementation does not exist any more, or its
@@ -211,7 +213,7 @@ def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mix
 def implementation_of(
     mixer: Measurable, name: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
-    """The implementation of this name, which may be FILE.py:Class.
+    """Find the mixer's implementation of this name, which may be FILE.py:Class.
 
     Args:
         load: imports a user's file and returns the module.
@@ -235,8 +237,8 @@ def is_class(name: str) -> bool:
 def users_class(
     mixer: Measurable, wanted: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
-    """The implementation of a user's class, after a proof that the class computes the mixer's
-    equations, token by token too if it has `step`.
+    """Return the implementation of a user's class (`wanted`: FILE.py:Class), after a proof that the
+    class computes the mixer's equations, token by token too if it has `step`.
 
     A class without a description of its own is described as executing the default form without
     rewrites. The implementation's name is as the user gave it, so that a record leads back to the
@@ -260,9 +262,9 @@ def users_class(
 
 
 def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
-    """MeasureError if a module, called `named` in the message, is shown to differ from its
-    equations; if `phases` has inference, its `step` is compared too. A comparison that cannot be
-    made raises nothing."""
+    """Raise MeasureError if the module of `claimed`, called `named` in the message, is shown to
+    differ from its equations; if `phases` has inference, its `step` is compared too. A comparison
+    that cannot be made raises nothing."""
     mixer = mixer.at_any_sizes
     proofs = [module_equals] + [step_equals] * ("inference" in phases)
     for prove in proofs:
@@ -273,8 +275,8 @@ def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Seque
 
 
 def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
-    """The described implementation of a user's class under the given name; for a class without
-    description, one that executes the default form without rewrites."""
+    """Return the implementation that describes a user's class, under the given name; for a class
+    without description make one that executes the default form without rewrites."""
     try:
         for implementation in implementations(mixer).values():
             if implementation.module is found:
@@ -306,8 +308,9 @@ def candidate_of(description: Mapping[str, Any]) -> tuple[Measurable, Implementa
 def request_of(
     description: Mapping[str, Any], candidate: tuple[Measurable, Implementation] | None = None
 ) -> Request:
-    """The request that a description from another process names: its sizes, phase, dtype, device,
-    seed, options, and mixer and implementation, which are looked up unless `candidate` is given."""
+    """Make the request that a description from another process (`request_json`) names: its sizes,
+    phase, dtype, device, seed, options, and mixer and implementation, which are looked up unless
+    `candidate` is given."""
     return Request(
         *(candidate or candidate_of(description)),
         description["sizes"],

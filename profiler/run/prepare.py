@@ -78,9 +78,10 @@ class PreparedCall:
         return self.fn(*self.args)
 
     def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
-        """(the call, the work before each call or None). With further sets of inputs (`others`),
-        each call takes the next set: through its reset if the reset runs the forward pass (`lead`),
-        else directly. Weights and a decoding state are the same in every call."""
+        """The timed call and the work before each call (None: nothing), as functions without
+        arguments. With further sets of inputs (`others`), each call takes the next set: through its
+        reset if the reset runs the forward pass (`lead`), else directly. Weights and a decoding
+        state are the same in every call."""
         sets = (self.args, *self.others)
         if len(sets) < 2:
             return self.bare, self.reset
@@ -89,8 +90,8 @@ class PreparedCall:
         return rotated(self.fn, sets), self.reset
 
     def noted(self, measured: Measured) -> Measured:
-        """A reading with the number of sets of inputs in its details, unless its meter stated the
-        number; Unavailable as it is."""
+        """A copy of a reading with the number of sets of inputs in its details, unless its meter
+        stated the number; Unavailable as it is."""
         if not isinstance(measured, Reading):
             return measured
         facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}
@@ -112,7 +113,7 @@ def prepare(request: Request) -> PreparedCall:
 
 
 def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
-    """The module with random parameters, in train or eval mode, and its inputs."""
+    """Build the request's module with random parameters, in train or eval mode, and its inputs."""
     made = subject(request.mixer).build(
         request.implementation,
         sizes,
@@ -127,8 +128,9 @@ def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
 def _inputs(
     request: Request, built: Built, turn: int = 0, *, first: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """The module's inputs, from input number `first` on: random values, reproducible for the
-    request's seed, for floating types, others as built. `turn` selects the set of inputs."""
+    """Make the tensors of the module's inputs, from input number `first` on: random values,
+    reproducible for the request's seed, for floating types, others as built. `turn` selects the set
+    of inputs."""
     # random streams: 1 for the first input, from 2 on for a state, from 100 on for further inputs,
     # from 200 on for gradients of outputs
     return tuple(
@@ -143,8 +145,9 @@ def _inputs(
 def with_turns(
     work: PreparedCall, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
 ) -> PreparedCall:
-    """The call with further sets of inputs, `made(turn)` for turn 1 and on, which calls take in
-    turns; if the cache cannot hold them, with the reason why all calls get the same inputs."""
+    """A copy of the call with further sets of inputs, `made(turn)` for turn 1 and on, which calls
+    take in turns; if the cache cannot hold them, with the reason why all calls get the same
+    inputs."""
     held = () if work.state is None else tuple(work.state.arrays.values())
     beside = (*work.module.parameters(), *work.module.buffers(), *held)
     if why := why_one_set(torch.device(request.device), work.args, beside):
@@ -153,7 +156,7 @@ def with_turns(
 
 
 def _forward_work(request: Request) -> PreparedCall:
-    """The forward pass in eval mode, without gradients."""
+    """Prepare the call of a forward pass in eval mode, without gradients."""
     built = _built(request, request.sizes, train=False)
     module = built.module
 
@@ -169,7 +172,7 @@ def _forward_work(request: Request) -> PreparedCall:
 
 
 def _step_work(request: Request) -> PreparedCall:
-    """One step of decoding: the t-th token, after a state of t-1 random tokens."""
+    """Prepare the call of one decoding step: the t-th token, with a state of t-1 random tokens."""
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
@@ -265,8 +268,8 @@ def ends(y: Any) -> tuple[torch.Tensor, ...]:
 
 
 def trained_module(request: Request) -> Trained:
-    """The module of a request, ready for a forward and a backward pass. Raises MeasureError:
-    gradients flow through no tensor of the result."""
+    """Build the module of a request, with all that a forward and a backward pass need. Raises
+    MeasureError: gradients flow through no tensor of the result."""
     built = _built(request, request.sizes, train=True)
     made = Trained(built, wanting(_inputs(request, built)))
     made.forward()
@@ -294,7 +297,8 @@ def _with_trained_turns(work: PreparedCall, request: Request, made: Trained) -> 
 
 
 def _backward_work(request: Request) -> PreparedCall:
-    """The backward pass; its reset runs the forward pass on the next inputs."""
+    """Prepare the call of a backward pass; its reset, the work before each call, runs the forward
+    pass on the next inputs."""
     made = trained_module(request)
 
     def backward(*_: torch.Tensor) -> None:
@@ -310,7 +314,8 @@ def _backward_work(request: Request) -> PreparedCall:
 
 
 def _training_step_work(request: Request) -> PreparedCall:
-    """A forward pass and a backward pass; the reset drops the gradients of earlier calls."""
+    """Prepare the call of a forward pass and a backward pass; its reset drops the gradients of
+    earlier calls."""
     made = trained_module(request)
 
     def step(*given: torch.Tensor) -> None:

@@ -28,7 +28,8 @@ LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
 
 
 def document(found: Sequence[Measurement]) -> Document:
-    """One table per phase and device; CSV has a row per reading (SI units) and missing reading."""
+    """Make the document of measurements: one table per phase and device; CSV has a row per reading
+    (SI units) and missing reading."""
     header = (*LEAD, "reading", "value", "unit", "samples", "reason")
     return Document(
         lambda: tables(found),
@@ -46,8 +47,8 @@ def tables(measurements: Sequence[Measurement]) -> list[Table]:
 
 
 def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
-    """The table of these measurements, a row each, without the columns of rare readings, of
-    hardware counters and of traces that no measurement fills."""
+    """Make the table of these measurements of one phase and device, a row each, without the columns
+    of rare readings, of hardware counters and of traces that no measurement fills."""
     counted = any(m.options.get("counters") or "hardware" in m.counts for m in found)
     hidden = {
         *(name for name, of in RARE.items() if not any(of in m.readings for m in found)),
@@ -71,8 +72,8 @@ def named(m: Measurement) -> str:
 
 
 def measured(m: Measurement, name: str) -> Cell:
-    """A reading in words: bytes and counts as whole numbers, others with four significant digits, a
-    disturbed time with its mark; or why the reading is missing."""
+    """A table's cell with a reading in words: bytes and counts as whole numbers, others with four
+    significant digits, a disturbed time with its mark; or why the reading is missing."""
     if name not in m.readings:
         return missing(m, name)
     reading = m.readings[name]
@@ -85,7 +86,8 @@ def missing(m: Measurement, name: str) -> Missing:
 
 
 def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cell]:
-    """The function from a measurement to the cell `words(latency)`, or to why it has no latency."""
+    """Return the function from a measurement to the cell `words(latency)`, or to why it has no
+    latency."""
 
     def cell(m: Measurement) -> Cell:
         latency = m.readings.get("latency")
@@ -95,7 +97,8 @@ def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cel
 
 
 def _range(latency: Reading) -> Cell:
-    """The 20 % and 80 % quantiles of the samples; of an estimate, the ends of its interval."""
+    """The cell of a latency's range: the 20 % and 80 % quantiles of the samples; of an estimate,
+    the ends of its interval; missing if they are unknown."""
     ends = ("p20", "p80") if grade_of(latency) == QUIET else ("ci_low", "ci_high")
     low, high = map(details_of_time(latency).get, ends)
     if low is None or high is None:
@@ -104,7 +107,8 @@ def _range(latency: Reading) -> Cell:
 
 
 def _operations(m: Measurement) -> Cell:
-    """The number of dispatched operations; missing if an operation has no counting rule."""
+    """The cell of the number of dispatched operations; missing if an operation has no counting
+    rule."""
     dispatch = m.counts["dispatch"]
     if dispatch["unknown"]:
         listed = ", ".join(dispatch["unknown"])
@@ -129,8 +133,8 @@ def _peer(m: Measurement, name: str) -> Cell:
 
 
 def _executed(m: Measurement) -> Cell:
-    """The number of operations that the hardware executed, without conversions, which opcodes do
-    not identify; missing if another class is unknown."""
+    """The cell of the number of operations that the hardware executed, without conversions, which
+    opcodes do not identify; missing if another class is unknown."""
     found = hardware_level(m)
     if found is None:
         return _uncounted_by_hardware(m)
@@ -168,9 +172,9 @@ BEHIND: Mapping[str, Sequence[Shown]] = {
 
 
 def _read(*meters: Meter, cell: Callable[..., Cell] = measured) -> Iterator[Shown]:
-    """The columns (column, function to its cell) of the readings of these meters, each followed by
-    further columns of the reading (`BEHIND`), such as its range; `cell` makes a reading's cell from
-    a measurement and the name of the reading."""
+    """Yield the columns of the readings of these meters, each as a pair (column, function from a
+    measurement to its cell), each followed by further columns of the reading (`BEHIND`), such as
+    its range; `cell` makes a reading's cell from a measurement and the name of the reading."""
     for each in (QUANTITIES[name] for name in read_by(*meters)):
         if each.column:
             heading = each.heading or each.title or each.column
@@ -237,7 +241,8 @@ COMPILED = (
 
 
 def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
-    """The meaning of the columns, and warnings about single measurements."""
+    """Yield the table's notes: the meaning of the columns, and warnings about single
+    measurements."""
     yield from ABOUT_COLUMNS
     timed = readings_of(found, "latency")
     said = processes_words((processes_in(each), grade_of(each)) for each in timed)
@@ -251,8 +256,8 @@ def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
 
 
 def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
-    """Each measurement with words that identify it in its table: `she conv`, with sizes and dtype
-    if the table has several rows of this implementation."""
+    """Pairs of each measurement and words that identify it in its table: `she conv`, with sizes and
+    dtype if the table has several rows of this implementation."""
     rows = Counter((m.mixer, named(m)) for m in found)
     told = []
     for m in found:
@@ -262,7 +267,8 @@ def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
 
 
 def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
-    """Each label, with the measurements whose readings carry it; then the labels' meanings."""
+    """Yield a sentence for each label (a doubt about a reading), with the measurements whose
+    readings carry it; then the meanings of the labels of latencies."""
     carried: dict[str, list[str]] = {}
     for m, row in _about(found):
         for name, reading in m.readings.items():
@@ -282,9 +288,9 @@ def _contended(found: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
-    """A sentence for each measurement and other counter with the operations that the counter did
-    not count, and their share of the time: "an unknown share" if the device was not quiet, and no
-    words on the time without a latency."""
+    """Yield a sentence for each measurement and other program's counter with the operations that
+    the counter did not count, and their share of the time: "an unknown share" if the device was not
+    quiet, and no words on the time without a latency."""
     for m, row in _about(found):
         for name, peer in m.counts["peers"].items():
             if not peer["uncounted"]:

@@ -43,7 +43,8 @@ class Request:
     """Whether hardware counters are read, in separate processes under ncu."""
 
     def __post_init__(self) -> None:
-        """MeasureError for limits of energy out of bounds, or compiling with a backward pass."""
+        """Raise MeasureError for limits of energy out of bounds, or compiling with a backward
+        pass."""
         try:
             EnergyLimits.asked(self.energy_window_s, self.energy_trials)
         except ValueError as error:
@@ -71,7 +72,7 @@ OF_ENERGY = ("energy", "energy_window_s", "energy_trials")
 
 
 def options_of(request: Request) -> dict[str, Any]:
-    """The options of a request that differ from their defaults."""
+    """A dict: name -> value of the options of a request that differ from their defaults."""
     return {
         entry.name: value
         for entry in fields(request)
@@ -86,8 +87,8 @@ def form_of(implementation: Implementation, phase: str) -> str:
 
 
 def record_of(request: Request, **fields: Any) -> Measurement:
-    """The record of a request; `fields` are what was measured: readings, reasons, counts, and the
-    environment."""
+    """Make the record of a request; `fields` are what was measured: readings, reasons, counts, and
+    the environment."""
     return Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,
@@ -101,7 +102,7 @@ def record_of(request: Request, **fields: Any) -> Measurement:
 
 
 def request_json(request: Request) -> dict[str, Any]:
-    """A request as JSON values, for another process."""
+    """A dict of JSON values that describes a request to another process (`request_of` reads it)."""
     return {
         "mixer": request.mixer.origin,
         "implementation": request.implementation.name,

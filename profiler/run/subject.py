@@ -58,7 +58,7 @@ class Subject(Protocol):
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """A module with random parameters, and its inputs."""
+        """Make a module with random parameters, and its inputs."""
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable | None:
         """The operations of a phase by tracing, or the reason why they are unknown; None for a
@@ -74,7 +74,7 @@ def subject(of: Measurable) -> Subject:
 
 
 def measurable(name: str) -> Measurable:
-    """The mixer of this name, or else the module without equations that FILE.py:NAME makes.
+    """Load the mixer of this name, or else the module without equations that FILE.py:NAME makes.
 
     Raises:
         UnknownMixer, TraceError: there is neither; the message is one sentence.
@@ -92,9 +92,9 @@ def measurable(name: str) -> Measurable:
 
 
 def named(word: str) -> Named:
-    """The mixer or module that a word names: MIXER or FILE.py:NAME; behind a further colon may
-    stand an implementation, which the result then includes. Raises UnknownMixer, TraceError: there
-    is neither a mixer nor a module of this name."""
+    """Load the mixer or module that a word of the command line names: MIXER or FILE.py:NAME; behind
+    a further colon may stand an implementation, which the result then includes. Raises
+    UnknownMixer, TraceError: there is neither a mixer nor a module of this name."""
     mixer, implementation = parts(word)
     if word.endswith(":"):
         raise UnknownMixer(f"'{word}' names no implementation behind its last colon")
@@ -103,7 +103,8 @@ def named(word: str) -> Named:
 
 
 def parts(word: str) -> tuple[str, str | None]:
-    """The mixer, and the implementation or None, in a word of the command line.
+    """Split a word of the command line into the name of the mixer and that of the implementation
+    (None: not named).
 
     >>> parts("she:conv"), parts("she"), parts("my.py:mine:fast"), parts("she:my.py:Fast")
     (('she', 'conv'), ('she', None), ('my.py:mine', 'fast'), ('she', 'my.py:Fast'))
@@ -149,9 +150,9 @@ class WithEquations:
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """A module with random parameters, and its inputs: x (b, l, d), and a tensor (b, ...) for
-        each further array that the equations are given (`beside`): the module reads it whole, and a
-        decoding state begins with it. They lie on the meta device, as only their shapes are
+        """Make a module with random parameters, and its inputs: x (b, l, d), and a tensor (b, ...)
+        for each further array that the equations are given (`beside`): the module reads it whole,
+        and a decoding state begins with it. They lie on the meta device, as only their shapes are
         used."""
         module = build(implementation, dict(sizes), device=device, dtype=dtype, seed=seed)
         shapes: dict[str, tuple[int, ...]]

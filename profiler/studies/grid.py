@@ -67,8 +67,9 @@ class GridStudy:
     plan: StudyPlan
 
     def planned(self, manner: Manner) -> Planned:
-        """The grid of a device; the candidates at equal sizes take turns in rounds. Raises
-        StudyError: no grid for the device, or no length up to `manner.largest`."""
+        """Plan the grid of the device that the manner names; the candidates at equal sizes take
+        turns in rounds. Raises StudyError: no grid for the device, or no length up to
+        `manner.largest`."""
         scale = self.scale(manner.device)
         lengths = values("l", scale.lengths)
         if manner.largest is not None:
@@ -102,8 +103,8 @@ class GridStudy:
         tell: Callable[[str], None],
     ) -> Done:
         """Measure the points that the file lacks, as `costmodel sweep` does. `tell` receives
-        remarks. StudyError if the file holds records of this study with other options, or the plan
-        has no grid for the device."""
+        remarks. Raises StudyError: the file holds records of this study with other options, or the
+        plan has no grid for the device."""
         from profiler.host.device import device_name
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE
@@ -129,7 +130,8 @@ class GridStudy:
         return Done((*results.problems, *found.failures), complete)
 
     def refuse_other_manner(self, planned: Planned, output: Path) -> None:
-        """StudyError if the file holds records of this study with other options than planned."""
+        """Raise StudyError if the file holds records of this study with other options than
+        planned."""
         from profiler.records.store import read
 
         options = next((p.options for block in planned.blocks for p in block.points), {})
@@ -147,7 +149,7 @@ class GridStudy:
         return [record for record in records if record.mixer in self.plan.mixers]
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page of the study, from the records of its mixers in the file `source`.
+        """Make the page of the study from the records of its mixers in the file `source`.
 
         Raises:
             StudyError: records were measured in different manners, none is a measurement, one has
@@ -206,8 +208,8 @@ def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:
-    """The requests within the limits of operations, live set and launches; and one sentence per
-    limit that some requests exceed."""
+    """The requests within the scale's limits of operations, live set (bytes held at once) and
+    launches; and one sentence per limit that some requests exceed."""
     limits = (
         (partial(derived, executed_operations), scale.operations,
          "executes more than {:.0e} operations by its equations and would take minutes"),
@@ -230,8 +232,8 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
 
 
 def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
-    """The value of a derived quantity (`rule`) for a request; 0 if it is not derived, so that no
-    limit leaves the request out."""
+    """The number that `rule` (operations, bytes) derives from the equations for a request; 0 if it
+    is not derived, so that no limit leaves the request out."""
     phase = phase_name(request.phase)
     try:
         does = description_of(request.equations, request.implementation, phase)
@@ -257,7 +259,8 @@ class Launches:
         """(mixer, implementation, phase) -> launches at the two lengths."""
 
     def __call__(self, request: Request) -> int:
-        """The launches of a request's call, on the line through those at two short lengths."""
+        """The number of operations that a request's call launches, on the line through those at two
+        short lengths."""
         candidate = (request.mixer.origin, request.implementation.name, request.phase)
         if candidate not in self.counted:
             self.counted[candidate] = self.at(request, SHORT[0]), self.at(request, SHORT[1])
@@ -265,7 +268,8 @@ class Launches:
         return first + (second - first) * (request.sizes["l"] - SHORT[0]) // (SHORT[1] - SHORT[0])
 
     def at(self, request: Request, length: int) -> int:
-        """The launches at a length, counted on the CPU; 0 if the call fails."""
+        """The number of operations that a request's call launches at a length, counted on the CPU;
+        0 if the call fails."""
         sizes = {**request.sizes, **dict.fromkeys({"l", "t"} & {*request.sizes}, length)}
         try:
             work = prepare(replace(request, sizes=sizes, device="cpu"))
@@ -276,7 +280,7 @@ class Launches:
 
 
 def listed(found: Sequence[Request]) -> str:
-    """Requests in words, grouped by candidate and phase, with their lengths per width: `she conv
+    """Words on requests, grouped by candidate and phase, with their lengths per width: `she conv
     (forward pass) d = 64: l = 128, 256`."""
     groups: dict[str, dict[int, set[int]]] = {}
     for request in found:

@@ -33,7 +33,8 @@ TITLES: Mapping[str, tuple[str, str]] = {
 
 
 def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
-    """The page's parts: published claim, mixers beside the base, growth, tables over lengths."""
+    """Yield the page's parts: published claim, mixers beside the base, growth, tables over
+    lengths."""
     found = pairs(records, plan.base, plan.others)
     if plan.claim:
         printed = claim(plan.claim)
@@ -53,7 +54,8 @@ def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
 
 
 def standing(own: Sequence[Pair], base: str) -> str:
-    """The comparison of one mixer with the base over all points (`own`), in words."""
+    """Words on the comparison of one mixer with the base over all points (`own`): paths, time,
+    memory, energy and operations."""
     if not own:
         return f"no point was measured at which this mixer and {base} can be compared"
     shorter = [pair for pair in own if pair.shorter]
@@ -99,8 +101,9 @@ SHOWN, FEWER = "yes", "faster, with fewer operations"
 
 
 def shows(pair: Pair) -> str:
-    """`SHOWN` if a shorter time is explained by the mixer's shorter critical path alone, as the
-    mixer executes no fewer operations; else words on why the path does not show."""
+    """Words on whether a pair's shorter path shows in its time: `SHOWN` if a shorter time is
+    explained by the mixer's shorter critical path alone, as the mixer executes no fewer operations;
+    else words on why the path does not show."""
     if pair.steps is None:
         return "not known: paths not derived"
     if not pair.shorter:
@@ -143,8 +146,8 @@ def times(value: float | None) -> Cell:
 
 
 def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
-    """One table of pairs per setting, without the columns that are empty in all tables; the last
-    table has the note."""
+    """Yield one table of pairs per setting (phase, dtype and width), without the columns that are
+    empty in all tables; the last table has the note."""
     rows = {id(pair): tuple(show(pair) for _, show in COLUMNS) for pair in found}
     empty = [
         column.name for k, (column, _) in enumerate(COLUMNS)
@@ -172,7 +175,8 @@ def with_joules_a_token(record: Measurement) -> Measurement:
 
 
 def over_lengths(cells: Cells, reading: str) -> Table | None:
-    """A row per implementation, a column per length; None if no record has the reading.
+    """Make the table of a reading, with a row per implementation and a column per length; None if
+    no record has the reading.
 
     A cell is the geometric mean of the rounds' medians, in brackets if launches bound the time.
     """
@@ -201,7 +205,8 @@ def over_lengths(cells: Cells, reading: str) -> Table | None:
 
 
 def cell(records: Rounds, reading: str, unit: str) -> Cell:
-    """The geometric mean of a reading over the rounds of a point; or the reason for its absence.
+    """The cell of a point: the geometric mean of a reading over the rounds, with its `unit`; or the
+    reason for its absence.
 
     A time is marked as an estimate if the device was busy in some round. A value that launches
     affect is in brackets if launches bound the time of some round.
@@ -218,8 +223,8 @@ def cell(records: Rounds, reading: str, unit: str) -> Cell:
 
 
 def absence(records: Rounds, reading: str) -> str:
-    """Why a point lacks a reading: the kind of its failure (else the reason of the failure), or the
-    recorded reason for the missing reading."""
+    """Words on why a point lacks a reading: the kind of its failure (else the reason of the
+    failure), or the recorded reason for the missing reading."""
     for record in records:
         if record.failure:
             kind = str(record.failure.get("kind", ""))

@@ -28,7 +28,8 @@ def page(
     parts: Iterable[Part],
     left_out: Sequence[str],
 ) -> Document:
-    """A page: question, the study's own parts, missing points and why, machine and software.
+    """Make the page of a study: question, the study's own `parts`, missing points and why, machine
+    and software.
 
     Args:
         left_out: sentences on the points that the plan itself leaves out.
@@ -54,8 +55,9 @@ def page(
 
 
 def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Paragraph]:
-    """List items: each reason for absent readings, each kind of failed points, and the sentences
-    `left_out` on points outside the plan; a single paragraph if nothing is missing."""
+    """List items on what was not measured: each reason for absent readings, each kind of failed
+    points, and the sentences `left_out` on points outside the plan; a single paragraph if nothing
+    is missing."""
     measured = [record for record in records if not record.failure]
     reasons = {
         each.reading: [r.reasons[each.reading] for r in measured if each.reading in r.reasons]
@@ -73,7 +75,7 @@ def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Par
 
 
 def failed(records: Sequence[Measurement]) -> list[str]:
-    """One sentence per kind of failure, on the points that failed in every attempt."""
+    """A sentence per kind of failure on the points that failed in every attempt."""
     measured = {point_words(record) for record in records if not record.failure}
     kinds: dict[str, dict[str, str]] = {}
     for record in records:

@@ -48,7 +48,8 @@ class Cells:
         return sorted({l for found in self.candidates.values() for l in found})
 
     def at(self, mixer: str, length: int) -> dict[str, Rounds]:
-        """Implementation -> measured rounds of a mixer at a length; failures are left out."""
+        """A dict: implementation -> the records of a mixer at a length, one per round; failures are
+        left out."""
         return {
             implementation: kept
             for (name, implementation), found in self.candidates.items()
@@ -62,7 +63,7 @@ def measured(records: Sequence[Measurement]) -> Rounds:
 
 
 def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
-    """The records grouped by phase, dtype and width, in this order."""
+    """Yield the records in groups of one phase, dtype and width, in this order."""
     groups: dict[Setting, dict[tuple[str, str], dict[int, Rounds]]] = {}
     for record in records:
         setting = Setting(record.phase, record.dtype, record.sizes["d"])
@@ -102,8 +103,8 @@ class Pair:
 
 
 def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> list[Pair]:
-    """The pairs of `first` with each of `others`, at each point at which both were measured. The
-    confidence level holds for the intervals of all pairs together."""
+    """Make the pairs of the mixer `first` with each of `others`, at each point at which both were
+    measured. The confidence level holds for the intervals of all pairs together."""
     points = [
         (cells, length, other)
         for cells in settings(records)
@@ -115,8 +116,9 @@ def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> 
 
 
 def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pair:
-    """Two mixers at one length, each by its fastest implementation, or by its first one if no time
-    was measured. `number` is the number of pairs whose intervals hold together.
+    """Make the pair of two mixers at one length, each by its fastest implementation, or by its
+    first one if no time was measured. `number` is the number of pairs whose intervals hold
+    together.
 
     The records that choose the fastest implementation also give the ratios. Launches bound the time
     only if it is a hot latency: the replay of a CUDA graph excludes them.
@@ -136,8 +138,8 @@ def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pa
 
 
 def _both(rule: Callable[[Measurement], int], *sides: Measurement) -> tuple[int, int] | None:
-    """The derived quantity `rule` of the first and of the second record; None if it is not derived
-    for one of them."""
+    """The number that `rule` derives of the first and of the second record; None if it is not
+    derived for one of them."""
     try:
         first, second = map(rule, sides)
     except (Unsupported, Unanswered):

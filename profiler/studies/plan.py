@@ -97,7 +97,7 @@ class TrainingPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> StudyPlan | TrainingPlan:
-    """The plan in a TOML file: a `TrainingPlan` if the file has the key `printed`, else a
+    """Read the plan in a TOML file: a `TrainingPlan` if the file has the key `printed`, else a
     `StudyPlan`, in which each mixer has the name that its records have (`origin`).
 
     Raises:
@@ -129,8 +129,8 @@ def load(path: Path) -> StudyPlan | TrainingPlan:
 def rules(
     plan: StudyPlan | TrainingPlan,
 ) -> Iterator[tuple[str, Callable[[str], Any], Sequence[str]]]:
-    """The checks of a plan, as (key, rule, texts): the rule is called with each of the texts under
-    the key, and raises ValueError for a bad one."""
+    """Yield the checks of a plan, as (key, rule, texts): the rule is called with each of the texts
+    under the key, and raises ValueError for a bad one."""
     yield "devices", kind, tuple(plan.devices)
     if isinstance(plan, TrainingPlan):
         yield "printed", printed_times, (plan.printed,)
@@ -169,8 +169,8 @@ def kind(device: str) -> None:
 
 
 def of_device(devices: Mapping[str, T], device: str, study: str) -> T:
-    """The entry of a kind of device (cpu, cuda) in the plan of a study; StudyError if the plan has
-    no entry for it."""
+    """The entry of a kind of device (cpu, cuda) in the plan of a study. Raises StudyError: the plan
+    has none for it."""
     if device not in devices:
         known = ", ".join(devices)
         raise StudyError(f"study {study} has no plan for '{device}': it has one for {known}")

@@ -40,7 +40,7 @@ class PrintedTime:
 
 
 def printed_times(place: str) -> list[PrintedTime]:
-    """The training times of a paper's table, converted from changes in percent to ratios.
+    """Read the training times of a paper's table, converted from changes in percent to ratios.
 
     Args:
         place: the table, with which the `place` of its claims begins: `Table 7.4`.

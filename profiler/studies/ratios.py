@@ -43,7 +43,8 @@ class Ratio:
         return self.low is not None and self.low > 1
 
     def words(self, less: str = "faster", more: str = "slower") -> str:
-        """The interval in words, as factors above 1; of a refused ratio the reason.
+        """Words on the interval, as factors above 1, with `less` and `more` for a ratio shown below
+        and above 1; of a refused ratio the reason.
 
         >>> Ratio(0.5, 0.4, 0.625).words(), Ratio(1.0, 0.9, 1.1).words()
         ('faster by 1.60 to 2.50 times', 'no difference shown (0.90 to 1.10)')
@@ -67,8 +68,8 @@ class Ratio:
 
 
 def ends(found: Sequence[Ratio]) -> str:
-    """The range of factors over all intervals, where intervals below 1 are inverted; "" if no ratio
-    has an interval.
+    """Words on the range of factors over all intervals, where intervals below 1 are inverted; "" if
+    no ratio has an interval.
 
     >>> ends([Ratio(0.5, 0.4, 0.625), Ratio(0.25, 0.2, 0.5)])
     ' (by 1.60 to 5.00 times)'
@@ -94,7 +95,8 @@ def ratio(
     readings: Sequence[str] = LATENCY,
     comparisons: int = 1,
 ) -> Ratio:
-    """The ratio of medians of the first of `readings` that all records of the common rounds have.
+    """The ratio of medians, second over first, of the first of `readings` that all records of the
+    common rounds have.
 
     The value is the geometric mean of the rounds' ratios. The interval covers the intervals of all
     rounds, each wide enough that the level holds for all `comparisons` together (Bonferroni). The
@@ -123,8 +125,8 @@ def ratio(
 
 
 def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of peak memories; refused unless the peaks of each side are equal in all rounds and
-    above 0 B."""
+    """The ratio of peak memories, second over first; refused unless the peaks of each side are
+    equal in all rounds and above 0 B."""
     name = "peak_memory"
     peaks = [[r.value for r in readings_of(side, name)] for side in (first, second)]
     if not all(peaks):
@@ -138,8 +140,9 @@ def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> 
 
 
 def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of the mean gross energies; its interval goes from the lower end of the second over
-    the upper end of the first to the upper over the lower. A gain error of the sensor cancels."""
+    """The ratio of the mean gross energies, second over first; its interval goes from the lower end
+    of the second over the upper end of the first to the upper over the lower. A gain error of the
+    sensor cancels."""
     name = "energy"
     sides = [readings_of(side, name) for side in (first, second)]
     if not all(sides):

@@ -35,7 +35,8 @@ def listing() -> Document:
 
 
 def study(name: str) -> Study:
-    """The built-in study with a name, or a user's plan, FILE.toml; StudyError lists the names."""
+    """The built-in study with a name, or a user's plan, FILE.toml. Raises StudyError: there is no
+    such study; the message lists the names."""
     if name.endswith(".toml"):
         return planned(name, Path(name))
     known = studies()

@@ -50,7 +50,7 @@ class Manner:
         return self.device.startswith("cuda")
 
     def __post_init__(self) -> None:
-        """StudyError for an energy window, or a number of trials, out of range."""
+        """Raise StudyError for an energy window, or a number of trials, out of range."""
         window_s, trials = self.energy_window_s, self.energy_trials
         try:
             EnergyLimits.asked(
@@ -62,8 +62,8 @@ class Manner:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The energy options that replace the study's own: field of a request -> value; an option
-        that the user leaves to the study is absent."""
+        """A dict of the energy options that replace the study's own: field of a request -> value;
+        an option that the user leaves to the study is absent."""
         asked = {
             "energy": None if self.with_energy else False,
             "energy_window_s": self.energy_window_s,
@@ -82,7 +82,8 @@ class Done:
 
 
 def kind_of(records: Sequence[Measurement]) -> str:
-    """The kind of device (cpu, cuda) of all records; StudyError for several kinds, or no record."""
+    """The kind of device (cpu, cuda) of all records. Raises StudyError: they are of several kinds,
+    or there is none."""
     kinds = sorted({record.kind for record in records})
     if len(kinds) != 1:
         there = " and ".join(kinds) or "none"
@@ -91,7 +92,7 @@ def kind_of(records: Sequence[Measurement]) -> str:
 
 
 def manner_words(options: Mapping[str, Any]) -> str:
-    """The options of a measurement that differ from their defaults, in words.
+    """Words on the options of a measurement that differ from their defaults.
 
     >>> manner_words({"energy_trials": 3}), manner_words({})
     ('energy_trials=3', "the study's own options")

@@ -93,8 +93,8 @@ class TrainingStudy:
         return list(dict.fromkeys([*(p.against for p in found), *(p.model for p in found)]))
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page of the last run in the records; StudyError if the run lacks the baseline or any
-        other network."""
+        """Make the page of the last run in the records. Raises StudyError: the run lacks the
+        baseline or any other network."""
         found = latest(records)
         baseline = self.networks()[0]
         if baseline not in found or len(found) < 2:
@@ -135,8 +135,9 @@ class Compared:
 
     @property
     def derived(self) -> float:
-        """The ratio of the derived operations of a training step, network over baseline, in the
-        convention of the printed claim, which counts masked pairs as the thesis's code does."""
+        """The ratio of the derived operations of a training step, network over baseline, by the
+        counting convention of the printed claim, which counts masked pairs as the thesis's code
+        does."""
         b = self.base.sizes["b"]
         convention = self.printed.claim.convention
         return step_operations(self.printed.model, convention, b) / step_operations(
@@ -144,7 +145,7 @@ class Compared:
         )
 
     def place_of(self, value: float) -> str:
-        """Whether a ratio lies below, inside or above the measured confidence interval."""
+        """Words on whether a ratio lies below, inside or above the measured confidence interval."""
         low, high = self.verdict.ci_low, self.verdict.ci_high
         if low is None or high is None:
             return "not compared"
@@ -221,7 +222,8 @@ COLUMNS = (
 
 
 def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Table:
-    """The table of all networks compared with the baseline; `printed` names the paper's table."""
+    """Make the table of all networks compared with the baseline; `printed` names the paper's
+    table."""
     rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (
@@ -236,8 +238,9 @@ def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Tabl
 
 
 def _row(each: Compared) -> tuple[Cell, ...]:
-    """The row of one network: measured, printed and derived ratios to the baseline; measured cells
-    are missing without a measured ratio, and so are memory and energy without a record."""
+    """The table's row of one network: measured, printed and derived ratios to the baseline;
+    measured cells are missing without a measured ratio, and so are memory and energy without a
+    record."""
     v = each.verdict
     measured: tuple[Cell, ...] = (Missing(v.refused),) * 3
     if v.ratio is not None:

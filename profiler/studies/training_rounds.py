@@ -61,7 +61,8 @@ class Step:
     tokens (b, l): the next token is wanted at each position."""
 
     def __init__(self, name: str, batch: int, device: str, seed: int = 0) -> None:
-        """The module of a network, random tokens (batch, l), their next tokens, and AdamW."""
+        """Make the module of the network `name`, random tokens (batch, l), their next tokens, and
+        the optimiser AdamW."""
         network = model(name)
         self.sizes = all_sizes(network, {"b": batch})
         self.network: Twin = twin(network, {"b": batch}, device=device, seed=seed).train()
@@ -104,7 +105,8 @@ class Training:
     """Network that could not be built or timed -> the reason."""
 
     def records(self) -> list[Measurement]:
-        """One record per network that did not fail; sample k of its latency is from round k."""
+        """Measure the networks, and return one record per network that did not fail; sample k of
+        its latency is from round k."""
         with on_device(self.device):
             self.prepare()
             timer = self.timer or timer_for(torch.device(self.device))
@@ -120,8 +122,8 @@ class Training:
         ]
 
     def energies(self, kept: Sequence[str]) -> PairedEnergy | Unavailable:
-        """The energy of a step of each network in `kept`, in trials that take turns; or why there
-        is none."""
+        """Measure the energy of a step of each network in `kept`, in trials that take turns; or
+        return why there is none."""
         asked = {**OWN_LIMITS, **self.options}
         if not asked["energy"]:
             return NO_ENERGY
@@ -155,8 +157,8 @@ class Training:
             self.steps[name], self.sizes[name] = made, made.sizes
 
     def visited(self, timer: Timer) -> Rounds:
-        """Warm up all networks and time them in rounds; a visit under thermal throttling is
-        repeated."""
+        """Warm up all networks, time them in rounds and return the rounds; a visit under thermal
+        throttling is repeated."""
         watch = self.watch or watch_for(torch.device(self.device))
         setting = Instruments(VISIT, timer, watch)
         visits: dict[str, Visitor] = {}
@@ -171,7 +173,8 @@ class Training:
         return found
 
     def latency(self, name: str, found: Rounds, identity: str) -> Measured:
-        """The median latency over rounds, or Unavailable with too few undisturbed rounds.
+        """The reading of the median latency of a network over the rounds `found`, or Unavailable
+        with too few undisturbed rounds.
 
         `identity`: the id of this comparison, which all its records share.
         """
@@ -194,8 +197,8 @@ class Training:
         energy: Measured,
         identity: str,
     ) -> Measurement:
-        """The record of a network, from its times in `found`, its other readings and the id of the
-        comparison."""
+        """Make the record of a network, from its times in `found`, its other readings and the id of
+        the comparison."""
         latency = self.latency(name, found, identity)
         readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
         return Measurement(

@@ -67,9 +67,9 @@ class Measuring:
     def answer(
         self, description: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
     ) -> dict[str, Any]:
-        """The outcome of a described request as JSON values: `found`, a record, or `failed`, a
-        `Failure`; `leaving` is true if the process cannot measure again, because its device refuses
-        every call."""
+        """Measure a described request, and return the outcome as JSON values: `found`, a record, or
+        `failed`, a `Failure`; `leaving` is true if the process cannot measure again, because its
+        device refuses every call."""
         found = printable(self._attempt(description, note))
         kind = "found" if isinstance(found, Measurement) else "failed"
         return {kind: found.to_json(), "leaving": not recovered(self.device)}
@@ -77,7 +77,8 @@ class Measuring:
     def _attempt(
         self, description: Mapping[str, Any], note: Callable[[str], None]
     ) -> Measurement | Failure:
-        """The measurement of a described request, or the failure of finding or measuring it."""
+        """Measure a described request, and return its record, or the failure of finding or
+        measuring it."""
         names = (description["mixer"], description["implementation"])
         try:
             if names not in self.candidates:

@@ -31,7 +31,7 @@ def devices(
     count: Callable[[], int] = torch.cuda.device_count,
     boards: Callable[[], Sequence[str]] | None = None,
 ) -> list[Device]:
-    """The devices that a word stands for: one for `cpu`, every GPU that this process sees for
+    """List the devices that a word stands for: one for `cpu`, every GPU that this process sees for
     `cuda`, one of these for `cuda:N`.
 
     Words of CUDA_VISIBLE_DEVICES are kept as they are; without them a board is named by its UUID if

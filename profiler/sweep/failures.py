@@ -45,7 +45,7 @@ class Failure(Record, frozen=True):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure for an exception, of the kind that its chain of causes shows.
+    """Make the failure for an exception, of the kind that its chain of causes shows.
 
     `MEMORY` if any cause is an allocator's refusal; `LOST` if the device became unusable; `FAULT`
     for an exception other than ValueError; `FAILED` for a MeasureError with another exception among
@@ -83,7 +83,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def failed_record(point: Point, failure: Failure, environment: Mapping[str, Any]) -> Measurement:
-    """The record of a failed point: schema 1 without readings, with the reason in `reasons` under
+    """Make the record of a failed point: without readings, with the reason in `reasons` under
     `measurement`, and the kind in `failure`."""
     request = point.request
     return record_of(

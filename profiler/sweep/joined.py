@@ -24,7 +24,8 @@ def process_of(record: Measurement) -> int:
 
 
 def joined(records: Sequence[Measurement]) -> list[Measurement]:
-    """The points in the order of their first records, each joined over its processes.
+    """Join the records of each point over its processes, and return one per point, in the order of
+    the points' first records.
 
     Records are joined if they agree in point, plan and environment; records of comparisons in turns
     are not joined. A process's failure is replaced by its later measurement. A plan that was
@@ -67,8 +68,9 @@ def fits(record: Measurement, process: int, group: Mapping[int, Measurement]) ->
 
 
 def together(found: Mapping[int, Measurement]) -> Measurement:
-    """One record for a point: that of the first process with a measurement, with the readings over
-    all processes. A missing process or reading becomes a reason."""
+    """Join a point's records (process -> record) into one: that of the first process with a
+    measurement, with the readings over all processes. A missing process or reading becomes a
+    reason."""
     measured = {p: record for p, record in sorted(found.items()) if not record.failure}
     if not measured:
         return found[min(found)]

@@ -33,8 +33,8 @@ def merged(
     mixed: bool = False,
     tell: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[bytes, int, list[str]]:
-    """The lines of all files as one file's bytes, the number of records, and a sentence for every
-    line that was left out because it is no record.
+    """Merge files: return the lines of all files as one file's bytes, the number of records, and a
+    sentence for every line that was left out because it is no record.
 
     Lines stay as they are, except that records of mixed environments are labelled.
 
@@ -65,9 +65,9 @@ def merged(
 
 
 def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[Placed], list[str]]:
-    """Every record of the files in order, and a sentence for every line that is no record;
-    StoreError if a file has no record. `tell` receives the remarks on truncated lines of files that
-    were continued."""
+    """Every record of the files in order, and a sentence for every line that is no record. `tell`
+    receives the remarks on truncated lines of files that were continued. Raises StoreError: a file
+    has no record."""
     found: list[Placed] = []
     problems: list[str] = []
     for path in paths:
@@ -89,7 +89,7 @@ def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[P
 
 
 def refuse_twice(found: Sequence[Placed]) -> None:
-    """StoreError if a record occurs twice, or a point was measured twice.
+    """Raise StoreError if a record occurs twice, or a point was measured twice.
 
     A point that failed and was measured later, or failed twice, is accepted.
     """
@@ -112,7 +112,8 @@ def refuse_twice(found: Sequence[Placed]) -> None:
 
 
 def environments(found: Sequence[Placed]) -> dict[int, str]:
-    """Index of a record -> the differences of its environment from that of the first record."""
+    """A dict: index of a record -> the differences, in words, of its environment from the first
+    record's; records without a difference are absent."""
     apart: dict[int, str] = {}
     for place, one in enumerate(found):
         if words := environment_differences(found[0].record.environment, one.record.environment):

@@ -25,8 +25,9 @@ from profiler.sweep.points import Block, Point
 def blocks(
     requests: Sequence[Request], rounds: int = 2, seed: int = 0, process: int = 0
 ) -> list[Block]:
-    """The points of a grid, each request once per round, in the order in which a process measures
-    them; each process has its own order. A block has the candidates at equal sizes.
+    """Make the blocks of a grid's points, each request once per round, in the order in which a
+    process measures them; each process has its own order. A block has the candidates at equal
+    sizes.
 
     The order depends on the set of requests, the seed and the process, and not on the order of the
     requests; duplicate requests count once.
@@ -41,8 +42,8 @@ def blocks(
 
 
 def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
-    """Phase -> the sizes that all requests of the phase have. Requests of one dtype with equal
-    values of these sizes form a block."""
+    """A dict: phase -> the letters of the sizes that all requests of the phase have. Requests of
+    one dtype with equal values of these sizes form a block."""
     found: dict[str, frozenset[str]] = {}
     for request in requests:
         phase, letters = phase_name(request.phase), frozenset(request.sizes)
@@ -58,8 +59,8 @@ def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
 
 
 def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int, process: int) -> Block:
-    """The rounds of a block in a process: each pair of rounds in an order drawn by `seed`, the
-    second round reversed."""
+    """Make a block with its rounds in a process: each pair of rounds in an order drawn by `seed`,
+    the second round reversed."""
     points = []
     for number in range(rounds):
         pair = number // 2
@@ -76,9 +77,9 @@ def grid(
     processes: int,
     shard: tuple[int, int] | None,
 ) -> list[Block]:
-    """The blocks of a grid (points at equal sizes, whose candidates take turns), or of one `shard`
-    (i, n), the i-th of n, for each process in turn; MeasureError if all shards together have more
-    than `MOST_POINTS` points."""
+    """Make the blocks of a grid (points at equal sizes, whose candidates take turns), or of one
+    `shard` (i, n), the i-th of n, for each process in turn. Raises MeasureError: all shards
+    together have more than `MOST_POINTS` points."""
     bounded(len(requests), rounds, processes)
     each = [blocks(requests, rounds, seed, process) for process in range(processes)]
     return [block for found in each for block in (part(found, *shard) if shard else found)]
@@ -118,7 +119,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def part(found: Sequence[Block], number: int, of: int) -> list[Block]:
-    """The `number`-th of `of` shards of a grid, in the grid's order.
+    """The blocks of the `number`-th (from 1) of `of` shards of a grid, in the grid's order.
 
     Blocks stay whole. They are dealt in turns, from the largest volume down: shards differ by at
     most one block in number, and by at most the largest block in volume.

@@ -34,8 +34,8 @@ START = (
 def processes(
     devices: Sequence[Device], kind: str, limits: LatencyLimits | None, measure: str = MEASURE
 ) -> Mapping[str, Callable[[], Worker]]:
-    """Name of a device -> a function that starts a process for it; `kind`: cpu or cuda; `measure`:
-    the "module:function" by which the process measures a request."""
+    """A dict: name of a device -> a function that starts a process for it; `kind`: cpu or cuda;
+    `measure`: the "module:function" by which the process measures a request."""
     asked = setup(kind, limits, measure)
     return {device.name: partial(Child, device, asked) for device in devices}
 
@@ -58,7 +58,7 @@ class Process:
         )
 
     def say(self, values: Mapping[str, Any]) -> None:
-        """Send a request; WorkerGone if the process has ended."""
+        """Send a request, as a line of JSON. Raises WorkerGone: the process has ended."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(values).encode() + b"\n")
@@ -67,7 +67,8 @@ class Process:
             raise WorkerGone(self.how_it_ended()) from None
 
     def hear(self, note: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
-        """The next answer, after its notes; WorkerGone if the process has ended."""
+        """Wait for the next answer and return it; notes before it go to `note`. Raises WorkerGone:
+        the process has ended."""
         assert self.process.stdout is not None
         while True:
             line = self.process.stdout.readline()
@@ -79,7 +80,8 @@ class Process:
             note(found["note"])
 
     def how_it_ended(self) -> str:
-        """The signal or exit code of the process, and the last line that it wrote on stderr."""
+        """Wait for the end of the process, and return a sentence with its signal or exit code, and
+        the last line that it wrote on stderr."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
             return "the measuring process was killed: the machine's memory may have run out"
@@ -114,7 +116,8 @@ class Child:
         self.process = Process("profiler.sweep.child", self.device.variables)
 
     def begin(self) -> None:
-        """Wait until the process is ready, and keep its environment; MeasureError if it ended."""
+        """Wait until the process is ready, and keep its environment. Raises MeasureError: it
+        ended."""
         try:
             self.process.say(self.asked)
             self.environment = self.process.hear()["ready"]
@@ -123,8 +126,8 @@ class Child:
             raise MeasureError(f"no measuring process: {gone}") from None
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """The outcome of a point; a process whose device is unusable is replaced first. WorkerGone
-        if the process ended."""
+        """Measure a point, and return its record or failure; a process whose device is unusable is
+        replaced first. Raises WorkerGone: the process ended."""
         if self.leaving:
             self.stop()
             self._start()

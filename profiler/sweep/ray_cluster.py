@@ -48,9 +48,9 @@ class Cluster:
     def actors(
         self, limits: LatencyLimits | None, measure: str = MEASURE
     ) -> Mapping[str, Callable[[], Worker]]:
-        """Name -> a function that starts an actor: for every GPU, or every node with all its CPUs.
-        `measure` is the "module:function" by which an actor measures a request. Raises
-        MeasureError: no node has such a device."""
+        """A dict: name -> a function that starts an actor (a process of the cluster): for every
+        GPU, or every node with all its CPUs. `measure` is the "module:function" by which an actor
+        measures a request. Raises MeasureError: no node has such a device."""
         asked = setup(self.kind, limits, measure)
         found: dict[str, Callable[[], Worker]] = {}
         for node in self.ray.nodes():
@@ -94,7 +94,8 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
 
 
 def reach(address: str) -> None:
-    """ConnectionError if an address HOST:PORT accepts no connection; ValueError for a bad port."""
+    """Raise ConnectionError if an address HOST:PORT accepts no connection, ValueError for a bad
+    port."""
     place = _PLACE.fullmatch(address)
     if place is None:
         return
@@ -107,7 +108,8 @@ def reach(address: str) -> None:
 
 
 def ray_package() -> Any:
-    """The package ray; MeasureError, with the command that installs it, if it is missing."""
+    """Import the package ray and return it. Raises MeasureError, with the command that installs it:
+    the package is missing."""
     try:
         return importlib.import_module("ray")
     except ImportError:
@@ -141,8 +143,8 @@ class Actor:
         self.actor = self.ray.remote(Measuring).options(**self.options).remote(self.asked)
 
     def begin(self) -> None:
-        """Wait until the cluster has scheduled the actor and it is ready; MeasureError if it did
-        not start."""
+        """Wait until the cluster has scheduled the actor and it is ready. Raises MeasureError: it
+        did not start."""
         try:
             self.environment = self.ray.get(self.actor.environment.remote())
         except self.ray.exceptions.RayError as error:
@@ -150,8 +152,8 @@ class Actor:
         self.leaving = False
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """The outcome of a point; an actor whose device is unusable is replaced first. WorkerGone
-        if the actor ended."""
+        """Measure a point, and return its record or failure; an actor whose device is unusable is
+        replaced first. Raises WorkerGone: the actor ended."""
         if self.leaving:
             self.stop()
             self._start()

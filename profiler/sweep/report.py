@@ -29,8 +29,9 @@ COLUMNS = (
 def document(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Document:
-    """A row per candidate: the number of its points, how many are done, and the time that the
-    remaining points take at most. JSON has every point, in the order of measurement."""
+    """Make the document of a plan: a row per candidate with the number of its points, how many are
+    done, and the time that the remaining points take at most. JSON has every point, in the order of
+    measurement."""
     return Document(
         lambda: [table(blocks, results, title, limits)],
         data=lambda: {
@@ -47,8 +48,9 @@ def document(
 def table(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Table:
-    """A row per candidate, and one for all candidates: the numbers of sets of sizes and of points,
-    and of points measured, failed and left. `results` is None without a file."""
+    """Make the table of a plan, a row per candidate and one for all candidates: the numbers of sets
+    of sizes and of points, and of points measured, failed and left. `results` is None without a
+    file."""
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in (point for block in blocks for point in block.points):
         asked = point.request
@@ -73,7 +75,7 @@ def left_words(blocks: Sequence[Block], results: Results | None, limits: Latency
 
 
 def numbers(points: Sequence[Point], results: Results | None) -> tuple[Cell, ...]:
-    """The numbers of sets of sizes and of points, and of points measured, failed and left."""
+    """The cells with the numbers of sets of sizes, points, and points measured, failed and left."""
     states = [state_of(point, results) for point in points]
     left = sum(results is None or not results.settled(point) for point in points)
     measured = states.count(MEASURED)

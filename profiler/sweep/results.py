@@ -70,7 +70,7 @@ class Results:
 
     def _catch_up(self, handle: int) -> None:
         """Take the records that were appended to the open file since the last read; a line that is
-        no record becomes a problem. StoreError if the file became shorter."""
+        no record becomes a problem. Raises StoreError: the file became shorter."""
         size = os.fstat(handle).st_size
         if size < self._read:
             raise StoreError(
@@ -115,7 +115,7 @@ class Results:
         return not self.settled(point, retry=retry)
 
     def add(self, record: Measurement) -> bool:
-        """Append a record, unless its point is already measured; returns whether the record was
+        """Append a record, unless its point is already measured; return whether the record was
         written.
 
         A record whose environment differs from the file's is labelled with the difference.
@@ -135,7 +135,8 @@ class Results:
         return "; ".join(environment_differences(self.environment or {}, environment))
 
     def accept(self, environment: Mapping[str, Any]) -> None:
-        """StoreError if the file has records of another environment, unless `mixed` allows it.
+        """Raise StoreError if the file has records of another environment, unless `mixed` allows
+        it.
 
         In a file without records the first environment becomes the file's.
         """
@@ -155,8 +156,8 @@ class Results:
         return Counter(self.state[key] for key in keys if key in self.state)
 
     def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
-        """Command line -> the number of a plan's points that it measured, for the command lines
-        that differ from `command` in --seconds."""
+        """A dict: command line -> the number of a plan's points that it measured, for the command
+        lines that differ from `command` in --seconds."""
         keys = (point.key for block in blocks for point in block.points)
         by = Counter(self.commands[key] for key in keys if self.state.get(key) == MEASURED)
         own = manner(command)
@@ -164,8 +165,8 @@ class Results:
 
 
 def manner(command: str) -> list[str]:
-    """The option of a command that affects readings but is not in a point's key: the seconds of
-    sampling.
+    """The option of a command line that affects readings but is not in a point's key, the seconds
+    of sampling, as a list of its text; [] without it.
 
     >>> manner("costmodel sweep me --seconds=0.1 --format csv"), manner("costmodel sweep me")
     (['0.1'], [])
@@ -175,8 +176,8 @@ def manner(command: str) -> list[str]:
 
 
 def writable(path: Path) -> None:
-    """StoreError if a file cannot be appended to, or holds something other than measurements. A
-    missing file is not left behind."""
+    """Raise StoreError if a file cannot be appended to, or holds something other than measurements.
+    A missing file is not left behind."""
     existed = path.exists()
     with exclusive(path) as handle:
         size = os.fstat(handle).st_size

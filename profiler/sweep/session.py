@@ -236,7 +236,7 @@ def by_command(record: Measurement, command: str) -> Measurement:
 
 
 def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) -> list[Block]:
-    """The blocks of a plan with only the points still to be measured, in order; with `retry`,
+    """Copies of a plan's blocks with only the points still to be measured, in order; with `retry`,
     failed points are among them."""
     left = (
         replace(block, points=tuple(p for p in block.points if not results.settled(p, retry=retry)))
@@ -272,8 +272,8 @@ def recorded(
     *,
     every: bool = False,
 ) -> tuple[list[Measurement], list[str]]:
-    """The records of results files, joined over processes, and a sentence for each line that is no
-    record.
+    """Read the records of results files, joined over processes, and a sentence for each line that
+    is no record.
 
     Failures of points that were measured or failed again later are left out, unless `every`. A
     record that occurs more than once counts once. `tell` receives remarks on duplicates, on such

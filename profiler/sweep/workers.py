@@ -70,8 +70,8 @@ def attempt(
     note: Callable[[str], None],
     survived: type[Exception] = ValueError,
 ) -> Measurement | Failure:
-    """The measurement of a request by `measure`, or its failure, for sizes that the mixer refuses
-    and for exceptions of type `survived`; other exceptions are raised."""
+    """Measure a request by `measure`, and return its record, or a failure for sizes that the mixer
+    refuses and for exceptions of type `survived`; other exceptions are raised."""
     try:
         subject(request.mixer).fit(request.sizes)
         return measure(request, limits=limits, note=note)
@@ -82,7 +82,7 @@ def attempt(
 def here(
     blocks: Sequence[Block], measure: Measure, limits: LatencyLimits | None, note: Note
 ) -> Outcomes:
-    """The outcome of every point, measured in this process. Once a point has made the device
+    """Measure every point in this process, and yield the outcomes. Once a point has made the device
     unusable, later points on it fail."""
     lost: dict[str, Failure] = {}
     for block in blocks:
@@ -102,7 +102,7 @@ def here(
 
 
 def lost_since(request: Request) -> Failure:
-    """The failure of all points after a request that made its device unusable."""
+    """Make the failure of all points after a request that made its device unusable."""
     last = f"{request.mixer.name} {request.implementation.name}"
     return Failure(
         LOST,
@@ -124,8 +124,8 @@ class Deal:
         self._lock = threading.Lock()
 
     def next_for(self, worker: str) -> Block | None:
-        """The next waiting block that this worker began, or that no worker of the team began (its
-        `home` is the worker that began it); None if there is none."""
+        """Take the next waiting block that this worker began, or that no worker of the team began
+        (its `home` is the worker that began it); None if there is none."""
         with self._lock:
             for place, block in enumerate(self.waiting):
                 if self.home(block) in self.workers - {worker}:
@@ -182,8 +182,9 @@ class Team:
         self._lock = threading.Lock()
 
     def outcomes(self, blocks: Sequence[Block], note: Note) -> Outcomes:
-        """The points' outcomes as they occur; a worker's next point waits for the caller. Closing
-        the generator ends all workers at once. MeasureError if no worker can measure any more."""
+        """Start the workers and yield the points' outcomes as they occur; a worker's next point
+        waits for the caller. Closing the generator ends all workers at once. Raises MeasureError:
+        no worker can measure any more."""
         deal = Deal(blocks, list(self.starts), self.home)
         threads = [
             threading.Thread(target=self._work, args=(name, deal, note), daemon=True)
@@ -200,8 +201,8 @@ class Team:
                     thread.join(LONGEST_WAIT_S)
 
     def _handled(self, threads: int, deal: Deal) -> Outcomes:
-        """Outcomes from the threads' events, until all threads end. An event's error is raised;
-        MeasureError if blocks are left that no worker could measure."""
+        """Yield the outcomes in the threads' events, until all threads end. An event's error is
+        raised. Raises MeasureError: blocks are left that no worker could measure."""
         lost = []
         while threads:
             event = self._next_event()
@@ -234,7 +235,8 @@ class Team:
             worker.stop()
 
     def _work(self, name: str, deal: Deal, note: Note) -> None:
-        """A worker's thread: measure its blocks one after another, then report the end."""
+        """Run a worker's thread: measure its blocks one after another, then report the end as an
+        event."""
         told = Event()
         try:
             while not self.stopping.is_set() and (block := deal.next_for(name)) is not None:
@@ -270,8 +272,8 @@ class Team:
                 pass
 
     def _at_work(self, name: str) -> Worker:
-        """The worker of this name, started if it is not running; MeasureError if it cannot begin or
-        the team is stopping. `accept` may raise for the environment of a new worker."""
+        """The worker of this name, started if it is not running. Raises MeasureError: it cannot
+        begin, or the team is stopping. `accept` may raise for the environment of a new worker."""
         if name in self.live:
             return self.live[name]
         with self._lock:
