@@ -232,7 +232,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "cohere2_moe": {"first_k_dense_replace": ()},
     "codegen": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
     "deepseek_v2": {**LATENT, "n_group": (1,), "mlp_bias": ()},
-    "falcon": {"num_kv_heads": (1, 2, 6), "multi_query": (True,)},
+    "falcon": {"num_kv_heads": (2, 6), "multi_query": (True,)},
     "glm4_moe_lite": LATENT,
     "gpt_neo": {
         "attention_types": ([[["global", "local"], 2]],),
@@ -280,6 +280,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "num_attention_heads": (6,),
         "head_dim": (),
         "lru_width": (None,),
+        "num_hidden_layers": (3, 4, 9),
         "intermediate_size": (2, 70),
     },
     "bert-generation": {"tie_word_embeddings": ()},
@@ -531,13 +532,20 @@ def ran(made: Any) -> dict[str, Any]:
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
     made._attn_implementation = "eager"
     model = class_of(made)(made).eval().requires_grad_(False).to(torch.bfloat16)
+    read = inputs(made)
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
-        out = model(**inputs(made))
+        out = model(**read)
     found = {"products": counted.get_total_flops() // 2}
-    kept = getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
+    given = read.get("past_key_values")
+    kept = given or getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
     if kept is None or made.is_encoder_decoder:
         return found
     tensors = [found for layer in kept.layers for found in named(vars(layer))]
+    tensors += [("recurrent_states", t) for t in getattr(kept, "linear_cache", ()) if len(t)]
+    for module in model.modules():  # what RecurrentGemma keeps in its modules
+        for own, called in (("conv1d_state", "conv_states"), ("recurrent_states",) * 2):
+            if (t := vars(module).get(own)) is not None:
+                tensors.append((called, t))
     alike = Counter(
         (name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in tensors
     )
@@ -548,12 +556,15 @@ def ran(made: Any) -> dict[str, Any]:
 def inputs(made: Any) -> dict[str, Any]:
     """What a configuration's model reads: `TOKENS` tokens, or an image."""
     import torch
+    from transformers import DynamicCache
 
     if hasattr(made, "image_size"):
         sides = made.image_size if isinstance(made.image_size, list) else [made.image_size] * 2
         return {"pixel_values": torch.zeros(1, made.num_channels, *sides, dtype=torch.bfloat16)}
     tokens = torch.arange(TOKENS)[None] % made.vocab_size
-    more = {"decoder_input_ids": tokens} if made.is_encoder_decoder else {}
+    more: dict[str, Any] = {"decoder_input_ids": tokens} if made.is_encoder_decoder else {}
+    if made.model_type == "recurrent_gemma":  # its class does not return the cache that it makes
+        more = {"past_key_values": DynamicCache(config=made)}
     return {"input_ids": tokens, "use_cache": True, **more}
 
 

@@ -1,8 +1,9 @@
 """Which tensors does the cache object of transformers 5.23.0 hold?
 
 `DynamicCache` has a layer for each layer of the model. Attention holds keys and values; a layer
-with a window drops rows that no later token reads. A convolution of k taps holds k columns, of all
-rows that it reads joined; the mathematics needs k-1 of them.
+with a window drops rows that no later token reads, and a layer of chunks those that a window as
+wide would drop. A convolution of k taps holds k columns, of all rows that it reads joined; the
+mathematics needs k-1 of them. Some classes do otherwise: see the sets of types below.
 """
 
 from __future__ import annotations
@@ -17,6 +18,16 @@ from costmodel.questions.question import Dtypes
 
 ROWS = ("keys", "values")
 """The names of a layer's arrays of rows, in the order in which the equations read them."""
+
+EXPANDED = frozenset(("falcon",))
+"""Types whose class repeats keys and values for each head of queries before it keeps them, but for
+one head of keys."""
+
+WHOLE = frozenset(("gpt_neo",))
+"""Types whose windows the cache does not know: it keeps all rows."""
+
+TIGHT = frozenset(("recurrent_gemma",))
+"""Types that keep k-1 columns of a convolution, in the module beside the cache object."""
 
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
@@ -33,6 +44,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
         held.further(context),
         ("a convolution of k taps holds k columns, of which later tokens read k-1",)
         if any(t.name == "conv_states" for t in tensors)
+        and held.network.described.model_type not in TIGHT
         else (),
     )
 
@@ -41,7 +53,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states,
     columns of convolutions, or keys and values after `context` tokens; Unanswered for rows that are
     neither keys nor values."""
-    name, layers = part.use.name, part.layers
+    name, layers, kind = part.use.name, part.layers, held.network.described.model_type
     dtype = held.dtypes.name_of(part.role)
     if part.role == "state":
         for array in part.arrays:
@@ -52,7 +64,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     convolved = [array for array in part.arrays if array.convolved]
     if convolved:
         channels = sum(array.width for array in convolved)
-        taps = (convolved[0].most or 0) + 1
+        taps = (convolved[0].most or 0) + (kind not in TIGHT)
         yield Tensor(name, "conv_states", layers, (batch, channels, taps), dtype)
     rows = [array for array in part.arrays if not array.convolved]
     if len(rows) not in (0, len(ROWS)):
@@ -61,5 +73,10 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
         )
     for array, called in zip(rows, ROWS, strict=False):
         heads, width = array.axes if len(array.axes) == 2 else (1, array.width)
-        shape = (batch, heads, array.rows.at({"t": context}), width)
+        if kind in EXPANDED and heads > 1:
+            heads = part.use.mixer.given["n"]
+        kept = array.rows.at({"t": context})
+        if "chunked-window" in part.use.mixer.options:
+            kept = min(context, part.use.mixer.given["w"] - 1)
+        shape = (batch, heads, context if kind in WHOLE else kept, width)
         yield Tensor(name, called, layers, shape, dtype)
