@@ -319,7 +319,8 @@ def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str
 
     Args:
         at: axis variable of the entry -> its value in the equation.
-        names: axis variable -> its index name."""
+        names: axis variable -> its index name.
+    """
     values = dict(at)
     called = {names[axis]: hint for axis, hint in zip(cotangent.axes, cotangent.hints, strict=True)}
     taken = {*names.values(), *(index.name for index in cotangent.over)}

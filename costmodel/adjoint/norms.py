@@ -48,7 +48,8 @@ class NormedRow:
         Args:
             given: the entry of g.
             normed: the entry of x'.
-            of_row: writes one number per row to an array, and returns the reference to it."""
+            of_row: writes one number per row to an array, and returns the reference to it.
+        """
         length = Constant(length_of("a norm", self.over))
         along = Reduce("sum", Mul(given, normed), (self.over,))
         if self.centred is None:

@@ -41,7 +41,8 @@ def recomputed(
         also: further arrays to recompute, because rewrites of the backward pass do.
 
     Raises:
-        EquationError: a name that the forward pass does not compute."""
+        EquationError: a name that the forward pass does not compute.
+    """
     chosen = _chosen(system.forward, names) | also
     if not chosen:
         return system

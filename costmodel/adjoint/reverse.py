@@ -173,7 +173,8 @@ class _Builder(Sums):
         each row follows from the row before.
 
         Raises:
-            Unsupported: the iteration does not converge in `ROUNDS` rounds."""
+            Unsupported: the iteration does not converge in `ROUNDS` rounds.
+        """
         after = {array: list(handed) for array, handed in self.handed.items()}
         numbers = dict(self.numbers)
         for array in arrays:

@@ -125,7 +125,8 @@ def transposed(
         value: the gradient of the referenced entry, in these indices.
 
     Raises:
-        Unsupported: a position that cannot be solved for an index."""
+        Unsupported: a position that cannot be solved for an index.
+    """
     if infeasible(around):
         return None
     layout, wanted = _targets(ref)

@@ -26,8 +26,8 @@ L = TypeVar("L")
 
 
 def without_assumed(letter: str, given: Given) -> Given:
-    """The given sizes, without a tie of the open size that holds anyway: t = l, where l or t is
-    open and the other is not given."""
+    """The given sizes, without the one that says t = l where l or t is the size `letter` that is
+    solved for and the other has no value: they are equal then anyway."""
     others = {*LENGTHS} - {letter}
     if letter in LENGTHS and given.get(letter) in others and others.isdisjoint(given):
         return {x: size for x, size in given.items() if x != letter}
@@ -91,8 +91,8 @@ class Along:
 
     def kinks(self, term: Exact) -> list[tuple[int, bool]]:
         """The values of the open size after which an answer has another formula, because a
-        condition such as t <= w begins or ceases to hold: pairs (value, whether the formula for
-        larger values is constant).
+        condition such as t <= w begins or ceases to hold: pairs (last value of the former formula,
+        whether the formula for larger values is constant).
 
         [] if the values are no range, or a condition depends on the remainder of the size.
 
@@ -125,8 +125,8 @@ class Along:
         return guard.rational(self.sizes(value)) >= 0
 
     def _formula(self, term: Exact, value: int) -> Poly:
-        """The formula of an answer at a value of the open size: the sum of the polynomials whose
-        conditions hold there."""
+        """The polynomial that an answer, a sum of cases, is at a value of the open size: the sum of
+        the polynomials whose conditions hold there."""
         pieces = (
             poly for guards, poly in term.pieces if all(self._holds(g, value) for g in guards)
         )
@@ -150,8 +150,8 @@ class Along:
 
 
 def uncovered(about: Answers) -> list[Exact]:
-    """Answers that are 1 where weights with a row per position (a table of positions) end before
-    the position t of a new token, and else 0: one for each way in which they may end."""
+    """Numbers that are 1 where a table of positions (weights with a row per position) ends before
+    the position t of a new token, and else 0: one for each table that may end."""
     now = {"now": Poly.atom("t")}
     return [
         Exact(((frozenset(c.substitute(now) for c in one.conditions), Poly.of(1)),))
@@ -160,7 +160,8 @@ def uncovered(about: Answers) -> list[Exact]:
 
 
 def along(case: Case, letter: str) -> Along:
-    """The values of a size of a case's form, from 1 to 2**40, at its other sizes.
+    """The size `letter` of a case's form as the open one: its values from 1 to 2**40 that fit, and
+    the values of all other sizes.
 
     A size that is not given has its default; sizes tied to the open one are open with it, and so is
     l or t if the other is open and neither is given.

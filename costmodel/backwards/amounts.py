@@ -60,8 +60,9 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
 
 
 def _no_unit(lead: str, unit: str, units: Mapping[str, int], said: str) -> str:
-    """The sentence, after `lead`, for the amount `said`: without a unit, in bytes where a number is
-    expected, or with a unit that is none of `units`; it names the nearest unit, else all."""
+    """The sentence, after `lead`, that refuses the amount `said`: it has no unit, is in bytes where
+    a number is expected, or has a unit that is none of `units`; the last names the nearest known
+    unit, else all."""
     if not unit:
         return f"{lead}; '{shortened(said)}' has no unit"
     if unit in BYTES:

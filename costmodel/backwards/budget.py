@@ -47,8 +47,9 @@ NUMBERS: Mapping[str, Figure] = {
 
 
 def _in_bytes(figure: Figure) -> Callable[[Case], Answer]:
-    """The function that gives a figure in entries (such as activations) as bytes, for the element
-    types of a case; a maximum of several terms stays a maximum."""
+    """A function that returns, for a case, the figure `figure`, which is in entries (such as
+    activations), in bytes of the case's element types; a maximum of several terms stays a
+    maximum."""
 
     def value(case: Case) -> Answer:
         terms = tuple(
@@ -104,11 +105,11 @@ class Limit:
 
 
 def _named(word: str) -> Figure:
-    """The quantity that a word means.
+    """The figure with a limit that a word means.
 
     Raises:
         SizeError: an unknown word, with the nearest known one.
-        TableError: the word may mean several quantities, or is answered by a measurement.
+        TableError: the word may mean several figures, or is answered by a measurement.
     """
     name = meant(word, LIMITED)
     if name is not None:
@@ -119,11 +120,13 @@ def _named(word: str) -> Figure:
 
 
 def limits(asked: Iterable[tuple[str, object]]) -> tuple[Limit, ...]:
-    """The limits for pairs (name of a quantity, amount as typed).
+    """The limits for pairs (name of a quantity, amount as typed), each with its amount as an
+    integer.
 
     Raises:
         SizeError: no limit, an unknown name, two limits of a quantity, or an amount that cannot be
             read.
+        TableError: a name that may mean several quantities, or is answered by a measurement.
     """
     found: dict[str, Limit] = {}
     for name, text in asked:
@@ -179,10 +182,12 @@ class Budget:
 
 
 def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
-    """The largest value of a size such that this value and every smaller one are within limits.
+    """The largest value of the size `letter` such that this value and every smaller one are within
+    all limits, with what stops it and the values of the limited quantities there.
 
     Args:
-        case: symbolic, with the given sizes; the others have their defaults.
+        case: with formulas, not numbers, as answers, and with the given sizes; the others have
+            their defaults.
 
     Raises:
         Unanswered, Unsupported: a quantity has no formula, or the ranges of the size in which the
@@ -232,8 +237,8 @@ def _after(part: Range, value: int) -> Range:
 
 
 def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
-    """The sizes at which the growth of a quantity changes: those of each term, where the term is
-    the maximum of the quantity's terms. `name` is the quantity's."""
+    """The values of the open size at which the formula of the quantity `name` changes: those at
+    which the formula of one of its terms does, and this term is the largest."""
     found: dict[Kink, None] = {}
     for term in quantity.terms:
         for last, constant in line.kinks(term):
@@ -244,9 +249,9 @@ def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
 
 
 def _end(case: Case, line: Along, after: Mapping[str, int]) -> str:
-    """The reason why the open size of `line` ends if no limit stops it: at the sizes `after`, those
-    of the next value, a position lies beyond the weights; or, if `after` is empty, there is no
-    larger value."""
+    """The reason why the open size of `line` ends although no limit is exceeded: at the sizes
+    `after`, those of the next value, a position lies beyond the table of positions ("" if not); or,
+    if `after` is empty, there is no larger value."""
     if after:
         return case.about.beyond(after) or ""
     if not isinstance(line.values, range):

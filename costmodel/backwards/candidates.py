@@ -8,8 +8,8 @@ from costmodel.mixers.load import with_form
 
 
 def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
-    """The (mixer, form) of `NAME:FORM`, the form being None for a name alone; or the network with
-    this name, or of this `config.json`, as a mixer without a form.
+    """(mixer, form) for the name of a mixer, `NAME` with the form None or `NAME:FORM`; or for the
+    name or `config.json` of a network, as a mixer whose cost is the network's, with the form None.
 
     Raises:
         UnknownMixer: an unknown name; EquationError: a form that the mixer lacks.

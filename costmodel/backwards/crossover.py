@@ -119,7 +119,8 @@ class Crossover:
         return f"Crossover of {names} by {self.figure.name} over {self.over}"
 
     def _foreign(self, letter: str) -> str:
-        """The message for a letter that is no size of the candidates."""
+        """The message for a letter that is an open size of none of the candidates, with the reason
+        if it is t, or given in braces."""
         where = ""
         if any(letter in form.mixer.given for form in self.forms):
             where = ": the braces of their names say it"
@@ -145,9 +146,9 @@ class Crossover:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates at the sizes given, and at the defaults of the others. If l is solved for
-        and t is not given, t equals l; likewise l for t. A candidate without the solved size has
-        the same value at every size.
+        """Each form to compare with the values of the open size that fit it, at the given sizes and
+        the defaults of the others. If l is solved for and t is not given, t equals l; likewise l
+        for t. A form without the solved size has the same cost at every value of it.
 
         Raises:
             SizeError: a size without a default.
@@ -184,7 +185,7 @@ class Crossover:
 
     @cached_property
     def quantities(self) -> tuple[Quantity, ...]:
-        """The figure of each candidate, as a function of the size alone.
+        """The figure of each candidate, as a function of the solved size alone.
 
         Raises:
             Unanswered: a candidate lacks the figure, or has no formula for it.
@@ -197,8 +198,8 @@ class Crossover:
 
     @cached_property
     def _beyond(self) -> Quantity:
-        """A quantity that is positive at sizes at which a token stands beyond the weights per
-        position of some candidate, which then has no value, and else 0."""
+        """A quantity in the solved size that is positive where a token stands beyond the table of
+        positions of some candidate, which then has no value, and else 0."""
         uncovered_ = [
             Quantity((exact,)).substitute(one.line.letters).terms[0]
             for one in self.candidates
@@ -207,8 +208,9 @@ class Crossover:
         return Quantity((sum(uncovered_, Exact()),))
 
     def least(self, size: Any) -> tuple[str, ...]:
-        """The candidates with the least of the figure at one size; () at a size at which a
-        candidate has no value, a position beyond its weights.
+        """The names of the candidates with the least of the figure at one size, several if they are
+        equal; () at a size at which a candidate has no value, because a position is beyond its
+        weights.
 
         Raises:
             SizeError: several sizes, or a size that does not fit the candidates.
@@ -229,8 +231,8 @@ class Crossover:
         return int(size)
 
     def _least(self, size: int) -> tuple[str, ...]:
-        """The candidates with the least of the figure at a size that is known to fit; () if a
-        candidate has no value there."""
+        """The names of the candidates with the least of the figure at a size that is known to fit;
+        () if a candidate has no value there."""
         at = {self.over: size}
         if self._beyond.at(at) > 0:
             return ()
@@ -253,7 +255,8 @@ class Crossover:
 
     @cached_property
     def ranges(self) -> tuple[Stretch, ...]:
-        """Which candidates have the least, for every value of the size up to 2**40 that fits.
+        """The ranges of the solved size, up to 2**40, each with the names of the candidates that
+        have the least of the figure there; sizes at which a candidate has no value are left out.
 
         Raises:
             Unanswered: the candidates never differ, or a candidate lacks the figure.
@@ -273,8 +276,8 @@ class Crossover:
 
     @property
     def conditions(self) -> tuple[Cheaper, ...]:
-        """For each two candidates, the conditions on the size under which the one has less of the
-        figure, and the other; the sizes that the user did not give are letters.
+        """For each two candidates, in both orders, the conditions on the solved size under which
+        the first has less of the figure; sizes that the user did not give are letters.
 
         Raises:
             Unanswered: two candidates never differ, or a candidate lacks the figure.
@@ -308,15 +311,16 @@ class Crossover:
         return quantity.terms[0].substitute(known), below.substitute(known)
 
     def _cases(self, difference: Exact) -> tuple[Holding, ...]:
-        """The cases in which a difference is positive; SizeError if they are not derived."""
+        """The cases in which a difference of two figures is positive, each with conditions on the
+        sizes; SizeError if they are not derived."""
         try:
             return positive_in(difference, self.over)
         except Unsupported as reason:
             raise SizeError(self._asking(str(reason))) from None
 
     def _asking(self, reason: str) -> str:
-        """The message that no condition is derived, with the reason, and that asks for numbers for
-        the sizes that are left open."""
+        """The message that no condition on the solved size is derived, with `reason`, and that asks
+        for numbers for the sizes that are left open."""
         known = {self.over, *self.given}
         letters = {x for form in self.forms for x in self._letters(form)} - known
         return (
@@ -349,8 +353,9 @@ class Crossover:
         return tuple(self._stretches())
 
     def _stretches(self) -> Iterator[Stretch]:
-        """The ranges of all sizes that fit, each with the candidates that have the least there, or
-        none. If the sizes are a list, neighbours with the same candidates are one range."""
+        """The ranges of all sizes that fit, each with the names of the candidates that have the
+        least there, none if one has no value. If the sizes are a list, neighbours with the same
+        candidates are one range."""
         line = Along(self.over, (self.over,), {}, self.domain)
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
         found = line.solved([*self.quantities, *beyond], self._least)
@@ -365,8 +370,9 @@ class Crossover:
 
 
 def _blocks(found: Sequence[Stretch], apart: int) -> Iterator[Stretch]:
-    """The ranges with neighbouring residue classes joined: first 17, step 16 and first 18, step 16,
-    with the same candidates, become one of width 2. Sizes that fit are `apart` from each other."""
+    """The ranges, with those joined that hold neighbouring remainders of the same step and have the
+    same candidates: first 17, step 16 and first 18, step 16 become one range of width 2. `apart` is
+    the distance of sizes that fit."""
     waiting: Stretch | None = None
     for one in found:
         if waiting is not None:
@@ -445,14 +451,15 @@ def compared(
     dtypes: tuple[str | None, str | None, str | None, str | None],
     sizes: Mapping[str, Any],
 ) -> Crossover:
-    """One mixer or several, as `crossover` compares them.
+    """One mixer or several in the form that `crossover` compares; unlike there, a single mixer is
+    allowed.
 
     Args:
         dtypes: the element types of activations, state, weights and cache; None for the default.
         sizes: as `crossover` takes them, with the options of a backward pass.
 
     Raises:
-        As `crossover`, but not for a single mixer.
+        TableError, SizeError, Unanswered, ...: as `crossover` raises them.
     """
     chosen = phase_name(phase) if phase else (*figure.phases,)[0]
     if chosen not in figure.phases:
@@ -529,8 +536,9 @@ INSTEAD: Mapping[str, str] = {
 def _forms(
     typed: str | Mixer, form: str | None, phase: str, convention: Convention
 ) -> Iterator[Answers]:
-    """The answers about each form that a name or a mixer stands for: for `NAME:FORM` this form,
-    else `form` ("all": every form), else the default; EquationError if the mixer lacks the form."""
+    """For each form that is meant, the object that answers questions about it: of `NAME:FORM` this
+    form, else `form` ("all": every form), else the default; EquationError if the mixer lacks the
+    form."""
     mixer, own = candidate(typed)
     named = own or form or mixer.default_form
     for one in mixer.forms if named == "all" else (named,):
@@ -554,7 +562,8 @@ def _name(form: Answers) -> str:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> Sequence[int]:
-    """The sizes in both, each a range of the multiples of its step up to `LARGEST`, or a list."""
+    """The sizes that are in both: a range of the multiples of the common step up to `LARGEST`, if
+    both are such ranges, else a list."""
     if isinstance(one, range) and isinstance(other, range):
         step = lcm(one.step, other.step)
         return range(step, LARGEST + 1, step)

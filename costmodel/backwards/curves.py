@@ -75,7 +75,8 @@ class Winners:
 
 
 def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = None) -> Curves:
-    """The values of each candidate at `sizes`, and the break-evens between them.
+    """The values of each candidate at `sizes`, for a drawing, and the break-evens (sizes at which
+    another candidate becomes the least) between them.
 
     Args:
         found: the candidates, one or several.
@@ -99,14 +100,17 @@ def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = N
 
 
 def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = ()) -> Winners:
-    """The map of winners: value of the size `across` -> the candidates compared at this value.
+    """A map of which candidate has the least at each pair of sizes.
 
     Args:
-        sizes: the sizes of `over` whose first and last are the ends of the axis.
+        rows: value of the size `across` -> the candidates compared at this value, over another
+            size.
+        sizes: sizes of that other one; the smallest and the largest are the ends of its axis.
 
     Raises:
         Unanswered: a candidate lacks the figure, or a formula for it.
         SizeError: a size does not fit the candidates.
+        TableError: a single candidate.
     """
     one = next(iter(rows.values()))
     if len(one.forms) < 2:
@@ -120,7 +124,8 @@ def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = (
 
 def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list[int]:
     """The powers of two on an axis: 16 to 65,536 for a length, 1 to 4,096 for another size, as far
-    as they fit a candidate, and on to the next power of two beyond each break-even up to `FAR`.
+    as they fit a candidate, and on to the next power of two beyond each of `break_evens` (sizes at
+    which another candidate becomes the least) up to `FAR`.
 
     Raises:
         SizeError: no power of two fits.
@@ -137,7 +142,8 @@ def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list
 
 
 def fixed_sizes(found: Sequence[Crossover]) -> dict[str, int]:
-    """The sizes beside the open one, as far as all candidates that have them agree."""
+    """The values of the sizes other than the solved one, those alone on which all candidates that
+    have them agree."""
     values: dict[str, set[int]] = {}
     for one in (one for each in found for one in each.candidates):
         for letter, size in {**one.line.given, **one.about.mixer.given}.items():
@@ -147,7 +153,8 @@ def fixed_sizes(found: Sequence[Crossover]) -> dict[str, int]:
 
 
 def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object | None) -> Curve:
-    """The values of a candidate at the sizes that fit."""
+    """The values of a candidate at those of `sizes` that fit; for each other size, and where there
+    is no answer, the reason."""
     case = Case(one.about, symbolic=False, dtypes=found.dtypes, board=board)
     values: dict[int, float] = {}
     reasons: dict[int, str] = {}
@@ -165,8 +172,9 @@ def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object
 
 
 def _break_evens(found: Crossover) -> tuple[tuple[BreakEven, ...], str]:
-    """The sizes at which the least changes, and "" or the reason why they are not derived; without
-    candidates that lack the phase, which are not drawn."""
+    """(break-evens, reason): the sizes at which another candidate becomes the least, and "" or the
+    reason why they are not derived. Candidates that lack the phase are left out, as they are not
+    drawn."""
     always = found.figure.always
     drawn = tuple(form for form in found.forms if always or form.unanswered is None)
     if len(drawn) < 2:
@@ -179,8 +187,8 @@ def _break_evens(found: Crossover) -> tuple[tuple[BreakEven, ...], str]:
 
 
 def _changes(ranges: Sequence[Stretch]) -> Iterator[BreakEven]:
-    """The first size of each range whose candidates differ from those of the range before. Where
-    the least depends on the remainder of the size, the ranges interleave and no size is named."""
+    """A break-even for the first size of each range whose candidates differ from those of the range
+    before. None where the least depends on the remainder of the size, so that ranges interleave."""
     for one, two in pairwise(ranges):
         if one.least != two.least and one.step == two.step == 1 and two.first <= LARGEST:
             yield BreakEven(two.first, one.least, two.least)

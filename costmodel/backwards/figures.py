@@ -15,8 +15,8 @@ from costmodel.symbolic.ranges.solve import Quantity
 
 
 def phase_of(figures: Sequence[Figure], letter: str | None, phase: str | None) -> str:
-    """The phase of a question about an open size: if none is given, inference for t, else the first
-    phase that has all figures.
+    """The phase of a question about the open size `letter`: the given one by its name or alias; if
+    none is given, inference for t, else the first phase in which all figures exist.
 
     Raises:
         Unanswered: a figure does not exist in the phase.
@@ -56,7 +56,8 @@ def quantity_of(figure: Figure, case: Case) -> Quantity:
 
 
 def quantity_named(figure: Figure, case: Case, name: str) -> Quantity:
-    """As `quantity_of`, but every refusal is `Unanswered` and names the candidate."""
+    """The figure of a case for all sizes, as `quantity_of` returns it, but every refusal is
+    `Unanswered` and starts with `name`, the candidate's."""
     try:
         return quantity_of(figure, case)
     except (Unanswered, Unsupported) as reason:

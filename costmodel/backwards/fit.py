@@ -12,7 +12,8 @@ from costmodel.symbolic.sizes import LARGEST
 
 def largest_context(held: Holding, most: int, batch: int) -> int:
     """The largest context, in tokens of a sequence, such that at this context and every shorter one
-    the weights and the states of `batch` sequences take at most `most` bytes; 0 if none fits.
+    the weights and the states of `batch` sequences take at most `most` bytes; 0 if none fits. A
+    model that gives its longest context has none beyond it.
 
     Raises:
         Unsupported: the ranges are not derived.

@@ -61,11 +61,12 @@ class Match:
 
 
 def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
-    """The values of a size of a case at which a figure equals that of another case; if it equals it
-    nowhere, the values at which it is nearest from below and from above.
+    """The values of the size `letter` of a case at which its figure equals that of another case; if
+    they are equal nowhere, the values at which the figure is nearest from below and from above.
 
     Args:
-        case: symbolic, with the given sizes; the others have their defaults.
+        case: with formulas, not numbers, as answers, and with the given sizes; the others have
+            their defaults.
         other: the case to be matched, with all sizes.
 
     Raises:
@@ -129,8 +130,8 @@ class _Curve:
         return best
 
     def _where(self, holds: Callable[[Number], bool], *numbers: Number) -> list[Range]:
-        """The ranges of the size in which `holds` is true of the figure and every position has
-        weights.
+        """The ranges of the size in which `holds` is true of the figure, and in which no position
+        is beyond the table of positions.
 
         Args:
             holds: a property of the figure that changes only where the figure crosses one of

@@ -18,11 +18,12 @@ STEM = 8
 
 
 def symbols(text: str) -> dict[str, str]:
-    r"""Read `--symbols N=l,d_{model}=d` as a mapping from a paper's symbols to our letters.
+    """Read the text of the option `--symbols`, such as `N=l,d_{model}=d`, as a mapping from a
+    paper's symbols (in the spelling of `symbol_name`) to our letters for sizes.
 
     Raises:
-        SizeError: a part that is no pair, a symbol that no formula can name, an unknown letter, or
-            two letters for one symbol.
+        SizeError: a part that is no pair, a symbol that cannot be in a formula, an unknown letter,
+            or two letters for one symbol.
     """
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -56,8 +57,9 @@ def same_words(some: Sequence[str], others: Sequence[str]) -> bool:
 
 
 def words(text: str) -> str:
-    """The name in claims of a quantity, for its name, its heading in tables, or the heading with
-    other endings; any other text in lower case, with _ for spaces.
+    """The name by which claims call the quantity that a heading means; `text` may be the name, the
+    heading of our tables, or the heading with other endings. Any other text is returned in lower
+    case, with _ for spaces.
 
     >>> words("Multiplications"), words("exponentials"), words("largest live set"), words("mul")
     ('mul', 'exp', 'peak', 'mul')

@@ -73,8 +73,8 @@ class OrderClaim(Related):
         return f"O({self.formula})" if self.formula else super().words
 
     def validate(self) -> None:
-        """Check the claim's keys too, its relation, and the growths that it states in `growing`;
-        ValueError with one sentence."""
+        """Check the claim's keys as for every kind; also that its relation is "<" or none, and that
+        `growing` maps sizes to formulas. ValueError, with one sentence, if not."""
         super().validate()
         if self.relation not in ("", "<"):
             raise ValueError(
@@ -90,10 +90,11 @@ class OrderClaim(Related):
         return replace(super().choices(), operations=False, total=False, growing=True)
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Compare the O(...) with the leading terms of the derived count for long sequences; with
-        the relation `<`, check that the count grows more slowly than the formula. The finding is
-        `in_limit` if the terms agree only in a limit, or while the sizes that the claim does not
-        name stay fixed. `known`, all claims by id, is not used here.
+        """The finding of a comparison of O(...) with the leading terms of the derived count for
+        long sequences: it holds if the terms are the same, or, for the relation `<`, if the count
+        grows more slowly. It is `in_limit` if the terms agree only as some sizes outgrow others, or
+        while the sizes that the claim does not name stay fixed. `known`, all claims by id, is not
+        used here.
 
         Raises:
             Unanswered: a growth is not derived.
@@ -134,9 +135,9 @@ class OrderClaim(Related):
         return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
 
     def _multipliers(self, answer: Answer) -> Iterator[str]:
-        """The derived count `answer` as a multiple of the formula in O(...), in words, for each
-        combination of the claim's sizes that gives every size a value. Nothing for networks, for a
-        formula with a logarithm or root, and where the formula is 0."""
+        """Phrases `at l = 8 the derived count is 2 times l**2`, one for each combination of the
+        claim's sizes that gives every size a value: the derived count `answer` as a multiple of the
+        formula in O(...). None for networks, for logarithms, roots, and where the formula is 0."""
         (printed,) = self.formulas
         if self.model or not self.sizes or _as_poly(printed.tree) is None:
             return
@@ -196,9 +197,9 @@ class GrowthComparison:
         return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
 
     def differing_growths(self) -> str:
-        """The leading terms that only the derived count or only the claim has, as a phrase: those
-        while the sizes that the claim does not name stay fixed; if none differ there, those while
-        all sizes grow."""
+        """The leading terms that only the derived count or only the claim has, as a phrase `the
+        derived l**2 grows faster than the claim; ...`: those while the sizes that the claim does
+        not name stay fixed; if none differ there, those while all sizes grow."""
         for sizes in (self.sizes.with_fixed(self.not_named()), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
@@ -237,8 +238,8 @@ def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:
 
 
 def _held_words(fixed_sizes: frozenset[str], claimed: Sequence[Growth]) -> str:
-    """`in l alone, d being fixed`: the sizes in the claimed growths, then the fixed ones; "" if no
-    size is fixed."""
+    """The phrase `in l alone, d being fixed`: the sizes that the claimed growths name, then
+    `fixed_sizes`; "" if no size is fixed."""
     if not fixed_sizes:
         return ""
     named = sorted(frozenset().union(*(g.letters for g in claimed)))
@@ -252,7 +253,8 @@ def _sizes_named(claimed: Sequence[Growth]) -> frozenset[str]:
 
 
 def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The leading growths of the formula in O(...), which may have roots and logarithms.
+    """The leading terms, without coefficients, of the formula in O(...), which may have roots and
+    logarithms: those that no other term outgrows.
 
     Raises:
         NoGrowth: a difference of terms with roots or logarithms, or an exponent that names sizes.
@@ -261,7 +263,8 @@ def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
-    """The growth of a size that a claim states in `growing`; NoGrowth if it has several terms."""
+    """The growth that `text`, the claim's statement about a size in `growing`, has: `d**2` for
+    "d^2"; NoGrowth if it has several terms."""
     found = printed_growths(parse(text, growing=True), sizes)
     if len(found) > 1:
         raise NoGrowth(f"the growth of {letter} must be one term, and {text} has several")
@@ -269,8 +272,8 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
 
 
 def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The leading growths of a syntax tree; a number, 0 too, has the growth 1. Raises NoGrowth: a
-    difference, an exponent that names sizes, or a sum over an index."""
+    """The leading terms, without coefficients, of the formula in a syntax tree; a number, 0 too,
+    gives 1. Raises NoGrowth: a difference, an exponent that names sizes, or a sum over an index."""
     plain = _as_poly(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)
@@ -291,8 +294,8 @@ def _as_poly(node: Tree) -> Poly | None:
 
 
 def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth]:
-    """The growths of a sum, product, quotient or power; NoGrowth for a difference, a division by
-    several growths, or an exponent that is no positive number."""
+    """The growths (terms without coefficients) of a sum, product, quotient or power; NoGrowth for a
+    difference, a division by several growths, or an exponent that is no positive number."""
     if node.op == "**":
         return _growths_of_power(_growths_of_node(node.left, sizes), node.right)
     left, right = _growths_of_node(node.left, sizes), _growths_of_node(node.right, sizes)
@@ -307,7 +310,8 @@ def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth
 
 
 def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
-    """The growths of a power; NoGrowth unless the exponent is a positive number."""
+    """Each growth (a term without its coefficient) of the base, to the power of the exponent;
+    NoGrowth unless the exponent is a positive number."""
     plain = _as_poly(exponent)
     power = None if plain is None else plain.constant()
     if power is None or power <= 0:

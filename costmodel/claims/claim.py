@@ -153,7 +153,8 @@ class Claim(ABC):
         return bool(given or (key in (ABOUT, "sizes") and self.model))
 
     def chosen_sizes(self) -> Iterator[dict[str, int]]:
-        """The sizes at which the claim is checked: all combinations of the listed values.
+        """The sizes at which the claim is checked, each a mapping from letter to value: all
+        combinations of the values that the claim lists.
 
         Raises:
             ValueError: an empty list, more than `MOST_SIZES` combinations, or an impossible size.
@@ -172,10 +173,11 @@ class Claim(ABC):
     def finding(
         self, interpretation: Interpretation, known: Mapping[str, Claim] | None = None
     ) -> Finding:
-        """The outcome of the check under one interpretation.
+        """The outcome of the check under one interpretation (form, phase, convention and other
+        choices of what is counted).
 
         Args:
-            known: claims that an intersection may name, by id.
+            known: the claims by id, which a claim about the intersection of others names.
 
         Raises:
             Unanswered, Unsupported: the question has no answer for the subject of the claim.
@@ -189,8 +191,9 @@ class Claim(ABC):
             raise PublishedError(f"claim {self.id}: {reason}") from None
 
     def unchecked_finding(self) -> Finding:
-        """The finding, which does not hold, for a claim that is not checked: the note is the reason
-        and, if the claim names a quantity `beside` that can be derived, its derived value."""
+        """The finding, which does not hold, for a claim that is not checked. Its note is the
+        reason; if the claim's `beside` names a quantity to derive for comparison, also the derived
+        value, or why there is none."""
         if not self.beside:
             return Finding(False, "", {}, self.left_open)
         words = f"for comparison, {self.beside} under {','.join(self.convention)}"
@@ -207,8 +210,8 @@ class Claim(ABC):
         return ()
 
     def answers(self, interpretation: Interpretation) -> tuple[Answer, ...]:
-        """The derived answer for each mixer or network that the claim compares: for one sequence,
-        unless the claim names the batch b.
+        """The derived answer, a formula in sizes, for each mixer or network that the claim
+        compares: for one sequence, unless the claim names the batch b.
 
         Raises:
             ValueError: a letter of the claim's formula is no size of its network or mixer.
@@ -219,7 +222,8 @@ class Claim(ABC):
         return found if "b" in self.letters else tuple(a.substitute({"b": 1}) for a in found)
 
     def _answer(self, model: str, mixer: str, interpretation: Interpretation) -> Answer:
-        """The derived answer for a mixer, or for the network `model` with it ("" for none)."""
+        """The derived answer, a formula in sizes, for a mixer ("" for `model`), or for the network
+        `model` with this mixer in all layers ("" for the network's own mixers)."""
         if not model:
             return derive(mixer, self.quantity, interpretation)
         given, left_open = frozenset(self.given.items()), self.letters.difference(self.given)
@@ -250,8 +254,9 @@ class Claim(ABC):
         return interpretation.phase, self.answers(interpretation)
 
     def choices(self) -> LeftOpen:
-        """The choices that the claim leaves open, in which other interpretations may differ; none
-        for a kind that is not `counted` and for a quantity that is no figure of mixers."""
+        """What the claim does not state and other interpretations may choose, such as another form,
+        option, phase or convention. Nothing for a kind that is not `counted` and for a quantity
+        that is no figure of mixers."""
         asked = CLAIMED.get(self.quantity) if self.counted else None
         if asked is None:
             return LeftOpen(conventions=False)

@@ -54,9 +54,10 @@ class FormulaClaim(Claim):
             parse(self.reconstruction)
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check that the formula, and the simplification behind it, equal the derived count at each
-        combination of the claim's sizes; the first disagreement is the finding. `known`, all claims
-        by id, is not used here."""
+        """Check that the printed formula, and its simplification if the claim prints one, equal the
+        derived count at each combination of the claim's sizes and, for sizes that it leaves open,
+        at all values. The finding holds or states the first disagreement. `known`, all claims by
+        id, is not used here."""
         (answer,) = self.answers(interpretation)
         found = None
         # `self.formulas` is shorter for a claim without a simplification
@@ -87,9 +88,10 @@ class FormulaClaim(Claim):
         return completed(mixer_of(self.mixer), {**given, **sizes}) is not None
 
     def unchecked_finding(self) -> Finding:
-        """The finding, which does not hold, for a claim that is not checked. With `reconstruction`,
-        our completion of a formula that is printed in part, and without a quantity `beside`, the
-        note says whether this formula equals the derived count, or why they are not compared."""
+        """The finding, which does not hold, for a claim that is not checked. If the claim has a
+        `reconstruction` (our completion of a formula that is printed in part) and names no quantity
+        `beside`, the note says whether the completed formula equals the derived count, or why they
+        are not compared."""
         if self.beside or not self.reconstruction:
             return super().unchecked_finding()
         try:
@@ -130,7 +132,8 @@ _STEP = re.compile(rf"\(({_IN_PARENTHESES})\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
 
 
 def path_steps(text: str) -> tuple[str, ...]:
-    """The steps of a path as claims write them; `(l - 1)*(mul sum)` are repeated steps.
+    """The steps of a path as claims write them; `(l - 1)*(mul sum)` are repeated steps, and come
+    back as one item.
 
     Raises:
         ValueError: parentheses that do not enclose repeated steps.
@@ -180,9 +183,10 @@ class PathClaim(Claim):
         return interpretation
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check the steps of a critical path. At given sizes the printed path may be the derived
-        path at these sizes, or the derived path for long sequences if it is equally long. The
-        counterexample is `step`: the number of the first step that differs, from 1 on."""
+        """Check the steps of a critical path (the longest chain of operations of which each needs
+        the one before). At given sizes the printed path may be the derived path at these sizes, or
+        the derived path for long sequences if it is equally long. The counterexample is `step`: the
+        number (from 1) of the first different step. `known`, all claims by id, is not used."""
         printed = path_steps(self.steps)
         general = derive(self.mixer, "critical_path", interpretation)
         derived = general.steps
@@ -219,8 +223,9 @@ class RelationClaim(TwoSided):
     def positive_where_true(
         self, left: Answer, right: Answer
     ) -> Sequence[tuple[Constraints, Poly]]:
-        """The cases of the counts, each with its conditions and a polynomial: the relation holds
-        exactly where the polynomial is positive, and the relation "=" exactly where it is 0."""
+        """(conditions, polynomial) for each case of the two counts: where the conditions on sizes
+        are true, the relation > or < holds exactly where the polynomial is positive, and the
+        relation = exactly where it is 0."""
         return self.apart(left, right).chambers()
 
     def apart(self, left: Answer, right: Answer) -> Exact:
@@ -228,7 +233,7 @@ class RelationClaim(TwoSided):
         return right.exact - left.exact if self.relation == "<" else left.exact - right.exact
 
     def where_true(self, left: Answer, right: Answer) -> Condition:
-        """The sizes at which the relation holds; a text case by case if the counts have cases."""
+        """The condition on sizes under which the relation holds; its text goes case by case."""
         solve = where_zero if self.relation == "=" else where_positive
         cases = [(guards, solve(poly)) for guards, poly in self.positive_where_true(left, right)]
         if len(cases) == 1:
@@ -246,9 +251,9 @@ class OrderingClaim(RelationClaim):
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation")
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check the relation between two mixers: by the numbers of steps for paths that depend on
-        no size; at all values of the sizes that the claim leaves open; or, if all sizes have
-        values, at these. `known`, all claims by id, is not used here."""
+        """Check the relation between two mixers: by the numbers of steps, for paths that depend on
+        no size; at all values of the sizes that the claim leaves open; or, if it gives every size,
+        at the given sizes. `known`, all claims by id, is not used here."""
         left, right = self.answers(interpretation)
         if left.steps and not (left.letters | right.letters):
             return self._shorter(len(left.steps), len(right.steps))
@@ -326,10 +331,12 @@ class ThresholdClaim(RelationClaim):
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         """Derive from which length on the relation holds, for each combination of the other sizes.
+        The length is l, or t for inference.
 
-        With `start`, the claim holds if all these lengths equal `start`. Without, the claim holds
-        if the relation is true at every size; it is `in_limit` if the relation is true at the
-        claim's sizes and, for each combination, from some length on.
+        With `start`, the length that the claim prints, the claim holds if all derived lengths equal
+        it. Without, the claim holds if the relation is true at every size; it is `in_limit` if the
+        relation is true at the claim's sizes and, for each combination, from some length on.
+        `known`, all claims by id, is not used here.
         """
         left, right = self.answers(interpretation)
         condition = self.where_true(left, right)
@@ -358,8 +365,8 @@ class ThresholdClaim(RelationClaim):
 
 
 def positive(apart: Exact, letter: str, sizes: Sizes) -> list[Range]:
-    """The ranges of the size `letter`, up to `LARGEST`, in which a difference is positive; `sizes`
-    gives all other sizes.
+    """The ranges of the size `letter`, up to `LARGEST`, in which the difference `apart` is
+    positive; `sizes` gives all its other sizes.
 
     Raises:
         Unsupported: the ranges are not derived.
@@ -374,8 +381,8 @@ FEW = 4
 
 
 def _ranges_text(letter: str, found: Sequence[Range]) -> str:
-    """Ranges of a size in words, `for l = 3..5 and from l = 9 on`; if the last range ends below
-    `LARGEST`, `from no l on`."""
+    """Ranges of a size in words, `for l = 3..5 and from l = 9 on`; `from no l on` if there are none
+    or the last one ends below `LARGEST`."""
     if not found or found[-1].last != LARGEST:
         return f"from no {letter} on"
     *before, last = found

@@ -51,8 +51,9 @@ MOST_TRIED = 400
 
 
 def completed(mixer: Mixer, sizes: Sizes) -> dict[str, int] | None:
-    """All sizes of a mixer: the given ones, those in the mixer's braces, and for the missing ones
-    the first values that fit, chosen from 1 and the given numbers; None if none fit."""
+    """All sizes of a mixer: the given ones, those that the mixer's name fixes in braces, and for
+    the missing ones the first values that fit, chosen from 1 and the given numbers; None if none of
+    `MOST_TRIED` choices fits."""
     values = sorted({1, *sizes.values()})
     sizes = {**sizes, **mixer.given}
     missing = [x for x in dict.fromkeys(("l", *mixer.letters)) if x not in sizes]

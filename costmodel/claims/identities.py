@@ -73,7 +73,8 @@ class IdentityCheck:
 
     @property
     def text(self) -> str:
-        """The result as a phrase that follows the name of the formula."""
+        """The result as a phrase that follows the name of the formula: where the two sides differ,
+        that they are proven equal, or at how many sizes they were found equal."""
         if self.disagreement is not None:
             return self.disagreement.text
         if self.proven:
@@ -93,8 +94,8 @@ class IdentityCheck:
         return self._words(_where_zero)
 
     def _words(self, words: Callable[[Exact], str]) -> str:
-        """The difference of a formula that disagrees, printed by `words`; "" for a formula that
-        agrees, and if the difference is not known or takes too long."""
+        """The text that `words` returns for the difference, derived minus claimed, of a formula
+        that disagrees; "" for a formula that agrees, and if no difference is known in time."""
         try:
             with limited(EFFORT):
                 apart = difference(self.formula, self.answer) if self.disagreement else None
@@ -112,7 +113,8 @@ def _where_zero(apart: Exact) -> str:
 def compare_formula(
     formula: Formula, answer: Answer, fits: Callable[[Mapping[str, int]], bool] = lambda _: True
 ) -> IdentityCheck:
-    """Compare a formula with a derived answer.
+    """Compare a formula with a derived answer: at the smallest sizes, and, if they agree there, by
+    a proof for all sizes; without a proof, at more sizes.
 
     Args:
         fits: whether sizes fit the mixer; sizes that do not fit are not tried.
@@ -165,7 +167,8 @@ def _tried(
 
 
 def _is_proven(formula: Formula, answer: Answer) -> bool:
-    """Whether formula and answer are proven equal within `EFFORT`."""
+    """Whether formula and answer are proven equal at all sizes; False also if the effort exceeds
+    `EFFORT`."""
     try:
         with limited(EFFORT):
             apart = difference(formula, answer)
@@ -177,8 +180,8 @@ def _is_proven(formula: Formula, answer: Answer) -> bool:
 def disagreement_at(
     formula: Formula, answer: Answer, sizes: Mapping[str, int]
 ) -> Disagreement | None:
-    """The values of formula and answer at some sizes if they differ or the formula has no value
-    there (a division by 0); else None."""
+    """The values of formula and answer at some sizes, if they differ or the formula has no value
+    there (a division by 0); None if they are equal."""
     derived = answer.at(sizes)
     try:
         claimed = formula.at(sizes)
@@ -220,8 +223,8 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
 
 
 def _without_extrema(value: Exact) -> Exact:
-    """An equal sum without `Max` and `Min`: a case for each argument that may be the result. Raises
-    _TooManyCases: more than `MOST_CASES`."""
+    """An equal sum of cases without `Max` and `Min`: a case for each argument that may be the
+    result. Raises _TooManyCases: more than `MOST_CASES`."""
     waiting, done = list(value.pieces), Exact()
     for tried in range(MOST_CASES + 1):
         if not waiting:
@@ -253,7 +256,8 @@ def _whole(poly: Poly) -> Poly:
 
 
 def _with_chosen(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
-    """The polynomial with `chosen` in place of the function `atom`, also inside functions."""
+    """The polynomial with `chosen`, one argument of the maximum or minimum `atom`, in place of
+    `atom`, also inside other functions."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
@@ -267,7 +271,7 @@ def _with_chosen(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
 
 
 def _extrema(poly: Poly) -> list[Fn]:
-    """The innermost `Max` and `Min` in a polynomial, those without another one in an argument."""
+    """The `Max` and `Min` in a polynomial that have no other one inside an argument."""
     found = []
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):

@@ -25,12 +25,12 @@ LARGEST_RUN = 200_000
 
 
 def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> int | None:
-    """The claim's quantity, counted while the equations are executed at some sizes; those that
+    """The claim's quantity, counted while the equations are executed entry by entry; sizes that
     `sizes` lacks are chosen so that they fit.
 
     None for a claim about a network or about no mixer, for a quantity that an execution does not
-    count, under a convention that is another tool's counter (`peer`), for sizes that fit no mixer
-    or are too large (`LARGEST_RUN`), and if the execution fails.
+    count, under a convention that imitates another tool's counter (`peer`), for sizes that fit no
+    mixer or are too large (`LARGEST_RUN`), and if the execution fails.
     """
     asked = CLAIMED.get(claim.quantity)
     if asked is None or claim.model or not claim.mixer or interpretation.parsed_convention.peer:
@@ -85,8 +85,9 @@ def _work(sizes: Sizes) -> int:
 def _executed_quantity(
     run: Execution, quantity: str, phase: str, token: int, batch: int
 ) -> int | None:
-    """One quantity of an execution for `batch` sequences; `token` is the new token of inference.
-    None for a quantity other than parameters, state, span and operations."""
+    """One quantity of an execution for `batch` sequences: parameters, the entries of the state, the
+    span in levels of operations, or a number of operations; None for any other. `token` is the new
+    token of inference."""
     one_token = phase == "inference"
     if quantity == "parameters":
         roles = {name: array.role for name, array in run.system.mixer.arrays.items()}
@@ -106,8 +107,8 @@ def _executed_quantity(
 
 
 def _operations_each_and_once(run: Execution) -> tuple[Counter[str], Counter[str]]:
-    """Operations by class, per sequence and once per batch. Once per batch are operations on
-    weights alone, and on gradients of weights that are already summed over the batch."""
+    """(each, once): operations by class, per sequence and once per batch. Once per batch are
+    operations on weights alone, and on gradients of weights already summed over the batch."""
     each, once = Counter[str](), Counter[str]()
     for instance in run.instances:
         kind = run.system.backward.get(run.system.equations[instance.equation])

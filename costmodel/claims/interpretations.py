@@ -73,8 +73,8 @@ class Interpretation:
         return ", ".join(self.names(own)[len(self.convention) if same else 0 :])
 
     def changes(self, own: Interpretation) -> int:
-        """The distance from another interpretation: the names of conventions that only one of them
-        has, accountings counted once, and the other fields that differ."""
+        """The distance from another interpretation, a number: the names of conventions that only
+        one of the two has (of accountings, only this one's), and the other fields that differ."""
         names, others = set(self.parsed_convention.names), set(own.parsed_convention.names)
         left_out = set() if self.parsed_convention.peer else others - names - set(ACCOUNTINGS)
         return len(names - others) + len(left_out) + len(self.differs(own))
@@ -119,8 +119,8 @@ class LeftOpen:
 @cache
 def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
     """Every interpretation in the claim's own phase other than `own`, the one that the claim
-    states: those with the fewest changes first, and of equally many the conventions of other tools
-    last."""
+    states, within the choices of `left_open`: those with the fewest changes first, and of equally
+    many the conventions of other tools last."""
     found = dict.fromkeys(
         interpretation
         for changed in _with_changes(own, left_open)
@@ -133,9 +133,10 @@ def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretati
 
 @cache
 def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
-    """Interpretations at a distance from a claim's own: `own` in each other phase, and for the
-    mixer with each further option; after each of these, its alternatives that differ from it by one
-    more change. The position of the token (t = l or l + 1) does not count as a change."""
+    """Interpretations in other phases and for other mixers than the claim's: `own` in each other
+    phase, and for the mixer with each further option; after each of these, its alternatives that
+    differ from it by at most one more change. The position of the token (t = l or l + 1) does not
+    count as a change."""
     found = []
     for other in (
         *(replace(own, phase=phase) for phase in left_open.phases),
@@ -149,8 +150,9 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation,
 
 
 def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpretation]:
-    """The claim's interpretation with none, one or two fields changed, of form, work done once,
-    count per token and weighting of the total; the convention stays."""
+    """The claim's interpretation with none, one or two of these fields changed: the form, whether
+    work on parameters alone is counted, whether the count is per token, and how operations are
+    weighted in the total. The convention stays."""
     changes: list[Mapping[str, object]] = [{"form": form} for form in left_open.forms]
     if left_open.operations:
         changes += [{"once": False}]
@@ -168,10 +170,10 @@ def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpre
 def _convention_names(
     own: Interpretation, left_open: LeftOpen, changed: Interpretation
 ) -> Iterator[tuple[str, ...]]:
-    """The conventions to try: every accounting with every set of rewrites; in a phase with
-    gradients each rewrite of gradients, alone and with `dense`; then every peer alone. For an
-    order of growth only the rewrites of `OF_GROWTHS` are tried; the claim's own convention alone
-    if the answer does not depend on the convention."""
+    """The conventions to try, each as a tuple of names: every accounting with every set of
+    rewrites; in a phase with gradients each rewrite of gradients, alone and with `dense`; then
+    every counter of another tool (`PEERS`) alone. For an order of growth only the rewrites of
+    `OF_GROWTHS` are tried; its own convention alone if the answer depends on none."""
     if not left_open.conventions:
         yield own.convention
         return
@@ -203,8 +205,8 @@ def _names_of_backward(own: Interpretation) -> tuple[str, ...]:
 
 
 def _rewrites_of_gradients(own: Interpretation) -> Iterator[str]:
-    """The rewrites that change only a backward pass and that the claim does not name, and
-    `only=...` if the claim does not state which gradients are computed."""
+    """The names of the rewrites that change only a backward pass and that the claim does not name,
+    and `only=...` for each set of gradients if the claim does not state which ones are computed."""
     yield from (
         name for name in OF_GRADIENTS if name not in (*PADDINGS, *own.parsed_convention.rewrites)
     )

@@ -107,7 +107,8 @@ def phase_of(asked: Figure, phase: str) -> str:
 def stated(
     asked: Figure, parts: Sequence[str], symbols: Symbols, growing: Mapping[str, str] | None = None
 ) -> Callable[..., Claim]:
-    """The class of a claim with its formulas filled in; the caller adds the subject.
+    """The class of a claim with its formulas filled in; the caller adds the other fields, such as
+    the mixer.
 
     Args:
         asked: the figure that the claim is about; a critical path is read as steps.

@@ -49,8 +49,8 @@ class FigureClaim(Claim):
         return printed_figure(self.value, self.unit, self.rounding)
 
     def validate(self) -> None:
-        """Check the claim's keys too, that its figure can be read, and that a kind which takes one
-        value of each size has no list of values; else ValueError."""
+        """Check the claim's keys as for every kind; also that its printed figure can be read and,
+        for a kind which takes one value of each size, no size has a list. ValueError if not."""
         super().validate()
         if self.value and not self.left_open:
             _ = self.figure
@@ -82,10 +82,10 @@ class NumberClaim(TwoSided, FigureClaim):
         return (self.compare or self.default_combination) if self.against else ""
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Compare the value at each combination of sizes with the figure; if the claim leaves sizes
-        open, at all their values. If some values give the figure only when they are rounded down
-        or up, the finding does not hold, and its `under` names this rounding, "rounded down" or
-        "rounded up". `known`, all claims by id, is not used here."""
+        """Compare the derived value at each combination of the claim's sizes with the printed
+        figure; if the claim leaves sizes open, at all their values. If some values give the figure
+        only when they are rounded down or up, the finding does not hold, and its `under` is
+        "rounded down" or "rounded up". `known`, all claims by id, is not used here."""
         found = self.answers(interpretation)
         figure = self.figure
         if frozenset().union(*(a.letters for a in found)) - set(self.sizes):
@@ -110,8 +110,9 @@ class NumberClaim(TwoSided, FigureClaim):
         )
 
     def _combined(self, values: Sequence[Fraction]) -> Fraction:
-        """The one value; or the two as the claim combines them: their difference, ratio, or the
-        first minus the second in percent of the second. Unanswered for a division by 0."""
+        """The number to compare with the figure: of one value itself; of two their difference,
+        their ratio, or the first minus the second in percent of the second, as the claim says.
+        Unanswered for a division by 0."""
         if not self.combination:
             return values[0]
         left, right = values
@@ -123,8 +124,8 @@ class NumberClaim(TwoSided, FigureClaim):
         return left / right if self.combination == "ratio" else 100 * (left - right) / right
 
     def _agrees(self, figure: PrintedFigure, value: Fraction) -> bool:
-        """Whether a value satisfies the inequality, or rounds to the figure; a ratio printed as
-        1/N, with N > 1, agrees where its reciprocal rounds to N."""
+        """Whether a value satisfies the claim's inequality, or, without one, rounds to the figure;
+        a ratio printed as 1/N, with N > 1, agrees where its reciprocal rounds to N."""
         inverse = self.combination == "ratio" and _INVERSE.fullmatch(self.value.strip())
         exact = not figure.step and figure.value.numerator == 1 < figure.value.denominator
         if inverse and exact and value and self.relation not in ("<", ">"):
@@ -132,8 +133,8 @@ class NumberClaim(TwoSided, FigureClaim):
         return _holds(self.relation, figure, value)
 
     def _value_text(self, values: Sequence[Fraction], value: Fraction) -> str:
-        """The derived value as printed: `4/2 = 2` for a ratio that equals the claim, `+3` for a
-        difference, `+3 %` for a percentage."""
+        """The derived value in text: of a ratio both values, `4/2`, and `= 2` if it equals the
+        claim; `+3` for a difference, `+3 %` for a percentage, else the number."""
         kind = self.combination
         if kind == "ratio":
             exact = f" = {self.value}" if parse(self.value).at({}) == value else ""
@@ -141,8 +142,8 @@ class NumberClaim(TwoSided, FigureClaim):
         return _number_text(value, sign=bool(kind)) + (" %" if kind == "percent" else "")
 
     def _note(self, values: Sequence[Fraction], value: Fraction) -> str:
-        """The two values of a difference or percentage; a ratio that differs from the claim, below
-        1 as `1/N`; else ""."""
+        """The note of a combined value: for a difference or percentage the two values, `5 against
+        2`; for a ratio that differs from the claim `a ratio of 2`, below 1 as `1/N`; else ""."""
         if self.combination in ("difference", "percent"):
             return f"{_number_text(values[0])} against {_number_text(values[1])}"
         if self.combination and value and parse(self.value).at({}) != value:
@@ -151,8 +152,9 @@ class NumberClaim(TwoSided, FigureClaim):
         return ""
 
     def _at_all(self, found: Sequence[Answer], figure: PrintedFigure) -> Finding:
-        """Check the claim at all values of the sizes that it leaves open. Raises ValueError: a
-        rounded figure, which can hold at given sizes only."""
+        """The finding for all values of the sizes that the claim leaves open: it holds if the
+        relation to the figure is proven at each combination of the given sizes. Raises ValueError:
+        a rounded figure, which can hold at given sizes only."""
         if figure.step:
             missing = sorted(frozenset().union(*(a.letters for a in found)) - set(self.sizes))
             need = f"a rounded figure holds at given sizes only: give {', '.join(missing)} in sizes"
@@ -174,9 +176,9 @@ class NumberClaim(TwoSided, FigureClaim):
         return Finding(True, "; ".join(shown), {}, "proven for all other sizes")
 
     def _excess(self, exact: Sequence[Exact], value: Fraction) -> Exact:
-        """A difference that is positive where the claimed inequality holds, and 0 where the
-        combined value equals the printed value; ratios and percentages are multiplied by the
-        second value."""
+        """A difference, derived from the one or two answers `exact` and the figure `value`, that is
+        positive where the claimed inequality holds, and 0 where the combined value equals the
+        figure; for ratios and percentages, all is multiplied by the second answer."""
         left, right = exact[0], exact[1] if self.combination else Exact()
         apart = {
             "": lambda: left - Exact.of(Poly.of(value)),
@@ -259,7 +261,8 @@ class IntervalClaim(FigureClaim):
         return {letter: size for letter, size in super().given.items() if letter != self.letter}
 
     def values(self, interpretation: Interpretation) -> tuple[Interval, Answer]:
-        """The values of the letter at which the answer rounds to the figure, and the answer.
+        """The values of the claim's letter at which the answer rounds to the figure, as an
+        interval, and the answer, a formula in this letter.
 
         Raises:
             ValueError: a size other than the letter is not given.
@@ -331,8 +334,9 @@ class IntersectionClaim(Claim):
     claims: tuple[str, ...] = ()
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Intersect the intervals of the named claims; the note of an empty intersection names two
-        claims whose intervals are disjoint.
+        """The finding for the intersection of the intervals of the claims that this claim names: it
+        holds if some value is common to all; else the note names two claims whose intervals are
+        disjoint.
 
         Raises:
             ValueError: a name of no interval claim, or claims about different sizes.

@@ -43,7 +43,8 @@ class PrintedFigure:
         return self.low <= value <= self.high
 
     def otherwise(self, value: Fraction) -> str:
-        """The other rounding that gives this figure, "rounded down" or "rounded up"; else ""."""
+        """The rounding other than to the nearest that turns `value` into this figure: "rounded
+        down" or "rounded up"; "" if neither does, or the figure is exact."""
         if self.step and floor(value / self.step) * self.step == self.value:
             return "rounded down"
         if self.step and ceil(value / self.step) * self.step == self.value:

@@ -83,7 +83,8 @@ class Asked:
 
 
 def named_rows(text: str) -> dict[str, str]:
-    """Read `--mixers Attention=self-attention,Ours=my.py:mine` as row -> mixer.
+    """Read the text of the option `--mixers`, such as `Attention=self-attention,Ours=my.py:mine`,
+    as row -> mixer.
 
     Raises:
         UnknownMixer: a part that is no pair, or an unknown mixer.
@@ -110,7 +111,8 @@ class TableClaims:
 def claims(path: Path, asked: Asked) -> TableClaims:
     """The claims of a table in a file: CSV if its name ends in .csv, else LaTeX; `asked` has what
     the user gave for all cells, such as mixers of rows, symbols and convention. Cells that state
-    nothing (`EMPTY`) are ignored; cells of unknown rows and columns are counted as left out.
+    nothing (`EMPTY`) are ignored; cells of rows that name no known mixer and of columns that name
+    no quantity are left out, and the result says how many.
 
     Raises:
         PublishedError: the file cannot be read as a table, or has no cells.
@@ -154,8 +156,9 @@ def claims(path: Path, asked: Asked) -> TableClaims:
 
 
 def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
-    """The only symbol of `LENGTHS` in the cells if no cell names l, which is then the length; else
-    "". A table with a phase or convention column already uses our letters."""
+    """The symbol in the cells that means the sequence length: the only one of `LENGTHS` (N, T and
+    the like) there, if no cell names l; else "". A table with a phase or convention column already
+    uses our letters."""
     if "l" in symbols.values() or any("l" in cell.sizes or cell.labels for cell in cells):
         return ""
     of_length = [
@@ -180,8 +183,9 @@ def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
 
 
 def _named(name: str, asked: Asked) -> str | None:
-    """The mixer that a row names: by `--mixers`, a name, or a title with options, `Mega (chunk)`;
-    by the same words in another order or with other endings; by `IN_PAPERS`; else None."""
+    """The mixer that a row names: by `--mixers`; by a name, an alias or a title with options, `Mega
+    (chunk)`; by the words of these in another order or with other endings; or by `IN_PAPERS`. None
+    if it names none."""
     if name in asked.mixers:
         return asked.mixers[name]
     varied = re.fullmatch(r"(.+) \((.+)\)", name)
@@ -244,8 +248,8 @@ def _in_bytes(name: str) -> bool:
 
 
 def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
-    """The (cell, quantity) pairs of a cell: the cell and its column's quantity, or, for a cell such
-    as `512 compare, 16 sqrt`, one pair for each part."""
+    """(cell, quantity) pairs: the cell and the quantity of its column; for a cell that lists
+    several classes, such as `512 compare, 16 sqrt`, one pair for each part, as a cell."""
     name = _quantity(cell.heading)
     parts = [re.fullmatch(r"(.+?)\s+([a-z]+)", part) for part in cell.text.split(", ")]
     if name == "other" and all(part and part[2] in OTHER for part in parts):
@@ -305,7 +309,7 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
 
 
 def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
-    """Raise ValueError for letters that are no sizes of a mixer; advises `--symbols`."""
+    """Check that letters are sizes of a mixer; ValueError if not, which advises `--symbols`."""
     foreign = next(iter(in_order({*named} - own_sizes(known.open_sizes))), "")
     try:
         refuse_letters(named, known.open_sizes, name)

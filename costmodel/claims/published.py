@@ -52,7 +52,8 @@ def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> Ho
     under it where some of the sizes grow beyond the others; else None. None also for claims
     that are no O(...). Other forms and masked pairs are not tried: they would be other algorithms.
 
-    `known`: the claims by name that this claim may refer to."""
+    `known`: the claims by name that this claim may refer to.
+    """
     own, left_open = claim.interpretation, claim.choices()
     if not left_open.growing:
         return None
@@ -100,8 +101,8 @@ def _finding_if_answered(
     known: Mapping[str, Claim] | None,
     found: dict[object, Finding],
 ) -> Finding | None:
-    """The finding under an interpretation, or None if the question has no answer there. `found`
-    caches findings by a key that all interpretations with the same derived answer share."""
+    """The finding under an interpretation, or None if the claim has no answer or cannot be read
+    there. `found` caches findings by a key that interpretations with the same answer share."""
     try:
         compared = claim.compared(interpretation)
         if compared not in found:
@@ -180,7 +181,8 @@ def verify(paths: Sequence[Path] | None = None, *, run: bool = False) -> list[Ve
 
 
 def unrecorded(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts that must fail a run: unrecorded disagreements, and stale misprints."""
+    """The verdicts that must fail a run: disagreements that the data does not record as misprints,
+    and records of misprints that are no longer true."""
     return [
         v
         for v in verdicts
@@ -189,8 +191,8 @@ def unrecorded(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """The number of claims, of those with each verdict, of misprints recorded in the data and still
-    true, of stale records, and of disagreements that are not recorded."""
+    """Counts by name: of claims, of those with each verdict, of misprints recorded in the data and
+    still true, of stale records, and of verdicts that must fail a run."""
     found = Counter(v.verdict for v in verdicts)
     return {
         "claims": len(verdicts),
@@ -202,11 +204,13 @@ def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
 
 
 def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool = False) -> Verdict:
-    """The verdict on one claim; a claim that fails is tried under all other interpretations, then,
-    if it leaves sizes open, at the default sizes. A record of a misprint is marked true or stale.
+    """The verdict on one claim. A claim that fails is tried under all other interpretations and
+    then, if it leaves sizes open, at the default sizes; a claim that needs too much effort is
+    "not-checkable". If the claim records a misprint, or says what the catalogue lacks, the verdict
+    says whether this is still true.
 
     Args:
-        known: claims that an intersection may name, by id.
+        known: the claims by id, which a claim about the intersection of others names.
         run: also execute the equations at the counterexample, and report the operations counted.
 
     >>> from costmodel.claims.comparisons import FormulaClaim
@@ -262,7 +266,8 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
 
 
 def _built_in(words: str) -> str:
-    """The built-in mixer whose name, alias or title has these whole words; "" where none has."""
+    """The name of the first built-in mixer whose name, alias or title contains `words` as whole
+    words; "" if none does."""
     whole = re.compile(rf"\b{re.escape(words)}\b", re.IGNORECASE)
     for name in names():
         mixer = builtin(name)
@@ -274,8 +279,8 @@ def _built_in(words: str) -> str:
 def _verdict_conventions(
     claim: Claim, name: str, finding: Finding, interpretations: Sequence[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """The names of the convention, and of other changes, that the verdict is about; () for a claim
-    that is not checkable."""
+    """The names under which the verdict was found: those of the convention, and phrases for other
+    changes such as the phase or a rounding; () for a claim that is not checkable."""
     if name == "not-checkable":
         return ()
     if name == "agrees-under" and interpretations:
@@ -364,8 +369,8 @@ def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:
 
 
 def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
-    """The verdict with the misprint of `record`, "recorded" if the claim disagrees and its derived
-    value is the recorded one, else "stale"; the reason stands in the note."""
+    """The verdict with its record of a misprint marked "recorded", if the claim disagrees and its
+    derived value is the one in `record`, else "stale"; the note gives the reason."""
     if verdict.verdict == "disagrees" and verdict.derived == record["derived"]:
         note = join_notes(f"misprint: {record['reason']}", verdict.note)
         return replace(verdict, misprint="recorded", note=note)

@@ -118,8 +118,8 @@ class AtSizes(Answer):
         return "no formula: found by search at given sizes" if self.letters else str(self.at({}))
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """The value at given sizes, found by search; Unanswered if there is none, or the search
-        takes too long."""
+        """The value at given sizes, found by a search there; Unanswered if there is none, or the
+        search takes too long."""
         spend(SEARCH)
         sizes = {**sizes, **self.case.sizes, **self.case.mixer.given}
         value = replace(self.case, sizes=sizes, symbolic=False).figure(self.figure)
@@ -143,7 +143,8 @@ def _hold(guards: Constraints, sizes: Mapping[str, int]) -> bool:
 
 
 def quantity(name: str) -> Figure:
-    """The figure that a name or another word means in claims.
+    """The figure (a quantity that the tool derives, such as the number of multiplications) that a
+    word means in claims.
 
     Raises:
         ValueError: an unknown word, whose message lists the known names, or an ambiguous one.
@@ -156,15 +157,15 @@ def quantity(name: str) -> Figure:
 
 def phases_of(asked: Figure) -> tuple[str, ...]:
     """The phases that a claim about a figure may name: all, if the figure depends on the phase; ()
-    if it does not; one, if the figure exists in no forward pass."""
+    if it does not; the last one, if the figure does not exist for a forward pass in training."""
     if "phase" in asked.varies:
         return asked.phases
     return () if "training" in asked.phases else asked.phases[-1:]
 
 
 def _phase(asked: Figure, phase: str) -> str:
-    """The phase that a claim about a figure means; "" if the figure has no phase. ValueError if the
-    figure has several phases and the claim names none, or an unknown one."""
+    """The phase that a claim about a figure means; "" if the figure does not depend on a phase.
+    ValueError if it has several phases and the claim names none, or an unknown one."""
     known = phases_of(asked)
     if len(known) < 2:
         return "".join(known)
@@ -180,10 +181,11 @@ def own_sizes(letters: Iterable[str]) -> frozenset[str]:
 
 
 def refuse_letters(named: Iterable[str], declared: Iterable[str], of: str) -> None:
-    """Check that the letters `named` are sizes of a mixer or network, `of`.
+    """Check that the letters `named` are sizes of a mixer or network, whose name `of` is;
+    `declared` are its own letters beside the common ones.
 
     Raises:
-        ValueError: the message names the other letters, and the sizes.
+        ValueError: a letter is no size; the message names such letters, and the sizes.
     """
     own = own_sizes(declared)
     if foreign := in_order({*named} - own):
@@ -214,7 +216,9 @@ def further_options(name: str) -> Mapping[str, Mixer]:
 @cache
 @limited(None)
 def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> Answer:
-    """A figure of a mixer for b sequences, under one interpretation of a claim.
+    """The derived answer for a figure of a mixer, a formula in sizes for b sequences, under one
+    interpretation of a claim. If only a search at given sizes can answer, the answer is one that
+    searches when sizes are given.
 
     Raises:
         ValueError: an unknown mixer, phase, form, convention or quantity.
@@ -246,7 +250,7 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
 
 def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]) -> Answer:
     """The critical path of a mixer at some sizes, which decide among paths that are equally long
-    for all sizes; b, the batch, changes no path."""
+    for all sizes; b, the batch, is ignored, since it changes no path."""
     found = mixer_of(mixer, interpretation.option)
     phase, form = interpretation.phase or "training", interpretation.form or None
     own = {letter: size for letter, size in sizes.items() if letter != "b"} | {**found.given}
@@ -337,8 +341,9 @@ def _network(changed: Changed) -> Network:
 def _of_network(
     changed: Changed, name: str, interpretation: Interpretation, recompute: str
 ) -> Answer:
-    """A quantity of a network, (name, mixer, sizes), as a formula in its sizes; `recompute` says
-    which forward passes a training step runs again."""
+    """A quantity of a network as a formula in its sizes; `changed` is (name of the network, mixer
+    for all layers or "", sizes that replace the network's own), and `recompute` says which forward
+    passes a training step runs again."""
     network = _network(changed)
     if name in OF_NETWORKS:
         return Answer(OF_NETWORKS[name](network, interpretation))
@@ -360,7 +365,8 @@ def derive_network(
     left_open: frozenset[str] = frozenset(),
     recompute: str = "",
 ) -> Answer:
-    """A quantity of a network, by its name or its `config.json`, for b sequences.
+    """The derived answer for a quantity of a network, given by its name or its `config.json`: a
+    formula for b sequences.
 
     Args:
         mixer: the mixer that replaces those of all layers; "" keeps the network's mixers.

@@ -81,7 +81,7 @@ def keys_of(kind: type[Claim]) -> set[str]:
 
 def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
     """The claim of one entry, the `number`th of its file; `common` holds what the file states for
-    all claims. PublishedError if the entry is no claim."""
+    all claims (source, convention, citation). PublishedError if the entry is no claim."""
     name = entry.get("id") if isinstance(entry, dict) else None
     where = f"{path.name}, claim {name or f'number {number}'}"
     if not isinstance(entry, dict):
@@ -105,8 +105,9 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
 
 
 def _derived(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, str]:
-    """The key of the derived quantity, `quantity` or `beside`, with the name of the figure that its
-    word means: {"quantity": "mul"} for `multiplications`.
+    """{key: name} for a claim whose quantity is derived: the key `quantity`, or `beside` for a
+    claim that is not checked, with the name of the figure that its word means: {"quantity": "mul"}
+    for `multiplications`.
 
     {} if the kind derives no such quantity, for a quantity of networks, and for an unknown word;
     ValueError for an ambiguous word.

@@ -50,8 +50,9 @@ class Cell:
 
 
 def of_csv(text: str) -> Iterator[Cell]:
-    """The cells of a CSV with commas, semicolons or tabs; the column `mixer`, or else the first
-    column, names the rows."""
+    """The cells of a CSV with commas, semicolons or tabs: each with the names of its row and
+    column, its text, the labels of its row (phase, form, convention), and the sizes of its row,
+    integers in columns with a size as heading. The column `mixer`, else the first, names rows."""
     lines = text.splitlines()
     delimiter = max(",;\t", key="".join(lines[:1]).count)
     reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
@@ -156,7 +157,8 @@ def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
 
 
 def _body(inside: str) -> str:
-    """The inside of a tabular without its column specification and rules."""
+    """The inside of a tabular without its column specification and rules; a caption that it holds
+    is kept, in a spelling that is not read as the table's caption."""
     depth, start = 0, 0
     for k, sign in enumerate(inside):
         depth += (sign == "{") - (sign == "}")
@@ -171,7 +173,8 @@ def _cells(row: str) -> list[str]:
 
 
 def _plain(cell: str) -> str:
-    """The words of a cell, without LaTeX commands."""
+    r"""The words of a cell: texts inside LaTeX commands such as \textbf{...} without the commands,
+    without superscripts and rules, and with single spaces."""
     cell = re.sub(r"\\textsuperscript\{[^}]*\}|\\rule(?:\[[^]]*\])?\{[^}]*\}\{[^}]*\}", "", cell)
     cell = re.sub(r"\\multi(?:row|column)\{[^}]*\}\{[^}]*\}\{([^{}]*)\}", r"\1", cell)
     cell = re.sub(r"\\(?:textbf|textit|texttt|textsc|emph|text)\{([^{}]*)\}", r"\1", cell)

@@ -32,8 +32,9 @@ def written(
     all_: bool = False,
     points: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Write the page of the named mixers and models; with `all_`, or if none is named, of all
-    built-in mixers with their named variants and of all networks with a name.
+    """Write the HTML page about the named mixers and models to the file `output`; with `all_`, or
+    if none is named, about all built-in mixers with their named variants and all networks with a
+    name.
 
     Args:
         points: measured points, each with mixer, form, phase, machine, dtype, sizes, and readings

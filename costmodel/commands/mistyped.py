@@ -24,8 +24,9 @@ def is_of_the_line(error: Exception) -> bool:
 
 
 def sentence(error: Any, typed: Sequence[str]) -> str:
-    """The sentence for a parser's exception, by the first of its classes that `RULES` has; else the
-    parser's own text. `typed`: the words of the command line."""
+    """The sentence that explains an exception `error` of the parser of the command line: by the
+    first of its classes that `RULES` has; else the parser's own text. `typed`: the words of the
+    command line."""
     for kind in type(error).__mro__:
         if rule := RULES.get(kind.__name__):
             return rule(error, typed)
@@ -34,8 +35,9 @@ def sentence(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_value(error: Any, typed: Sequence[str]) -> str:
-    """A value of the wrong type: `--rounds x: expected a whole number of 1 or more`. For an option
-    that is no number, the parser says what was expected; without an option, the whole sentence."""
+    """The sentence for a value of the wrong type: `--rounds x: expected a whole number of 1 or
+    more`. If the type is no number, the part after the colon is the parser's; if no option is
+    known, all is."""
     option = error.param
     if option is None:
         return str(error.format_message())
@@ -64,7 +66,8 @@ def options_of(command: Any) -> list[str]:
 
 def no_option(error: Any, typed: Sequence[str]) -> str:
     """The sentence `profile has no option --sead: did you mean --seed?`; if one or two other
-    commands have the option, it names these instead. `typed` is not used: every rule has it."""
+    commands have exactly this option, it names them instead. `typed` is not used: every rule takes
+    it."""
     command = command_of(error)
     likely = close(error.option_name, options_of(error.ctx.command))
     said = f"{command} has no option {error.option_name}"
@@ -76,8 +79,8 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_use(error: Any, typed: Sequence[str]) -> str:
-    """The sentence for an option without its value, or a switch with a value. A line that ends with
-    the option's name lacks a value; one with NAME=VALUE elsewhere gives a switch a value."""
+    """The sentence for an option without its value, or a switch with a value: a switch if the line
+    has NAME=VALUE and does not end with NAME."""
     name = error.option_name
     given = [word for word in typed if word.startswith(f"{name}=")]
     if given and typed[-1] != name:
@@ -86,8 +89,9 @@ def bad_use(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_line(error: Any, typed: Sequence[str]) -> str:
-    """The sentence for a line without a command, with an unknown one, or with more words than a
-    command takes, of which the first may stand behind a switch; else the parser's own text."""
+    """The sentence for a line without a command, with an unknown one, or with more words than the
+    command takes (if the first of them follows a switch, that the switch takes no value); else the
+    parser's own text."""
     commands = getattr(getattr(error.ctx, "command", None), "commands", None)
     first = next((word for word in typed if not word.startswith("-")), "")
     if commands is not None and not first:

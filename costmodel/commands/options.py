@@ -43,8 +43,9 @@ SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
 
 
 def sized(command: Command, *, networks: bool = False) -> Command:
-    """Decorate a command: the parser sees one option per size letter, the command gets one mapping
-    `sizes` from the letter to the text as typed, None if the option is not given.
+    """Decorate a command so that the parser sees one option per size letter, and the command gets
+    one mapping `sizes` from the letter to the text as typed, None if the option is not given.
+    Returns a function without `sizes`, with these options in its signature.
 
     The help lists the letters that mixers share; a command about mixers also takes any letter that
     a mixer brings. With `networks`, the letters of whole networks come in their place.
@@ -115,7 +116,8 @@ Own = Annotated[
 
 
 def import_own(files: Sequence[Path] | None) -> None:
-    """Import the user's files given by `--own`; files of data can name mixers of these only."""
+    """Import the user's files given by `--own`: files of data, such as claims, can name mixers of
+    files only that are imported."""
     from costmodel.mixers.load import user_module
 
     for path in files or ():
@@ -151,7 +153,8 @@ _PER_INCH = {"in": 1.0, "cm": 2.54, "mm": 25.4, "pt": 72.27}
 
 
 def inches(text: str) -> float | None:
-    """The width that `--width` types, in inches; None for "".
+    """The width in inches for the text given by `--width`, a length such as `8.5cm` or a class of
+    documents; None for "".
 
     Raises:
         UsageError: neither a length from 1 to 40 inches nor a class of documents.
@@ -231,7 +234,8 @@ OnBoard = Annotated[
 
 
 def on_board(name: str | None) -> Board | None:
-    """The board that `--board` names; None without a name; UsageError if there is none."""
+    """The board (a GPU with its measured rates) that `--board` names; None without a name;
+    UsageError if there is no such board."""
     from costmodel.prediction.boards import board
 
     try:
@@ -257,8 +261,8 @@ def tokens(option: str, text: str) -> int:
 
 
 def element_types(dtype: str, state: str | None, weights: str | None, cache: str | None) -> Dtypes:
-    """The element types of entries: `dtype`, and those of state, weights and cache that differ from
-    it, None for those that do not; UsageError for an unknown type."""
+    """The element types as one record: `dtype` for all entries, and those of state, weights and
+    cache where they differ, else None; UsageError for an unknown type."""
     from costmodel.questions.question import BYTES, Dtypes
 
     for name in filter(None, (dtype, state, weights, cache)):
@@ -274,15 +278,16 @@ def chosen(text: str, option: str, choices: Sequence[str]) -> str:
 
 
 def finite(value: float | None) -> float | None:
-    """The value of an option if it is finite: a callback of the parser, which adds the name of the
-    option to the message of BadParameter."""
+    """The value of an option, unchanged, for use as a callback of the parser. Raises BadParameter,
+    to which the parser adds the option's name, if it is infinite or no number; None passes."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"expected a finite number, got {value}")
     return value
 
 
 def typeset(format_: str, **options: str) -> None:
-    """Raise UsageError for an option with a value that only other formats use, as `--symbols`."""
+    """Check options such as `symbols`, which only some formats use: UsageError if one has a value
+    and `format_` is no such format."""
     for name, value in options.items():
         if value and format_ not in (having := formats_with(name)):
             wanted = " or ".join(having)
@@ -290,7 +295,8 @@ def typeset(format_: str, **options: str) -> None:
 
 
 def phases(text: str) -> tuple[str, ...]:
-    """The phases for the name or alias of a phase, "both" or "all"; UsageError for another word."""
+    """The phases for the text of `--phase`: the name or alias of one, "both" or "all"; UsageError
+    for another word."""
     from costmodel.program.phases import PHASES as NAMES
     from costmodel.questions.question import EVERY, FORWARD
 
@@ -383,7 +389,8 @@ def show(
     context: typer.Context,
     **asked: Any,
 ) -> None:
-    """Write a document in a format to the file `output`, or print it if `output` is None.
+    """Write a document in the format `format_` to the file `output`, or print it if `output` is
+    None.
 
     Args:
         context: of the parser, with the command line that LaTeX states as a comment.
@@ -408,8 +415,8 @@ def show(
 
 
 def screen(output: Path | None) -> tuple[int | None, bool]:
-    """The width of the terminal, or COLUMNS where it is set, and whether colour is shown. A file,
-    and a pipe without COLUMNS, have no width (None); neither shows colour."""
+    """(width, colour): the columns of the terminal, or COLUMNS where it is set, and whether colour
+    is shown. A file, and a pipe without COLUMNS, have no width (None); neither shows colour."""
     if output is not None:
         return None, False
     if not sys.stdout.isatty():
@@ -420,7 +427,8 @@ def screen(output: Path | None) -> tuple[int | None, bool]:
 
 
 def regenerating(context: typer.Context) -> str:
-    """The command line of this process, without -o, --output and --force."""
+    """The command line that makes the same output as this one again: as typed, without -o, --output
+    and --force."""
     typed = iter(context.meta.get("typed", ()))
     kept = []
     for word in typed:

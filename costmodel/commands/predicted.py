@@ -39,7 +39,8 @@ def predicted(
     dtype: str | None,
     format_: str,
 ) -> Document:
-    """The predicted times of a network on a board.
+    """A document with the predicted times of a network on a board (a GPU with its measured rates):
+    for reading `context` tokens, and for each new token, for `batch` sequences.
 
     Raises:
         UsageError: --board or --context is missing or bad, or an option of costs is beside them.

@@ -77,7 +77,8 @@ def safe_streams() -> None:
 
 
 def flush_streams() -> None:
-    """Flush both streams; a failing one goes to the null device, so that exit does not fail too."""
+    """Flush standard output and standard error. One that cannot be written, such as a closed pipe,
+    is led to the null device, so that the flush when Python exits does not fail too."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -102,7 +103,8 @@ LONGEST_WORD, LONGEST_SENTENCE = 200, 2000
 
 
 def complain(sentence: str) -> int:
-    """Print one sentence on standard error, shortened to a bounded length; returns `MISUSED`."""
+    """Print one sentence on standard error, shortened to a bounded length; returns the exit status
+    `MISUSED`."""
     said = " ".join(shortened(word, LONGEST_WORD) for word in sentence.split())
     if (left_out := len(said) - LONGEST_SENTENCE) > 0:
         half = LONGEST_SENTENCE // 2
@@ -164,7 +166,8 @@ def written_whole(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named(output: Path) -> Iterator[None]:
-    """A `with` block that writes to `output`: an OSError inside becomes Failed with its name."""
+    """A `with` block for writing to `output`: an OSError inside becomes Failed, whose message names
+    `output`."""
     try:
         yield
     except OSError as error:

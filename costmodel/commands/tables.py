@@ -42,7 +42,8 @@ class CostRow(Mapping[str, Any]):
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
-        """A row of values by column, and in `reasons` why a value is missing or was searched."""
+        """Keep a row of values, by column, as values of Python; and in `reasons`, by column, why a
+        value is missing, or that it was found by a search."""
         self._values = {name: _plain(value) for name, value in values.items()}
         self.reasons: dict[str, str] = {}
         for name, value in values.items():
@@ -72,7 +73,8 @@ class CostTable(Sequence[CostRow]):
     """
 
     def __init__(self, table: mixer_table.Table) -> None:
-        """The rows of a table; its last column, the reasons for missing values, is kept apart."""
+        """Keep the rows of a table; its last column, which has the reasons for missing values, is
+        kept apart from the others."""
         self._mixers = table.request.mixers
         self._document = mixer_document.document(table)
         names, rows = table_data.valued(table)

@@ -26,7 +26,8 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
 
     Raises:
         EquationError: a table of another shape, an entry that is no number or that the author's
-            function does not give, or a position outside of 1..below."""
+            function does not give, or a position outside of 1..below.
+    """
     import numpy as np
 
     shape = tuple(extent.at(sizes) for extent in array.shape)
@@ -97,7 +98,8 @@ def is_number(entry: Any, *, whole: bool) -> bool:
     """Whether an entry is a finite real number; if `whole`, a whole number that int64 holds.
 
     >>> is_number(1.5, whole=False), is_number(1.5, whole=True), is_number("1", whole=False)
-    (True, False, False)"""
+    (True, False, False)
+    """
     try:
         number = math.nan if isinstance(entry, (str, bytes)) else float(entry)
     except (TypeError, ValueError, OverflowError):

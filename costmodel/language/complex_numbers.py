@@ -142,7 +142,8 @@ def polar(radius: Node, angle: Node) -> Complex:
     multiplications. e**z has the absolute value exp(z.real) and the angle z.imag.
 
     Raises:
-        EquationError: the radius or the angle is an expression, which would be computed twice."""
+        EquationError: the radius or the angle is an expression, which would be computed twice.
+    """
     both = Complex(function("cos", angle), function("sin", angle))
     _parts_read_twice(Complex(radius, angle))  # radius and angle are read twice each
     return both * radius

@@ -297,7 +297,8 @@ class Form:
 
         Raises:
             EquationError: a declaration outside of the form's block, a bad name or bound, a
-                different number of ranges than `beside` has, or an index with another range."""
+                different number of ranges than `beside` has, or an index with another range.
+        """
         self._require_open(f"index {name}")
         _check_name(name, self.mixer)
         if isinstance(lower, Ranges) == (upper is not None):
@@ -380,7 +381,8 @@ class Form:
                 for a buffer, `below` may be a function of the entry's positions.
 
         Raises:
-            EquationError: a declaration outside of the form's block, or a bad name or shape."""
+            EquationError: a declaration outside of the form's block, or a bad name or shape.
+        """
         self._require_open(f"array {name}")
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
@@ -435,7 +437,8 @@ class Mixer:
             aliases: further names; `references`: other implementations, such as a class of torch.
 
         Raises:
-            EquationError: the name is not one word, or has a sign such as + or :."""
+            EquationError: the name is not one word, or has a sign such as + or :.
+        """
         if not name or any(sign in name for sign in "+:,={}") or name.split() != [name]:
             raise EquationError(
                 f"'{shortened(name)}' is no name of a mixer: expected one word, such as my-mixer, "
@@ -525,7 +528,8 @@ class Mixer:
 
         Raises:
             EquationError: no single letter, a letter with a fixed meaning (b, l, t, d, h and the
-                letters of networks), or a default below 1."""
+                letters of networks), or a default below 1.
+        """
         if not is_letter(letter):
             raise EquationError(f"{self.name} declares size '{shortened(letter)}': expected one "
                                 f"letter, such as P")  # fmt: skip
@@ -675,8 +679,8 @@ class Mixer:
             below: the entries are integers in 1..below, positions for gathers from another array.
 
         Raises:
-            EquationError: a bad name or shape, or another number of rows than the first input
-        has."""
+            EquationError: a bad name or shape, or another number of rows than the first input has.
+        """
         array = self._declare(name, "input", shape, below=below)
         first = self.inputs[0]
         if array.shape[0] != first.shape[0]:
@@ -695,7 +699,8 @@ class Mixer:
         Work that depends on a context and on no token is done once per sequence, and held.
 
         Raises:
-            EquationError: a bad name or shape, or l rows, as an input has."""
+            EquationError: a bad name or shape, or l rows, as an input has.
+        """
         array = self._declare(name, "context", shape)
         if array.shape[0] == size("l"):
             raise EquationError(
@@ -728,7 +733,8 @@ class Mixer:
                 values are; in memory traffic as one entry for each position value, at most all.
             value: the entries: a function of an entry's positions, counted from 1, and of the
                 sizes, such as `lambda i, j, sizes: float(i == j)`, or a table. Without `value` the
-                entries are given with the input, and proofs use random ones."""
+                entries are given with the input, and proofs use random ones.
+        """
         if callable(value):
             said = (
                 f"value= of {name} is a function of an entry's positions, {len(shape)} of them, "
@@ -820,7 +826,8 @@ class Mixer:
         Raises:
             WrongKind: a number that is not whole.
             EquationError: an index of another form, an expression that is none of these, or an
-                array entry that holds no positions."""
+                array entry that holds no positions.
+        """
         if isinstance(part, Index) and self.writing is not None:
             self.writing.own(part)
         if isinstance(part, Ref):
@@ -905,7 +912,8 @@ class Mixer:
         Raises:
             EquationError: no form is open, the array cannot be defined (an input, a parameter), or
                 the equation names an index, array or size that the form lacks, or has an index
-                that stands neither on the left side nor under a reduction, or in both places."""
+                that stands neither on the left side nor under a reduction, or in both places.
+        """
         form = self.writing
         if form is None:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")

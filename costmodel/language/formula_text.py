@@ -64,7 +64,8 @@ def parse(text: str, *, growing: bool = False) -> Formula:
     'l**2*n + l*n'
 
     Raises:
-        FormulaError: the message says what was expected, what came, and at which character."""
+        FormulaError: the message says what was expected, what came, and at which character.
+    """
     return _Reader(text, growing).formula()
 
 

@@ -61,7 +61,8 @@ def union(*ranges: tuple[Any, Any]) -> Ranges:
     no order.
 
     Raises:
-        EquationError: fewer than two ranges, or a range that is no (lower, upper) pair."""
+        EquationError: fewer than two ranges, or a range that is no (lower, upper) pair.
+    """
     if len(ranges) < 2 or any(not isinstance(r, tuple) or len(r) != 2 for r in ranges):
         raise EquationError(
             "union takes two or more ranges, each a pair (lower, upper): "
@@ -119,7 +120,8 @@ class Index(Written):
         index of the value if `values` has its own variable. Itself if nothing changes.
 
         Raises:
-            Unsupported: the value for its own variable names no index."""
+            Unsupported: the value for its own variable names no index.
+        """
         instead = values.get(self.atom)
         if instead is not None and not instead.variables:
             raise Unsupported("the computation depends on which entry is the maximum")

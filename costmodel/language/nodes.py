@@ -653,7 +653,8 @@ class Array(Written):
         polynomial.
 
         Raises:
-            Unsupported: it depends on a position that is gathered itself."""
+            Unsupported: it depends on a position that is gathered itself.
+        """
         assert self.below is not None
         axes = {axis_atom(k): p for k, p in enumerate(positions)}
         return self.below.substitute(

@@ -405,7 +405,8 @@ def equation(value: Equation, *, latex: bool = True, names: Names | None = None)
     >>> import costmodel as cm
     >>> shown = equation(cm.mixer("me").forms["direct"].equations[0], latex=False)
     >>> shown.left, shown.right
-    ('y[i,b]', 'sum(j = 1..i) x[j,b] * w_ext[i-j+1]')"""
+    ('y[i,b]', 'sum(j = 1..i) x[j,b] * w_ext[i-j+1]')
+    """
     notation = Notation(latex, names or {})
     return Printed(
         notation.entry(value.array, value.positions),

@@ -49,7 +49,8 @@ def split(name: str) -> tuple[str, tuple[str, ...]]:
     """(name of a mixer without options and sizes, its options in the order typed).
 
     >>> split("self-attention+bias+wide"), split("she"), split("self-attention+grouped{g=8}")
-    (('self-attention', ('bias', 'wide')), ('she', ()), ('self-attention', ('grouped',)))"""
+    (('self-attention', ('bias', 'wide')), ('she', ()), ('self-attention', ('grouped',)))
+    """
     base, *options = name.partition("{")[0].split(SEPARATOR)
     return base, tuple(options)
 
@@ -91,7 +92,8 @@ def listed(text: str) -> list[str]:
     left out.
 
     >>> listed("mamba-2{n=8,P=64}, she,")
-    ['mamba-2{n=8,P=64}', 'she']"""
+    ['mamba-2{n=8,P=64}', 'she']
+    """
     parts = (part.strip() for part in re.split(r",(?![^{}]*\})", text))
     return [part for part in parts if part]
 
@@ -149,7 +151,8 @@ class Family:
         braces). A call with the same options and sizes returns the same object.
 
         Raises:
-            UnknownMixer: an option that is unknown, named twice, or excluded by another."""
+            UnknownMixer: an option that is unknown, named twice, or excluded by another.
+        """
         if options:
             self._refuse(options)
         ordered = tuple(option for option in self.offers if option in options)
@@ -218,7 +221,8 @@ def offering(
         variants: a variant's own name -> its options, with sizes in braces.
 
     Raises:
-        WrongKind: `offers` is no table, or the decorated object is no function."""
+        WrongKind: `offers` is no table, or the decorated object is no function.
+    """
     if not isinstance(offers, Mapping):
         raise WrongKind(f"@offering takes a table of options, got {described(offers)}")
 
@@ -252,7 +256,8 @@ def stands_for(mixer: Mixer, name: str) -> tuple[tuple[str, ...], dict[str, int]
     and sizes, to which those typed behind it are added.
 
     Raises:
-        UnknownMixer: a size in braces that the name of the variant has already."""
+        UnknownMixer: a size in braces that the name of the variant has already.
+    """
     (base, options), sizes = split(name), braces(name)
     text = mixer.variants.get(base, mixer.name)
     own = braces(text)
@@ -272,7 +277,8 @@ def variant(
     function; for a mixer at the top level of the module, the module is run again.
 
     Raises:
-        UnknownMixer: the mixer lacks an option or a size; the message lists what it has."""
+        UnknownMixer: the mixer lacks an option or a size; the message lists what it has.
+    """
     family = next(
         (v for v in vars(module).values() if isinstance(v, Family) and v.plain is mixer), None
     )
@@ -309,7 +315,8 @@ def sized(plain: Mixer, sizes: Mapping[str, int], write: Callable[[], Mixer]) ->
 
     `plain`, the mixer without these sizes, becomes its `at_any_sizes`, about which proofs for all
     sizes ask. If the sizes give h, a second writing takes the place of `plain`, since h is a size
-    by itself only in a mixer that is written with h."""
+    by itself only in a mixer that is written with h.
+    """
     token = GIVEN.set(MappingProxyType(dict(sizes)))
     try:
         found, free = write(), write() if "h" in sizes else plain
@@ -325,7 +332,8 @@ def ordered_sizes(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
 
     Raises:
         UnknownMixer: a size that the mixer lacks, or the length, position or batch of the input.
-        SizeError: a value outside of 1..2**40."""
+        SizeError: a value outside of 1..2**40.
+    """
     takes = [x for x in (*mixer.letters, *("h" if mixer.has_head_width else "")) if x != "l"]
     for letter in sizes:
         if letter not in takes:

@@ -44,7 +44,8 @@ class Rules(dict[type[Node], Rule]):
         `others` share a rule too; `rules` has the rule of one kind of each such group.
 
         Raises:
-            TypeError: a group of which no kind has a rule in `rules`."""
+            TypeError: a group of which no kind has a rule in `rules`.
+        """
         by = {others[kind]: rule for kind, rule in rules.items()}
         return cls(question, {kind: by[other] for kind, other in others.items() if other in by})
 

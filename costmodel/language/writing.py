@@ -16,7 +16,8 @@ def indices_in(over: Any) -> tuple[Index, ...]:
     """The argument `over` (one index, or a tuple or list of distinct indices) as a tuple.
 
     Raises:
-        WrongKind: an element is no index; EquationError: an index occurs twice."""
+        WrongKind: an element is no index; EquationError: an index occurs twice.
+    """
     found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
     for index in found:
         if not isinstance(index, Index):
@@ -118,7 +119,8 @@ def argmax(body: Ref, over: Index) -> Node:
     """The node of the position of the largest entry of `body` along `over`; of equal entries the
     first.
 
-    It must be the whole right side of an equation for an array declared with `below=`."""
+    It must be the whole right side of an equation for an array declared with `below=`.
+    """
     return _select("argmax", body, over)
 
 
@@ -127,7 +129,8 @@ def top_k(body: Ref, over: Index) -> Node:
     """The node of the positions of the K largest entries of `body` along `over`, the largest first.
 
     The left side has a further index over 1..K, the rank. K is at most the number of entries: a
-    rank over 1..min_(c, i) keeps c of i entries, or all i entries if i < c."""
+    rank over 1..min_(c, i) keeps c of i entries, or all i entries if i < c.
+    """
     return _select("top-k", body, over)
 
 
@@ -135,7 +138,8 @@ def top_k(body: Ref, over: Index) -> Node:
 def sort(body: Ref, over: Index) -> Node:
     """The node of the positions of all entries of `body` along `over`, the smallest first.
 
-    The left side has a further index, the rank, with as many values as there are entries."""
+    The left side has a further index, the rank, with as many values as there are entries.
+    """
     return _select("sort", body, over)
 
 

@@ -67,7 +67,8 @@ def builtin(name: str) -> Mixer:
 
     Raises:
         UnknownMixer: the message has the nearest known name, or the options or sizes that the mixer
-            takes."""
+            takes.
+    """
     base, options = split(name)
     if (file := file_of(base)) is None and (file := file_of(base.lower())) is not None:
         before, *inside = name.partition("{")

@@ -100,7 +100,8 @@ def attention(
             parameters.
         parameters: parameter of the score -> the letters of its axes.
         references: classes of torch that compute the mixer.
-        cites: the equation numbers of the softmax and of the weighted sum."""
+        cites: the equation numbers of the softmax and of the weighted sum.
+    """
     m = Mixer(name, title=title, idea=idea, source=source, group="attention", references=references)
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d, cite=cites[1])

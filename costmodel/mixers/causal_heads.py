@@ -125,7 +125,8 @@ def heads(
         layered: whether the maps L_1 and L_2 act on the values.
         wide: which widths are v*h instead of h: none (""), the widths of queries and keys
             ("scores"), or all widths of a head, values, L_1, L_2 and W_out included ("head").
-        output_bias: whether b_out (d,) is added to y, as in the thesis's network."""
+        output_bias: whether b_out (d,) is added to y, as in the thesis's network.
+    """
     m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")
     widened = m.sizes("v")[0] * h if wide else h

@@ -46,7 +46,8 @@ def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) 
 
     At row i, tap s reads row i-s+1 if causal, else row i+s-c, where c = floor((k+1)/2) is the tap
     of the token itself. With k even, one more tap lies ahead than behind, as with padding="same" of
-    torch.nn.Conv1d."""
+    torch.nn.Conv1d.
+    """
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution", references=(TORCH,))
     l, d, k = m.sizes("l d k")
     x, y = m.input("x", l, d), m.output("y", l, d)

@@ -409,7 +409,8 @@ def written(
         made: a function that writes the queries, keys and values of a form and returns them.
         decayed: form -> a function that writes R (l, n*V), what the queries read, from them.
         around: a function that writes the rows before the output map (norm and gate) from R and
-            returns them; None if they are R."""
+            returns them; None if they are R.
+    """
     (l, d, n), (_, V) = m.sizes("l d n"), widths
     y = m.output("y", l, d)
     for form, define in decayed.items():

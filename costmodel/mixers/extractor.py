@@ -150,7 +150,8 @@ def extractor(
         cite: the equation number of the extraction.
         transform: whether a linear map precedes the extraction, eq. (27).
         adjust: whether the gate of eq. (24) follows.
-        output: whether the linear map of eq. (25) follows at the end."""
+        output: whether the linear map of eq. (25) follows at the end.
+    """
     m = Mixer(name, title=title, idea=idea, source=source, group="extractor", aliases=aliases)
     l, d = m.sizes("l d")
     x = m.input("x", l, d)

@@ -142,7 +142,8 @@ def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
     k v^T) and Z (of k) of earlier chunks, over the sum of its weights.
 
     S and Z exist for all complete chunks; the last complete chunk's are read by the next token.
-    Rows after the first chunk have the denominator E (n, l), computed once per head and row."""
+    Rows after the first chunk have the denominator E (n, l), computed once per head and row.
+    """
     (n, l, m), h, (C,) = Q.shape, V.shape[2], f.mixer.sizes("C")
     j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
     S, Z = chunk_sums(f, K, V, C)

@@ -36,7 +36,8 @@ def mixer(name: str | Mixer) -> Mixer:
 
     Raises:
         UnknownMixer: an unknown name, file, mixer in the file, or option; the message says what
-            was found."""
+            was found.
+    """
     if isinstance(name, Mixer):
         return name
     if not isinstance(name, str):
@@ -107,7 +108,8 @@ def imported(path: Path) -> ModuleType:
     may name a file, and must not run code, so that no import is made here.
 
     Raises:
-        UnknownMixer: the file has not been imported; the message says how to allow the import."""
+        UnknownMixer: the file has not been imported; the message says how to allow the import.
+    """
     if _module_name(path) not in sys.modules:
         raise UnknownMixer(
             f"the file '{path}' is named by data, which import nothing: --own {path} imports it"
@@ -120,7 +122,8 @@ def only_imported(name: str) -> None:
     has not imported: data must not run code.
 
     Raises:
-        UnknownMixer: the file has not been imported; the message says how to allow the import."""
+        UnknownMixer: the file has not been imported; the message says how to allow the import.
+    """
     path, separator, _ = name.rpartition(":")
     if separator and path.endswith(".py"):
         imported(Path(path))
@@ -139,7 +142,8 @@ def _in_file(path: Path, attribute: str) -> Mixer:
 
     Raises:
         UnknownMixer: no such mixer or option, a class, a mixer with a built-in mixer's name or
-            without sizes of its own; the message says what the file has."""
+            without sizes of its own; the message says what the file has.
+    """
     module = user_module(path)
     found = _mixers(path, module)
     base, _ = split(attribute)

@@ -109,7 +109,8 @@ def attention_over(
         projections: the ending of the names of each set of projections. If there are several, a set
             has queries of its own rows alone, and keys and values of all rows. If the number of its
             rows may be 0, its keys and values get a further axis that is empty where there are no
-            such rows, so that they cost nothing there."""
+            such rows, so that they cost nothing there.
+    """
     l, d, *_ = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     for by in projections:
@@ -134,7 +135,8 @@ def attended(
         pairs: the function that gives the pairs, with a layout of their scores.
         projections: the ending of the names of each set of projections, one or several.
         after: an ending of the names of all arrays and weights, so that they are distinct from
-            those of another attention in the form."""
+            those of another attention in the form.
+    """
     (l, d), (n, h) = x.shape, f.mixer.sizes("n h")
     i, j, c = f.index("i", 1, l), f.index(f"j{after}", 1, n), f.index("c", 1, h)
     a = f.index("a", 1, d)

@@ -265,7 +265,8 @@ def odd_in_both(p: int, q: int) -> int:
     """1 if the number of ones that p and q have in common, in base 2, is odd, else 0.
 
     >>> odd_in_both(0b101, 0b110), odd_in_both(0b111, 0b110)
-    (1, 0)"""
+    (1, 0)
+    """
     return (p & q).bit_count() % 2
 
 
@@ -302,7 +303,8 @@ def learned(
         made: a function that writes the frequencies and returns the function of their products with
             queries or keys, such as `from_matrix`.
         kernel: a function that writes and returns the features of the products: sines and cosines
-            (`fourier`), or exponentials (`PRF`)."""
+            (`fourier`), or exponentials (`PRF`).
+    """
     mixer = begun(name, title, idea, "Chowdhury et al. 2021, arXiv 2110.08323, section 3")
 
     def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:

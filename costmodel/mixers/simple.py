@@ -72,7 +72,8 @@ def simple(
     Args:
         residual: whether the input is added at the end.
         output: whether a linear layer follows the concatenated heads.
-        forms: form -> the function that gives the product of queries, keys and values."""
+        forms: form -> the function that gives the product of queries, keys and values.
+    """
     m = Mixer(name, title=title, idea=idea, source=SOURCE, group="linear")
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)

@@ -112,7 +112,8 @@ def run(
 
     Raises:
         OracleError: an entry is read before it is defined, defined twice, never defined though it
-            is part of the output, or lies outside its array."""
+            is part of the output, or lies outside its array.
+    """
     given = dict(sizes) if length is None else {**sizes, "l": length}
     done = frozenset(k for k, equation in enumerate(system.equations) if equation in ready)
     if arrays is None:

@@ -259,7 +259,8 @@ class Decoding:
 
         Raises:
             OracleError: an instance reads what is not in memory, or gives another value than the
-                whole run."""
+                whole run.
+        """
         done, memory = self.run.again(self.work(t), self._there(t) - {*without})
         for entry in (*self.given.get(t, ()), *self.held.after(t)):
             if memory[entry].value != self.run.memory[entry].value:

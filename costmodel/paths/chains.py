@@ -199,7 +199,8 @@ class Chain(Witness):
         repeat at most `FEW` times are written out one by one.
 
         Raises:
-            Unsupported: the steps are not known."""
+            Unsupported: the steps are not known.
+        """
         if self.lost:
             raise Unsupported(self.lost)
         few = FEW if self.ties.sizes is not None else 0

@@ -166,7 +166,8 @@ def by_hub(known: Rows) -> Exact:
     by all rows: 1 at sizes at which each row reads every other row, 2 at other sizes; 0 for l = 1.
 
     Raises:
-        Unsupported: some row does not read row 1, or row 1 does not read some row."""
+        Unsupported: some row does not read row 1, or row 1 does not read some row.
+    """
     row, read, ends = Poly.atom(ROW), Poly.atom(READ), length(known.system)
     every = frozenset({row - 1, ends - row, read - 1, ends - read})
     pairs = []
@@ -282,7 +283,8 @@ class Chunks:
 
         Args:
             low, high: the lower and the upper row, in the indices of the reference, named `over`.
-            around: the constraints of these indices, and the class of lower rows."""
+            around: the constraints of these indices, and the class of lower rows.
+        """
         upper, digits = Poly.atom(UPPER), self.digits(low, around)
         equations = [self.lower - low]
         if digits is not None:
@@ -366,7 +368,8 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
         where: the class, one of `Chunks.classes`.
 
     Raises:
-        Unsupported: no bound of the upper row is proven to be such a row."""
+        Unsupported: no bound of the upper row is proven to be such a row.
+    """
     upper, inside = Poly.atom(UPPER), chunks.inside | where
     if not held:
         return chunks.itself(where)
@@ -408,7 +411,8 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
 
     Raises:
         Unsupported: it is not proven that each row is joined with all rows up to a furthest row,
-            and that furthest rows ascend; or the rows on the way are not derived."""
+            and that furthest rows ascend; or the rows on the way are not derived.
+    """
     furthest = [
         _furthest_joined(chunks, list(_joined_pairs(known, chunks, sign, where)), where)
         for where in chunks.classes
@@ -436,7 +440,8 @@ def _from_first(
 
     Args:
         furthest: the furthest row that a row is joined with, by class (`Chunks.classes`).
-        first: row 1, written as the last place of a chunk (`size`) where chunks have size 1."""
+        first: row 1, written as the last place of a chunk (`size`) where chunks have size 1.
+    """
     start, cycle = _rows_on_the_way(chunks, furthest, first, known)
     before = {row: frozenset({chunks.length - row - 1}) for row in (*start, *cycle)}
     for row in start:

@@ -217,7 +217,8 @@ def depths_of_rows(
         number: the number of rows of each array.
 
     Raises:
-        Unsupported: rows differ in their steps from row to row, or own(s) is none of the three."""
+        Unsupported: rows differ in their steps from row to row, or own(s) is none of the three.
+    """
     steps = _steps_between_rows(later, number)
     entering = [
         entry

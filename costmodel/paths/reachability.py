@@ -80,7 +80,8 @@ def rows_on_axes(system: System) -> Rows:
     taken at which readers have their own row.
 
     Raises:
-        Unsupported: an array whose rows lie on one of several axes that cannot be told apart."""
+        Unsupported: an array whose rows lie on one of several axes that cannot be told apart.
+    """
     possible, _ = _possible_axes(system)
     chosen: dict[Array, Poly | None] = {system.mixer.role("output"): _axis_atom(0)}
     without = []
@@ -107,7 +108,8 @@ def rows_of(system: System) -> Rows:
     Raises:
         Unsupported: an array whose rows lie on no axis and in no chunks, or on one of several axes
             that cannot be told apart, or an entry for a chunk with readers on both sides of the
-            chunk."""
+            chunk.
+    """
     known, (_, indexed) = rows_on_axes(system), _possible_axes(system)
     without = [array for array, place in known.places.items() if place is None]
     if indexed.isdisjoint(without):
@@ -440,7 +442,8 @@ def joined_rows(known: Rows) -> Iterator[JoinedRows]:
     array without rows must be computed from all rows, and counts as every row.
 
     Raises:
-        Unsupported: an array that is read belongs to no row, and is not computed from all rows."""
+        Unsupported: an array that is read belongs to no row, and is not computed from all rows.
+    """
     for equation in known.system.equations:
         here = None if known.places.get(equation.array) is None else known.reading(equation)
         if here is None:

@@ -107,7 +107,8 @@ def given_sizes(typed: Mapping[str, str | None]) -> Given:
     {'l': (2, 4), 't': 'l'}
 
     Raises:
-        SizeError: what was expected and what came."""
+        SizeError: what was expected and what came.
+    """
     return {
         letter: text if is_letter(text) else values(letter, text)
         for letter, text in typed.items()
@@ -119,7 +120,8 @@ def ties(given: Given) -> dict[str, str]:
     """Size -> the size that it is tied to (must equal), for the sizes given as a letter.
 
     Raises:
-        SizeError: a size that is tied to itself, or to a size that is tied."""
+        SizeError: a size that is tied to itself, or to a size that is tied.
+    """
     found = {letter: other for letter, other in given.items() if isinstance(other, str)}
     for letter, other in found.items():
         if other in found:
@@ -142,7 +144,8 @@ def sizes_in_python(sizes: Mapping[str, Any]) -> Given:
     {'l': (128, 256, 512), 'd': (64, 128), 'n': (8,)}
 
     Raises:
-        SizeError: what was expected and what came."""
+        SizeError: what was expected and what came.
+    """
     found: dict[str, tuple[int, ...] | str] = {}
     for letter, given in sizes.items():
         if isinstance(given, str):
@@ -277,7 +280,8 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
     be given too.
 
     Raises:
-        SizeError: a size with several values, or a size of none of the mixers."""
+        SizeError: a size with several values, or a size of none of the mixers.
+    """
     one_value(given)
     refuse_unknown(given, [mixer, *others])
     (sizes,) = combinations(letters_of(mixer, "inference"), given, mixer)
@@ -290,8 +294,8 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
     An extent with a letter that `sizes` lacks is not checked.
 
     Raises:
-        SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n =
-    8."""
+        SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8.
+    """
     asked = (extent for extent in extents(mixer, form) if extent.letters <= sizes.keys())
     values = {extent: extent.rational(sizes) for extent in asked}
     broken = [extent for extent, value in values.items() if not isinstance(value, int)]

@@ -274,7 +274,8 @@ def with_chunks(equation: Equation) -> Equation:
     indices, one over chunks and one over the places of a chunk.
 
     Raises:
-        EquationError: (i - 1)//C occurs for a reduction index i."""
+        EquationError: (i - 1)//C occurs for a reduction index i.
+    """
     for atom in _functions(equation):
         if (found := chunk_of(atom)) is None:
             continue

@@ -93,7 +93,8 @@ class Peer:
         backend) is about versions of the peer without a formula there.
 
         Raises:
-            ValueError: a class outside the closed list."""
+            ValueError: a class outside the closed list.
+        """
         if kernel not in KERNEL_CLASSES:
             raise ValueError(
                 f"unknown kernel class '{kernel}': expected one of {', '.join(KERNEL_CLASSES)}"
@@ -280,7 +281,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 
     Raises:
         ConventionError: a text without a name, an unknown name (with the nearest known name), a
-            peer with other names, or names that exclude each other, such as two accountings."""
+            peer with other names, or names that exclude each other, such as two accountings.
+    """
     if isinstance(names, Convention):
         return names
     given = names.split(",") if isinstance(names, str) else names

@@ -129,7 +129,8 @@ def latest(
         passing: which references count; all by default.
 
     Raises:
-        Unsupported: the maximum over a reduction index, or where it exists, is not derived."""
+        Unsupported: the maximum over a reduction index, or where it exists, is not derived.
+    """
     found: dict[Term, None] = {}
     for read in filter(lambda read: passing(read.ref), reads(equation)):
         for term in arrays.get(read.ref.array, ()):

@@ -276,7 +276,8 @@ class Budget:
         allocated.
 
         Raises:
-            Unsupported: `number` exceeds `most`, or all entries so far exceed `IN_ALL`."""
+            Unsupported: `number` exceeds `most`, or all entries so far exceed `IN_ALL`.
+        """
         self.spent += number
         if number > most or self.spent > IN_ALL:
             raise Unsupported(

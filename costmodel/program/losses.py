@@ -58,7 +58,8 @@ def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
 
     Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's maximum
     first. `smoothed`: a tenth of the target is spread over the classes (label smoothing, Szegedy et
-    al. 2015, arXiv 1512.00567, section 7); its two factors do not depend on the input."""
+    al. 2015, arXiv 1512.00567, section 7); its two factors do not depend on the input.
+    """
     m = _loss("Cross-entropy of scores", shape)
     l, u = shape
     x, y, target = m.input("x", l, u), m.output("y", 1), m.buffer("target", l, below=u)

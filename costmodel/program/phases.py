@@ -154,7 +154,8 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
     Raises:
         Unanswered: `inference` is undefined for the form; the reason names a form that has it.
         Unsupported: `inference` depends on where the sequence ends, or owners are not derived.
-        ValueError: an unknown phase."""
+        ValueError: an unknown phase.
+    """
     if phase == "training":
         return _of_forward(system)
     if phase in TRAINING_STEP:

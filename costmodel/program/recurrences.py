@@ -97,7 +97,8 @@ def blocks(system: System) -> tuple[Block, ...]:
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
-        Unsupported: circular equations that no order of rows can satisfy."""
+        Unsupported: circular equations that no order of rows can satisfy.
+    """
     found = [_block(system, arrays) for arrays in _components(system)]
     order = {equation: k for k, equation in enumerate(system.equations)}
     found.sort(key=lambda block: max(order[equation] for equation in block.equations))

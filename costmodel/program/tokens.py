@@ -280,6 +280,7 @@ def tokens(system: System) -> Tokens:
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
-        Unsupported: circular equations that no order of rows can satisfy."""
+        Unsupported: circular equations that no order of rows can satisfy.
+    """
     blocks(system)
     return Tokens(system)

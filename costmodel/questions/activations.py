@@ -106,7 +106,8 @@ def activations(
 
     >>> import costmodel as cm
     >>> cm.activations(cm.mixer("me")).at(l=128, d=128)
-    16384"""
+    16384
+    """
     rewrites = asked(convention, "backward", training).rewrites
     return kept_entries(system_of(mixer, form, rewrites, "backward"))
 
@@ -140,8 +141,7 @@ def _of_a_batch(case: Case) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """A sentence with the number of kept elements of each array and in all, or that nothing is
-    kept."""
+    """A sentence: how many elements of each array and in all are kept, or that none is kept."""
     found = case.about.of(kept)
     if not (found.arrays or found.once):
         yield Sentence(("Nothing is kept from the forward pass.",))

@@ -49,7 +49,8 @@ def free_size(mixer: Mixer, form: str) -> str:
     that some other form of the mixer lacks.
 
     Raises:
-        Unanswered: the form has no such size, or has several."""
+        Unanswered: the form has no such size, or has several.
+    """
     having = [{*letters_of(mixer, "training", name)} for name in mixer.forms]
     shared = set.intersection(*having)
     free = [x for x in letters_of(mixer, "training", form) if x not in shared]
@@ -76,7 +77,8 @@ def best(case: Case, figure: Figure) -> Best:
         Unanswered: the case is symbolic; the form has not exactly one free size; the figure does
             not exist or does not depend on the size; there are more than `MOST` rows; or no value
             of the size fits the other sizes.
-        Unsupported: the figure is not derived."""
+        Unsupported: the figure is not derived.
+    """
     letter = free_size(case.mixer, case.form)
     if case.symbolic:
         raise Unanswered(f"the best {letter} needs a number for every size: leave out --symbolic")

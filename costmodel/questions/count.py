@@ -103,7 +103,8 @@ def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
     (None: in the total alone).
 
     Raises:
-        Unanswered: a peer (the counter of another tool) that does not count the class."""
+        Unanswered: a peer (the counter of another tool) that does not count the class.
+    """
     value = _weighed(counts, name, adding) * BATCH
     if name in ("add", "total"):  # gradients of weights are added up over the b sequences
         weight = 1 if name == "add" else WEIGHTINGS[adding.weighting].of("add")
@@ -170,7 +171,8 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
 
     Args:
         heading: the column's title.
-        within: the figure that the class is a part of; such a column is never shown by default."""
+        within: the figure that the class is a part of; such a column is never shown by default.
+    """
     return Figure(
         name,
         meaning,

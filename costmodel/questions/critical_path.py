@@ -109,8 +109,7 @@ def _most(
     levels: Sequence[tuple[Poly, Constraints]], part: IterationDomain, around: Constraints
 ) -> Poly:
     """The largest number of levels of a node at any point of `part`, a polynomial in sizes alone.
-    `levels` are (levels, conditions), one pair per case; `around` constrains the indices around the
-    node."""
+    `levels` are (levels, conditions), one pair per case; `around` constrains indices around it."""
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
     most = [guarded(maximised(Level(depth, where), names, around)) for depth, where in levels]
     return call("Max", 0, *most)
@@ -185,8 +184,7 @@ def _known(system: System, phase: str) -> list[ChainDepths]:
 
 def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
     """The longest chains of a phase. Chains derived before are used if all decisions between chains
-    of equal length (ties) fall the same way at `sizes`; otherwise chains are derived and
-    remembered."""
+    of equal length (ties) fall the same way at `sizes`; else chains are derived and kept."""
     known = _known(system, phase)
     found = next((depths for depths in known if depths.ties.hold_at(sizes)), None)
     if found is None:
@@ -199,8 +197,7 @@ def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     """The longest chain at `sizes`; sizes that are not given have large values. In a phase of
     `FORWARD` the chain ends at the output, in other phases at any array. Without a chain the path
-    is empty. Raises Unsupported: the chain that was kept is shorter than the proven number of
-    steps."""
+    is empty. Raises Unsupported: the chain that was kept is shorter than proven."""
     found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
     levels = [level for array in ends for level in found.ends(array)]
@@ -240,7 +237,8 @@ def critical_path(
 
     >>> import costmodel as cm
     >>> cm.critical_path(cm.mixer("she")).steps
-    ('mul', 'sum', 'mul', 'mul', 'sum')"""
+    ('mul', 'sum', 'mul', 'mul', 'sum')
+    """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return _path(system, phase, tuple(sorted(sizes.items())) if sizes else None)

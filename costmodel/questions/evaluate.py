@@ -67,7 +67,8 @@ def evaluate(
 
     Raises:
         EquationError: an unknown form; an array that is missing or has another shape than declared
-            (the message has both shapes); or an entry defined outside its array."""
+            (the message has both shapes); or an entry defined outside its array.
+    """
     return evaluate_all(mixer, arrays, sizes, form, convention)[mixer.role("output").name]
 
 
@@ -82,7 +83,8 @@ def evaluate_all(
     """Name of an array -> its values, for every array of a form in a phase, from the given `arrays`
     (name -> values). EquationError for a given array that is missing or misshapen.
 
-    The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value."""
+    The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
+    """
     rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
     return evaluate_system(system_of(mixer, form, rewrites, phase), arrays, sizes)
 
@@ -137,7 +139,8 @@ def gradients(
     Raises:
         EquationError: an unknown form, or an array that is missing or misshapen.
         Unanswered: the output depends on none of the arrays whose gradients are asked for.
-        Unsupported: an equation whose gradient is not derived."""
+        Unsupported: an equation whose gradient is not derived.
+    """
     names = asked(convention, "backward", training)
     step = system_of(mixer, form, names.rewrites, "training-step")
     given = step.given.name
@@ -320,7 +323,8 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     last axis (no such axis for argmax); 0 for ranks beyond the number of entries.
 
     Args:
-        grid: the points of the rows and, unless the selection is an argmax, of the ranks."""
+        grid: the points of the rows and, unless the selection is an argmax, of the ranks.
+    """
     import numpy as np
 
     inner = Grid(points(rows(equation) + node.over, grid.points.known), grid.known)

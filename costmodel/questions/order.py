@@ -70,7 +70,8 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
 
     >>> import costmodel as cm
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
-    d**2*l + d*l**2"""
+    d**2*l + d*l**2
+    """
     guards, poly = long_case(answer, growing)
     sizes = GROWING.with_divisors(divided).where(guards)
     found = monomials(poly)

@@ -57,7 +57,8 @@ def parameters(mixer: Mixer) -> Parameters:
 
     >>> import costmodel as cm
     >>> cm.parameters(cm.mixer("me")).at(l=128)
-    128"""
+    128
+    """
     found: dict[str, Poly] = {}
     for array in mixer.parameters:
         entries = Poly.of(1)

@@ -84,7 +84,8 @@ def _answer(system: System) -> PathLength:
     every pair of rows is joined through row 1.
 
     Raises:
-        Unsupported: no method applies; the reason is why the rows have no common distances."""
+        Unsupported: no method applies; the reason is why the rows have no common distances.
+    """
     # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import at_once, length, rows_of, rows_on_axes
@@ -134,7 +135,8 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
     >>> cm.path_length(cm.mixer("convolution")).at(l=9, k=3)
     4
     >>> cm.path_length(cm.mixer("linear-attention"), "chunked").at(l=9, C=4)
-    3"""
+    3
+    """
     return _answer(system_of(mixer, form, (), "training"))
 
 
@@ -179,8 +181,7 @@ def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _tallied(about: Answers, sizes: Mapping[str, int]) -> int:
-    """The hops at some sizes, for comparison with an execution; by search where there is no
-    formula."""
+    """The hops at some sizes, for comparison with an execution; by search without a formula."""
     try:
         return about.of(_hops).at(**sizes)
     except Unsupported:

@@ -93,7 +93,8 @@ class Peak(Symbolic):
         that get a gradient.
 
         Raises:
-            ValueError: an unknown optimiser; the message lists the known ones."""
+            ValueError: an unknown optimiser; the message lists the known ones.
+        """
         if name not in OPTIMISERS:
             raise ValueError(f"unknown optimiser '{name}': expected one of {', '.join(OPTIMISERS)}")
         return self.gradients * OPTIMISERS[name]
@@ -280,7 +281,8 @@ def peak(
 
     >>> import costmodel as cm
     >>> cm.peak(cm.mixer("me"), "training-step").at(l=128, d=128)
-    65536"""
+    65536
+    """
     phase = phase_name(phase)
     if phase == "inference":
         raise Unanswered("the memory of one new token is its state and one row: ask for the state")

@@ -157,7 +157,8 @@ class Answers:
         cache key is the function's name, so `question` is a named function.
 
         Raises:
-            Unanswered, Unsupported: there is no answer; the message is the reason."""
+            Unanswered, Unsupported: there is no answer; the message is the reason.
+        """
         name = f"{question.__module__}.{question.__qualname__}"
         return self.derived(name, lambda: question(self))
 
@@ -305,7 +306,8 @@ def over_parts(
 
     Args:
         rule: the network's answer from the parts' answers (`Share`).
-        larger: the maximum of the answers for several paths; None if the answer is no chain."""
+        larger: the maximum of the answers for several paths; None if the answer is no chain.
+    """
 
     def decorate(question: Callable[[Answers], T]) -> Callable[[Answers], T]:
         JOINS[question] = Join(rule, larger)
@@ -381,7 +383,8 @@ class Case:
         token.
 
         Raises:
-            Unanswered, Unsupported: the figure does not exist; the message is the reason."""
+            Unanswered, Unsupported: the figure does not exist; the message is the reason.
+        """
         if self.phase not in figure.phases:
             raise Unanswered(figure.elsewhere)
         if not figure.always and self.blocked:
@@ -407,8 +410,7 @@ class Case:
 
     def _searched(self, figure: Figure, reason: str) -> Searched | Missing:
         """The number that a figure's search finds at the case's sizes. `Missing` if the figure has
-        no search, the case is symbolic, or the search takes too long; `reason` says why there is no
-        formula."""
+        no search, the case is symbolic, or the search takes too long; `reason`: why no formula."""
         if self.symbolic:
             return Missing(reason)
         try:
@@ -492,7 +494,8 @@ def quotient(above: Value, below: Value) -> Answer:
     equal formulas 1, of two other formulas a `Quotient`.
 
     Raises:
-        Unanswered: a value is missing, or `below` is 0."""
+        Unanswered: a value is missing, or `below` is 0.
+    """
     for value in (above, below):
         if isinstance(value, Missing):
             raise Unanswered(value.reason)

@@ -93,7 +93,8 @@ def meant(word: str, known: Mapping[str, Figure] = FIGURES) -> str | None:
     ('total', 'total', 'state', None)
 
     Raises:
-        TableError: the word may mean several figures, or is answered by a measurement."""
+        TableError: the word may mean several figures, or is answered by a measurement.
+    """
     plain = "-".join(re.split(r"[\s_-]+", word.strip().lower()))
     means = [name for name in WORDS.get(plain, ()) if name in known]
     for name in (word, plain.replace("-", "_"), *(means if len(means) == 1 else [])):

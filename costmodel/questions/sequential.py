@@ -67,7 +67,8 @@ def sequential(
 
     >>> import costmodel as cm
     >>> cm.sequential(cm.mixer("she")).at(l=128)
-    5"""
+    5
+    """
     return longest(steps_of, mixer, phase, form, convention, training)
 
 

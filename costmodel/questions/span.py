@@ -324,7 +324,8 @@ def span(
 
     >>> import costmodel as cm
     >>> cm.span(cm.mixer("she")).at(d=128, l=128)
-    24"""
+    24
+    """
     return longest(depths_of, mixer, phase, form, convention, training)
 
 
@@ -341,7 +342,8 @@ def longest(
     Args:
         depths: a function that gives the depths of a system's arrays in a phase, in levels of
             operations or in steps.
-        training: options of a backward pass."""
+        training: options of a backward pass.
+    """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Longest(depths(system, phase).latest)

@@ -81,7 +81,8 @@ def entries(
         ends: whether the axes have upper ends; False for a sequence without end.
 
     Raises:
-        Unsupported: the entries lie at a stride, so that no constraints describe them."""
+        Unsupported: the entries lie at a stride, so that no constraints describe them.
+    """
     inside = {*whole(ref.array)} if ends else {Poly.atom(a) - 1 for a in axes_of(ref.array)}
     # rows split into chunks: the last chunk ends with the rows
     if ends and ref.array.rows:
@@ -155,7 +156,8 @@ def state(
 
     >>> import costmodel as cm
     >>> cm.state(cm.mixer("self-attention")).expr
-    2*d*t"""
+    2*d*t
+    """
     system = system_of(mixer, form, asked(convention, "inference", {}).rewrites, "inference")
     if refused := without_inference(system):
         raise refused

@@ -66,7 +66,8 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         EquationError: an unknown form, a form that reads or defines entries that it must not, or
             an array to recompute that the form does not compute.
         Unanswered: the output depends on none of the arrays whose gradients are asked for, or the
-            mixer has no output that the loss could take."""
+            mixer has no output that the loss could take.
+    """
     name = form or mixer.default_form
     if name not in mixer.forms:
         raise EquationError(
@@ -132,7 +133,8 @@ def asked(given: str | Sequence[str] | Convention, phase: str, training: Trainin
 
     Raises:
         ConventionError: an unknown name or option, names that exclude each other, or an option of
-            training in a phase without gradients."""
+            training in a phase without gradients.
+    """
     found = convention(given)
     if unknown := sorted(training.keys() - Training.__annotations__.keys()):
         known = ", ".join(Training.__annotations__)
@@ -149,7 +151,8 @@ def recomputed(arrays: object) -> list[str]:
     """The option `recompute` (text with commas, or a list) as a list of array names; [] for None.
 
     Raises:
-        ConventionError: an empty list, or a value that is neither text nor a list of texts."""
+        ConventionError: an empty list, or a value that is neither text nor a list of texts.
+    """
     if arrays is None:
         return []
     listed = arrays.split(",") if isinstance(arrays, str) else arrays

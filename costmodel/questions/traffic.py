@@ -102,8 +102,7 @@ class Traffic:
     unfused: Elements
 
     def _repr_latex_(self) -> str:
-        """LaTeX for notebooks, in two lines: the elements moved at least, and without fusion of
-        equations."""
+        """LaTeX for notebooks, in two lines: the elements moved at least, and without fusion."""
         import sympy
 
         parts = (("compulsory", self.compulsory), ("unfused", self.unfused))
@@ -128,7 +127,8 @@ class Traffic:
             dtype: the element type, of which the other types are by default.
             state_dtype: the type of recurrent arrays of the state.
             cache_dtype: the type of rows of tokens in the state.
-            weight_dtype: the type of weights."""
+            weight_dtype: the type of weights.
+        """
         types = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
         return {
             name: sum(
@@ -161,7 +161,8 @@ def _split(
     (kept recurrent entries). Entries that no equation defines are zeros and left out.
 
     Args:
-        around: the constraints on the indices around the reference, `variables`."""
+        around: the constraints on the indices around the reference, `variables`.
+    """
     found = _by_kind(system, phase, ref, around, variables)
     if not system.beyond or ref.array not in system.defining:
         return [*found]
@@ -246,7 +247,8 @@ def _read(
     Raises:
         Unsupported: the number of distinct entries depends on values: of a gather in one-token
             inference, unless `rows` and the token's own entries are chosen; or, unless `rows`, of
-            weights, which all sequences share."""
+            weights, which all sequences share.
+    """
     for read in reads(part.equation):
         if read.ref.array in but:
             continue
@@ -274,10 +276,9 @@ def _read(
 
 
 def _naming(ref: Ref) -> Ref:
-    """A reference to an array `named` with one entry for each value of the positions that a
-    reference with gathers reads by: v[g[i, k], j] becomes named[i, k, inner, j]. The gather is
-    replaced by the positions in the index array and the place within the gathered block (1 for
-    blocks of 1)."""
+    """A reference to an array `named` with one entry for each value of the positions by which `ref`
+    reads: v[g[i, k], j] becomes named[i, k, inner, j]. Instead of the gather it has the positions
+    in the index array and the place within the gathered block (1 for blocks of 1)."""
     positions, extents = zip(*_places(ref), strict=True)
     by = tuple(p.at.array for p in ref.positions if isinstance(p, Gather))
     return Ref(_names(ref.array, by, extents), positions)
@@ -473,7 +474,8 @@ def weights_read(
         training: options of a backward pass: `recompute`, `only`, `loss`.
 
     Raises:
-        Unanswered: inference of a form that has none."""
+        Unanswered: inference of a form that has none.
+    """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return _weights(system, phase)
@@ -495,7 +497,8 @@ def traffic(
 
     Raises:
         Unanswered: inference of a form that has none.
-        Unsupported: the distinct entries that some equation reads or writes are not counted."""
+        Unsupported: the distinct entries that some equation reads or writes are not counted.
+    """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Traffic(_compulsory(system, phase), _unfused(system, phase))
@@ -518,8 +521,7 @@ def weights_of_part(system: System, phase: str) -> Exact:
 
 def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
     """The traffic of a network from the answers of its parts (`shares`). At least, weights move
-    once for each set and other entries once a run; without fusion, every run moves its weights as
-    well."""
+    once for each set and other entries once a run; without fusion, every run moves its weights."""
     compulsory, unfused = Elements(), Elements()
     for share in shares:
         for kind, number in share.answer.compulsory.kinds.items():

@@ -105,7 +105,8 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
        operations of the same classes;
     3. the equation of equal name, if both read an array in common or the mixers are variants of
        one mixer;
-    4. an equation of any name, if both read matching arrays and have equally many operations."""
+    4. an equation of any name, if both read matching arrays and have equally many operations.
+    """
     left, right = Named(one), Named(two)
     partner: dict[str, str] = {}
     for role in ("input", "context", "output"):

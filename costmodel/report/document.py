@@ -312,7 +312,8 @@ def number(value: int | Fraction, *, rounded: bool = False) -> str:
     >>> number(1234567), number(Fraction(12345, 8)), number(Fraction(12345, 8), rounded=True)
     ('1,234,567', '1,543.125', '1,543')
     >>> number(Fraction(278888448, 21119488)), number(Fraction(123456788, 3))
-    ('13.21', '41,152,263')"""
+    ('13.21', '41,152,263')
+    """
     if isinstance(value, int) or value.denominator == 1:
         return f"{int(value):,}"
     if not rounded and not is_rounded(value):
@@ -335,7 +336,8 @@ def pieces(word: str) -> list[str]:
     but not within numbers; the whole word if it has at most `LONG` characters.
 
     >>> pieces("self-attention+bidirectional"), pieces("2308.07661"), pieces("4*d**2*l/n")
-    (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])"""
+    (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])
+    """
     return _BREAK.split(word) if len(word) > LONG else [word]
 
 

@@ -19,7 +19,8 @@ def parquet(document: Document, path: Path) -> None:
     """Write the rows of a document to the file `path` in Parquet, each column in one type.
 
     Raises:
-        ModuleNotFoundError: pyarrow is not installed."""
+        ModuleNotFoundError: pyarrow is not installed.
+    """
     import pyarrow
     from pyarrow import parquet as files
 

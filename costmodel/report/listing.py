@@ -103,7 +103,8 @@ def matching(word: str) -> tuple[str, ...]:
 
     Raises:
         UnknownMixer: there is none; the message names the column that the word means, or the
-            families. TableError: there is none, and the word may mean several columns."""
+            families. TableError: there is none, and the word may mean several columns.
+    """
     begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
     found = tuple(name for name in names() if begins.search(_searched(builtin(name))))
     if not found:
@@ -138,7 +139,8 @@ def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
     each mixer.
 
     Args:
-        whole: whether the table has all columns, or only name, idea and forms."""
+        whole: whether the table has all columns, or only name, idea and forms.
+    """
     return Document(
         lambda: [_table(found, whole)],
         data=lambda: {"mixers": [entry.as_json() for entry in found]},

@@ -164,8 +164,8 @@ def baseline(request: Request) -> Callable[[Case], Case]:
     That has the sizes of the case, else the given sizes, else the defaults; a letter with which the
     case's mixer means a size of its own is not taken over.
 
-    The function raises Unanswered if self-attention does not exist at these sizes or in the
-    phase."""
+    The function raises Unanswered if self-attention does not exist at these sizes or in the phase.
+    """
 
     def of(case: Case) -> Case:
         """The case of self-attention that the ratios of `case` divide by."""
@@ -248,7 +248,8 @@ def table(request: Request) -> Table:
         SizeError: typed sizes that do not fit a named mixer, sizes that do not fit the first mixer
             of a group, or sizes that fit none of the mixers.
         EquationError: a form that a named mixer lacks.
-        TableError: a column that cannot be sorted, or an optimiser without its column."""
+        TableError: a column that cannot be sorted, or an optimiser without its column.
+    """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError("--optimiser needs the column 'optimiser': add it to --columns")
     if request.board is None and {*OF_A_BOARD} & {*(request.columns or ())}:
@@ -305,7 +306,8 @@ def _rows(
 
     For a combination that does not fit, the reason is added to `left_out`; or SizeError is raised,
     if the given sizes alone do not fit a mixer that the user named, or if the mixer is the first of
-    a group."""
+    a group.
+    """
     about = answers(mixer, form, phase, request.convention)
     letters = letters_of(mixer, phase, form)
     rows = []

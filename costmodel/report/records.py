@@ -51,7 +51,8 @@ def told(cell: Any) -> Any:
     gets an apostrophe before it.
 
     >>> told("=1+1"), told("-2/3"), told("-d*l"), told(None)
-    ("'=1+1", '-2/3', "'-d*l", '')"""
+    ("'=1+1", '-2/3', "'-d*l", '')
+    """
     if cell is None:
         return ""
     return f"'{cell}" if isinstance(cell, str) and COMPUTED.match(cell) else cell

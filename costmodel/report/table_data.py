@@ -26,7 +26,8 @@ def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
     """The header and rows of CSV: the columns shown in any phase, one for each class of operations
     in `other`, and the reasons for missing values last.
 
-    Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere."""
+    Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere.
+    """
     found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
     lead = [*LABELS, *in_order({x for row, _ in found for x in row.sizes})]

@@ -32,7 +32,8 @@ def at_sizes(method: M) -> M:
     receives integers; results at the elements of arrays form arrays of the broadcast shape.
 
     Raises:
-        SizeError: one sentence that names the size."""
+        SizeError: one sentence that names the size.
+    """
     options = (getattr(method, "__kwdefaults__", None) or {}).keys() - LETTERS.keys()
 
     @wraps(method)
@@ -65,7 +66,8 @@ def held_to(
     Args:
         fits: given sizes -> the sizes to evaluate at, with those of the subject; raises SizeError
             for sizes that contradict the subject.
-        letters: the letters of the subject's sizes."""
+        letters: the letters of the subject's sizes.
+    """
     parts = [part for part in vars(answer).values() if isinstance(part, Symbolic)]
     for one in (answer, *parts):
         object.__setattr__(one, FITS, fits)

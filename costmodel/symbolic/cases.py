@@ -148,7 +148,8 @@ def condition(guard: Poly) -> tuple[Poly, str, Poly]:
     >>> " ".join(map(str, condition(size("w") - size("l"))))
     'l <= w'
     >>> " ".join(map(str, condition(size("l") - size("w") - 1)))
-    'l > w'"""
+    'l > w'
+    """
     free = guard.terms.get((), 0)
     above = Poly({m: n for m, n in guard.terms.items() if m and n > 0})
     below = above + free - guard

@@ -337,7 +337,8 @@ def bounds(
 
     Raises:
         Unsupported: a constraint is not affine in the variable, or the sign of the variable's
-            coefficient depends on the sizes."""
+            coefficient depends on the sizes.
+    """
     lower: list[Bound] = []
     upper: list[Bound] = []
     rest = []
@@ -445,8 +446,8 @@ def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
     sizes, and 1 or -1.
 
     Raises:
-        Unsupported: the constraint is not affine in the variable, or the sign depends on the
-    sizes."""
+        Unsupported: the constraint is not affine in the variable, or the sign depends on the sizes.
+    """
     try:
         scale = constraint.coefficient(variable)
     except ValueError as error:
@@ -476,7 +477,8 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
 
     Raises:
         Unsupported: between a lower and an upper bound with a stride (on a multiple of a variable)
-            there may be no integer."""
+            there may be no integer.
+    """
     present = variables_of(constraints)
     return _projected_or_irredundant(constraints, tuple(v for v in hidden if v in present))
 

@@ -169,7 +169,8 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
     Raises:
         FormulaError: a size without a value, a division by zero, a fraction where a whole number is
             needed, a function without an exact value, more terms than `budget`, or a power with
-            more than `MOST_BITS` bits."""
+            more than `MOST_BITS` bits.
+    """
     if isinstance(node, Number):
         return _whole(node.value)
     if isinstance(node, Name):
@@ -269,7 +270,8 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
 
     Raises:
         NotPolynomial: a division by a sum, an exponent that names sizes (of another base than 2), a
-            product or power with too many monomials, a `where`, or a sum without a closed form."""
+            product or power with too many monomials, a `where`, or a sum without a closed form.
+    """
     if isinstance(node, Number):
         return Poly.of(node.value)
     if isinstance(node, Name):
@@ -298,8 +300,8 @@ def exact(node: Tree) -> Exact:
     polynomial.
 
     Raises:
-        NotPolynomial: a part that is not a polynomial, or a `where` that is not a term of the
-    sum."""
+        NotPolynomial: a part that is not a polynomial, or a `where` that is not a term of the sum.
+    """
     if isinstance(node, BinaryOperation) and node.op in ("+", "-"):
         left, right = exact(node.left), exact(node.right)
         return left + right if node.op == "+" else left - right

@@ -71,7 +71,8 @@ class Growth:
 
         >>> from fractions import Fraction
         >>> str(Growth.of(("l", 2), ("B", -1)).put({"B": Growth.of(("l", 1)) ** Fraction(1, 2)}))
-        'l**(3/2)'"""
+        'l**(3/2)'
+        """
         found = ONE
         for name, power in self.factors:
             one = values.get(name, Growth.of((name, 1)))
@@ -245,7 +246,8 @@ def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
     >>> dominates(l * d, l, Assumptions()), dominates(l * d, d * d, Assumptions())
     (True, False)
     >>> dominates(l, Growth.of((Log(l), 5)), Assumptions())
-    True"""
+    True
+    """
     quotient = smaller / larger  # bounded, unless some rates make it grow
     if all(power < 0 for _, power in quotient.factors):
         return True
@@ -312,7 +314,8 @@ def limit(
 
     >>> l, d = Growth.of(("l", 1)), Growth.of(("d", 1))
     >>> [(str(a), str(b)) for a, b in limit([l * d * d], [l * l * d], Assumptions())]
-    [('d**2*l', 'd*l**2')]"""
+    [('d**2*l', 'd*l**2')]
+    """
     for chosen in product(kept, repeat=len(vanish)):
         rows = [vanishing(away / stays) for away, stays in zip(vanish, chosen, strict=True)]
         if all(row is not None for row in rows) and sizes.allow([row for row in rows if row]):
@@ -382,7 +385,8 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
     Raises:
         NoGrowth: a function that grows like no product of powers and logarithms, such as 2**l; a
             division by several leading terms; a `Min` whose smaller argument depends on the sizes;
-            or more than `MOST_GROWTHS` terms."""
+            or more than `MOST_GROWTHS` terms.
+    """
     found: dict[Growth, None] = {}
     for monomial in (m for one in monomials(poly) for m in one.terms):
         parts = [_growths_of_power(atom, power, sizes) for atom, power in monomial]

@@ -88,7 +88,8 @@ def direction(poly: Poly, variable: str) -> int:
     positive.
 
     Raises:
-        Unsupported: some terms grow with the variable while others fall."""
+        Unsupported: some terms grow with the variable while others fall.
+    """
     signs = {
         sign * direction(argument, variable)
         for atom, sign in _signed_atoms(poly)
@@ -127,7 +128,8 @@ def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
     Raises:
         Unsupported: the depth is neither monotone in the index, nor a minimum of affine terms, nor
             made of logarithms of two numbers with a constant sum; or its parts have no common best
-            index."""
+            index.
+    """
     if variable not in depth.letters:
         return depth
     try:

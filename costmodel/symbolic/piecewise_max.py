@@ -280,7 +280,8 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
     depth is largest.
 
     Raises:
-        Unsupported: no method succeeds; the reason is that of the first method."""
+        Unsupported: no method succeeds; the reason is that of the first method.
+    """
     inner = tuple(reversed(tuple(variables)))
     if not level.where and level.depth.letters.isdisjoint(inner):
         return level

@@ -40,7 +40,8 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
 
     Raises:
         Unsupported: a variable without a lower or an upper bound, a bound with a stride, or a
-            weight that is a function, or a negative power, of a variable."""
+            weight that is a function, or a negative power, of a variable.
+    """
     if not weight.terms:
         return Exact()
     if not variables:
@@ -145,7 +146,8 @@ def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
     Faulhaber's formulas.
 
     Raises:
-        Unsupported: the weight holds a function, or a negative power, of the variable."""
+        Unsupported: the weight holds a function, or a negative power, of the variable.
+    """
     if low == high:
         return weight.substitute({variable: low})
     powers: dict[int, Poly] = {}

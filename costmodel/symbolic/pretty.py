@@ -30,7 +30,8 @@ def factors(poly: Poly) -> tuple[Poly, Poly]:
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
     >>> " and ".join(map(str, factors(d * l**2 / 2 + d**2 * l * 3 / 2)))
-    'd*l/2 and 3*d + l'"""
+    'd*l/2 and 3*d + l'
+    """
     numbers = [Fraction(number) for number in poly.terms.values()]
     above, below = gcd(*(n.numerator for n in numbers)), lcm(*(n.denominator for n in numbers))
     shared = Poly.of(Fraction(above, below))

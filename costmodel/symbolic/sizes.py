@@ -90,7 +90,8 @@ def checked(sizes: Mapping[str, int], own: Collection[str] = ()) -> dict[str, in
     mixer's letters, and every value an integer in 1..2**40.
 
     Raises:
-        SizeError: one sentence naming the letter, what was expected and what came."""
+        SizeError: one sentence naming the letter, what was expected and what came.
+    """
     for letter, value in sizes.items():
         known(letter, own)
         if isinstance(value, bool) or not isinstance(value, int):

@@ -138,7 +138,8 @@ class Symbolic:
         sizes, by letter.
 
         Raises:
-            SizeError: an unknown letter."""
+            SizeError: an unknown letter.
+        """
         given = {**{str(letter): value for letter, value in (sizes or {}).items()}, **more}
         for letter in given:
             known(letter, getattr(self, LETTERS_OF, ()))

@@ -57,7 +57,8 @@ def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[st
     letters there is one empty point.
 
     >>> list(points(frozenset("dn"), 2))
-    [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]"""
+    [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]
+    """
     names = sorted(letters)
     if not names:
         yield {}
@@ -97,7 +98,8 @@ def where_positive(p: Poly) -> Condition:
     >>> where_positive(l * (d - 2) - d * 3).text
     'l > 3*d/(d - 2) and d >= 3'
     >>> where_positive(l**2 - d**2).text
-    'l > d'"""
+    'l > d'
+    """
     p = without_known_signs(primitive(p))
     solved = [[*positive_cases(p, x)] for x in SOLVED_FOR if _is_solved_for(p, x)]
     if solved:
@@ -119,7 +121,8 @@ def where_zero(p: Poly) -> Condition:
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> where_zero(l**2 - d**2).text
-    'l = d'"""
+    'l = d'
+    """
     p = without_known_signs(primitive(p))
     if not p.terms:
         return ALWAYS
@@ -271,7 +274,8 @@ def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
 
     Raises:
         Unsupported: a floor stands in the difference, or another function of the size, or its
-            degree in the size is above two."""
+            degree in the size is above two.
+    """
     for guards, poly in difference.pieces:
         for part in (poly, *guards):
             if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):

@@ -32,7 +32,8 @@ def gelu_tanh(x: Node) -> Node:
     array entry gets an array of its own, since it is read five times.
 
     Source: Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2;
-    torch.nn.functional.gelu(approximate="tanh")."""
+    torch.nn.functional.gelu(approximate="tanh").
+    """
     return Composite("gelu_tanh", node(x))
 
 

@@ -89,7 +89,8 @@ class Parts:
         of the array that the macro's equation defines; returns the new array's entry.
 
         Args:
-            without: indices that get no axis, because they are reduced over."""
+            without: indices that get no axis, because they are reduced over.
+        """
         found = self.array(suffix, self.places(*without))
         self.add(found, value)
         return found
@@ -123,7 +124,8 @@ def entry(name: str, body: Node, index: Index) -> Ref:
     it is an array entry with this index.
 
     Raises:
-        EquationError: the operand is an expression, or lacks the index."""
+        EquationError: the operand is an expression, or lacks the index.
+    """
     if not isinstance(body, Ref):
         raise EquationError(f"{name} takes an array entry: define its operand first")
     if index.atom not in names_in(body.positions):
@@ -139,7 +141,8 @@ def axis_entry(name: str, body: Node, index: Index) -> Ref:
     entry with an axis whose position is this index alone.
 
     Raises:
-        EquationError: the operand is an expression, or lacks such an axis."""
+        EquationError: the operand is an expression, or lacks such an axis.
+    """
     ref = entry(name, body, index)
     if index.as_poly() not in ref.positions:
         raise EquationError(
@@ -160,7 +163,8 @@ def row_index(equation: Equation, composite: Composite, index: Index) -> Index:
     channels of a norm, is an index of the left side.
 
     Raises:
-        EquationError: the left side lacks the index."""
+        EquationError: the left side lacks the index.
+    """
     if index not in equation.indices:
         raise EquationError(
             f"{equation.name}: {composite.name} runs over {index.name}, an index of its row: put "
@@ -174,7 +178,8 @@ def length_of(name: str, index: Index) -> Poly:
     message.
 
     Raises:
-        EquationError: it differs from row to row, or the index runs over several ranges."""
+        EquationError: it differs from row to row, or the index runs over several ranges.
+    """
     if len(index.pieces) == 1 and len(index.lower) == len(index.upper) == 1:
         length = index.upper[0] - index.lower[0] + 1
         if not any(is_index(atom) for atom in length.letters):

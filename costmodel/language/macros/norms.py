@@ -72,7 +72,8 @@ def layer_norm(
     torch.nn.functional.layer_norm.
 
     Raises:
-        EquationError: x is an expression or lacks an index of `over`; eps is negative."""
+        EquationError: x is an expression or lacks an index of `over`; eps is negative.
+    """
     return _composite("layer_norm", x, over, gain, bias, eps)
 
 
@@ -94,7 +95,8 @@ def rms_norm(
     torch.nn.functional.rms_norm.
 
     Raises:
-        EquationError: x is an expression or lacks an index of `over`; eps is negative."""
+        EquationError: x is an expression or lacks an index of `over`; eps is negative.
+    """
     return _composite("rms_norm", x, over, gain, bias, eps)
 
 
@@ -117,7 +119,8 @@ def l2_norm(
     add a constant under the root instead: least=0 and eps.
 
     Raises:
-        EquationError: x is an expression or lacks an index of `over`; eps or least is negative."""
+        EquationError: x is an expression or lacks an index of `over`; eps or least is negative.
+    """
     return _composite("l2_norm", x, over, gain, bias, eps, least)
 
 
@@ -207,7 +210,8 @@ def _divided(
     `square` is one number of each row and a divisor below `least` is replaced by `least`.
 
     Under the rewrite `norm=rsqrt` the entries are multiplied by the reciprocal of the root instead,
-    except with `least`."""
+    except with `least`.
+    """
     inside = square if operands.eps == Poly() else square + operands.eps
     value: Node
     if "norm=rsqrt" in rewrites and operands.least == Poly():

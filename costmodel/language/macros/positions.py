@@ -62,7 +62,8 @@ def short_convolution(
 
     Raises:
         EquationError: x or the weight is an expression or lacks an axis for its index alone, or the
-            weights' axis has another extent than `taps` has values."""
+            weights' axis has another extent than `taps` has values.
+    """
     name = "short_convolution"
     rows, tap = axis_entry(name, x, along), axis_entry(name, weight, taps)
     width = tap.array.shape[tap.positions.index(taps.as_poly())]
@@ -122,7 +123,8 @@ def rotary(
 
     Raises:
         EquationError: an operand is an expression or lacks an axis for the channels alone, `pairs`
-            does not run over half of them, or the layout is unknown."""
+            does not run over half of them, or the layout is unknown.
+    """
     if layout not in LAYOUTS:
         raise EquationError(f"rotary has no layout '{layout}': expected {' or '.join(LAYOUTS)}")
     row, cosine, sine = (axis_entry("rotary", operand, over) for operand in (x, cos, sin))

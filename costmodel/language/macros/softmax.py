@@ -49,7 +49,8 @@ def softmax(body: Ref, over: Any, *, sink: Ref | None = None) -> Node:
     takes 1 add and 1 exp for each row.
 
     Raises:
-        EquationError: the scores or the sink are no array entry."""
+        EquationError: the scores or the sink are no array entry.
+    """
     if not isinstance(body, Ref):
         raise EquationError("softmax takes an array entry: define the scores first")
     if not isinstance(sink, Ref | None):
@@ -74,7 +75,8 @@ def write_softmax(
     subtracted first.
 
     Raises:
-        EquationError: the softmax runs over an index that the left side lacks."""
+        EquationError: the softmax runs over an index that the left side lacks.
+    """
     parts, over, (scores, sink) = Parts(equation), composite.over, scores_and_sink(composite)
     for index in over:
         if index not in equation.indices:

@@ -73,7 +73,8 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
     equation. `accounting`: R terms take R - 1 additions ("strict") or R ("mac").
 
     Raises:
-        Unsupported: the points that the phase executes are not a product of index ranges."""
+        Unsupported: the points that the phase executes are not a product of index ranges.
+    """
     pinned, ranges = _ranges(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
     known = frozenset[Poly]().union(*(index.constraints for index in ranges))

@@ -20,7 +20,8 @@ def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
     equations of the backward pass.
 
     Raises:
-        Unsupported: the number of such entries is not summed exactly."""
+        Unsupported: the number of such entries is not summed exactly.
+    """
     found: dict[Array, None] = {}
     for equation in system.backward:
         if may_be_empty(equation):

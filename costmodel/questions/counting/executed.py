@@ -77,7 +77,8 @@ def executed(node: Node, points: Points) -> Iterator[Executed]:
 
     Raises:
         Unsupported: the operations are not summed exactly, such as those of sorts whose length
-            depends on the row."""
+            depends on the row.
+    """
     yield from RULES[type(node)](node, points)
     for child, inner in points.under(node):
         yield from executed(child, inner)
@@ -147,8 +148,7 @@ def _select(node: Select, points: Points) -> Iterator[Executed]:
 
 def _sorted_entries(node: Select, points: Points) -> Poly:
     """The number of entries of a sorted row, as a polynomial in sizes; an index that constraints
-    fix (i = t for one token) is replaced by its value. Unsupported if the number depends on another
-    index."""
+    fix (i = t for one token) is replaced by its value. Unsupported if it depends on others."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
         fixed = by_text(c for c in points.constraints if -c in points.constraints)

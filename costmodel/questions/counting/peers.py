@@ -84,7 +84,8 @@ def contractions(system: System, phase: str, products_of: Products) -> Mapping[s
     products in its equation; arrays without a counted product are left out.
 
     Args:
-        products_of: called with an equation and a product: how often the product is counted."""
+        products_of: called with an equation and a product: how often the product is counted.
+    """
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
@@ -108,7 +109,8 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
     the backward pass.
 
     Each product of an equation that the output depends on is counted once per factor that gets a
-    gradient: the gradients of a matrix product A*B are two matrix products of the same size."""
+    gradient: the gradients of a matrix product A*B are two matrix products of the same size.
+    """
     # the arrays that the output depends on
     reached: set[Array] = {system.mixer.role("output")}
     while (
@@ -193,7 +195,8 @@ def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
         forward: the equations of a forward pass, or of one new token.
 
     Raises:
-        Unanswered: gradients, for a peer that counts forward passes only."""
+        Unanswered: gradients, for a peer that counts forward passes only.
+    """
     passes = []
     if phase != "backward":
         passes.append(

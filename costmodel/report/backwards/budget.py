@@ -68,7 +68,8 @@ class Budgets:
         Raises:
             SizeError: the open size is given or no mixer has it, or sizes that do not fit a named
                 mixer.
-            Unanswered: no row has an answer."""
+            Unanswered: no row has an answer.
+        """
         given, request, letter = self.request.given, self.request, self.letter
         refuse_unknown([letter, *given], request.mixers)
         if letter in given:

@@ -21,7 +21,8 @@ def words(part: Range, *, on: bool | None = None) -> str:
     by default if its last size is as large as sizes get.
 
     >>> words(Range(3, 3)), words(Range(3, 9)), words(Range(16, 2**40, 8))
-    ('3', '3 to 9', '16 on, every 8th')"""
+    ('3', '3 to 9', '16 on, every 8th')
+    """
     first, last, step = part
     if first == last:
         return f"{first:,}"

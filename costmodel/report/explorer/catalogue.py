@@ -62,7 +62,8 @@ def catalogue(
     number.
 
     Args:
-        phases: the phases whose answers the page holds."""
+        phases: the phases whose answers the page holds.
+    """
     trees = Trees()
     found = [_mixer(mixer, phases, convention, trees) for mixer in mixers]
     return {

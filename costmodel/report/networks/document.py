@@ -60,7 +60,8 @@ def document(sheets: Sequence[Sheet], before: Sequence[Sheet] = ()) -> Document:
 
     Args:
         before: the sheets of another network, at the same stages and sizes, to which the figures
-            are compared in a table of their own."""
+            are compared in a table of their own.
+    """
     request, c = sheets[0].request, sheets[0].network.described
     about = (convention_line(request), *source_lines(c))
     return Document(

@@ -45,7 +45,8 @@ def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | 
 
     Raises:
         TableError: an unknown column, one that names a row, or one that exists in none of the
-            phases (`wanted`)."""
+            phases (`wanted`).
+    """
     if text is None:
         return None, False
     found = column_names(text)
@@ -173,7 +174,8 @@ def sheets(request: Request) -> list[Sheet]:
         SizeError: sizes that do not fit.
         ModelError: layers of several kinds (dense and sparse, say) while the number L of layers has
             no value, so that it is unknown how many there are of each kind.
-        Unanswered: generation by a network without a head over the vocabulary."""
+        Unanswered: generation by a network without a head over the vocabulary.
+    """
     found = []
     for phase in request.phases:
         for sizes in _combinations(request, phase):

@@ -91,7 +91,8 @@ def sign_changes(p: Coefficients, first: int, last: int) -> list[int]:
     - 1; `p`: coefficients, constant term first.
 
     >>> sign_changes([21, -10, 1], 1, 100)
-    [3, 4, 7, 8]"""
+    [3, 4, 7, 8]
+    """
     if len(p) < 2 or last <= first:
         return []
     found: list[int] = []
