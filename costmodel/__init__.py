@@ -158,7 +158,8 @@ if not TYPE_CHECKING:
     __all__ = [name for names in PLACES.values() for name in names.split()]
 
     def __getattr__(name: str) -> object:
-        """A name of `__all__`, or a question that the registry lists."""
+        """The object for a name of `__all__`, imported from its module on first use, or the
+        function that answers a question of this name. Raises AttributeError for any other name."""
         from importlib import import_module
 
         for place, names in PLACES.items():

@@ -32,7 +32,8 @@ MOST_BYTES = 1 << 26
 
 
 def read_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
-    """The contents of a file, at most `most` bytes; None bounds only devices and pipes.
+    """The contents of a file of at most `most` bytes; with None a file may have any length, and
+    only a device or pipe is bounded, by `MOST_BYTES`.
 
     Raises:
         OSError: the file cannot be read; ValueError: the file is too large.

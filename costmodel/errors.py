@@ -231,8 +231,8 @@ OWN = ("costmodel", "profiler", "cli")
 
 
 def missing_package(error: BaseException) -> str:
-    """The package that an import did not find, and the command that installs the package; "" for
-    another error, and for a module of this project.
+    """A phrase with the package that an import did not find, and the command that installs it; ""
+    for another error, and for a module of this project.
 
     >>> missing_package(ModuleNotFoundError("no torch", name="torch.nn"))
     'torch, which is not installed (pip install torch)'

@@ -68,8 +68,8 @@ class Board:
         return f"{self.name} ({self.title}), {' and '.join(labels)}: {self.path_shown}"
 
     def __getitem__(self, name: str) -> float:
-        """The value of a figure in base units. Raises BoardError: the board's file does not have
-        the figure."""
+        """The value of a figure of the GPU, such as "clock", in base units (hertz, bytes a second).
+        Raises BoardError: the board's file does not have the figure."""
         if name not in self.figures:
             where = f"add it to {self.path_shown}"
             raise BoardError(f"board {self.name} has no figure '{name}': {where}")
@@ -77,7 +77,7 @@ class Board:
 
 
 def board(name: str, folder: Path | None = None) -> Board:
-    """The board with a name or alias, or that of a file `NAME.toml`.
+    """The board (a GPU as data) with a name or alias, or that of a file `NAME.toml`.
 
     Args:
         folder: a folder of boards that is looked through before `tables/devices/`.
@@ -107,7 +107,7 @@ def board(name: str, folder: Path | None = None) -> Board:
 
 
 def read_board(path: Path) -> Board:
-    """The board of a file.
+    """The board (a GPU as data) of a TOML or JSON file.
 
     Raises:
         BoardError: the file cannot be read, or a key or value is none that a board has.
@@ -134,7 +134,9 @@ def read_board(path: Path) -> Board:
 
 
 def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
-    """The (name, figure) of a group of figures that have one label and one source."""
+    """(name, figure) for each figure of a group, a table in the file with one label and one source;
+    a figure by dtype gets a name such as `matrix.bf16`. BoardError for an unknown key, or a value
+    that is no positive number."""
     if not isinstance(group, dict):
         raise BoardError(f"{path}: expected [[figures]] with label, source and figures")
     label, source = group.get("label"), group.get("source")

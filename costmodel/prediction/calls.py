@@ -38,7 +38,8 @@ class Calls:
         return KERNELS[self.kernel].work(self.dtype, self.sizes)
 
     def arithmetic(self, board: Board) -> Floats:
-        """The seconds of the multiplications and additions at the dense peak of the matrix units.
+        """For each call, the seconds of its multiplications and additions at the dense peak of the
+        board's matrix units.
 
         Raises:
             BoardError: the board has no such figure.
@@ -46,7 +47,8 @@ class Calls:
         return self.work.products / board[f"matrix.{self.dtype}"]
 
     def movement(self, board: Board) -> Floats:
-        """The seconds in which the compulsory bytes move at the bandwidth of the board's memory.
+        """For each call, the seconds in which its compulsory bytes (inputs, weights and outputs,
+        each once) move at the bandwidth of the board's memory.
 
         Raises:
             BoardError: the board has no such figure.

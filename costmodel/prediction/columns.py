@@ -34,9 +34,10 @@ def with_numbers(case: Case) -> None:
 
 
 def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
-    """Limit -> the seconds of a call if this limit alone held: `products` on the board's fastest
-    unit for the dtype, `exponentials` on its special function units, `memory`: compulsory bytes at
-    its bandwidth, `span`: one level of dependent operations a cycle.
+    """Limit -> the seconds of a call if this limit alone held: `products` (multiplications and
+    additions) on the board's fastest unit for the dtype, `exponentials` on its special function
+    units, `memory`: `moved` bytes (default: the compulsory ones) at its bandwidth, `span`: one
+    level of dependent operations a cycle.
 
     Raises:
         Unanswered: no board, a figure that the board does not have, or an answer that is missing.
@@ -89,8 +90,8 @@ def steps(case: Case) -> Sequence[Step]:
 
 
 def told(case: Case) -> Iterator[str]:
-    """The predicted calls of a case in sentences, then the constants of their families; errors as
-    for `steps`."""
+    """Sentences that explain a prediction: the predicted time of a case with each of its calls,
+    then, for each family of kernels, the constants that its formula uses; errors as for `steps`."""
     found = steps(case)
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.families import family_of
@@ -108,8 +109,9 @@ def told(case: Case) -> Iterator[str]:
 
 
 def predicted(end: str) -> Figure:
-    """The column of the predicted time (`end` = "seconds"), or of the lower or upper end ("low",
-    "high") of the interval that has nine of ten measured times between its ends."""
+    """The column, as a `Figure`, of the predicted time in nanoseconds (`end` = "seconds"), or of
+    the lower or upper end ("low", "high") of the interval that should hold nine of ten measured
+    times."""
     names = {"seconds": "predicted_time", "low": "predicted_low", "high": "predicted_high"}
     meaning = "predicted nanoseconds of all calls, one after the other"
     side = {"seconds": "", "low": ", nine of ten above", "high": ", nine of ten below"}[end]
@@ -124,7 +126,7 @@ def predicted(end: str) -> Figure:
 
 
 def energy(case: Case) -> Answer:
-    """The predicted microjoules of all calls.
+    """The predicted energy of all calls of a case, in microjoules.
 
     Raises:
         Unanswered: no time is predicted, or the board has no power limit.
@@ -162,7 +164,8 @@ COLUMNS: Mapping[str, Figure] = {
 
 
 def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The sentences below a table with columns of a board."""
+    """The sentences below a table: on which board, and what the columns floor, bound and predicted
+    mean, as far as they are among `shown`; none without a board or such a column."""
     on = next((case.board for case in cases if isinstance(case.board, Board)), None)
     if on is None or not {*COLUMNS} & {*shown}:
         return

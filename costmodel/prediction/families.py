@@ -94,8 +94,9 @@ GEMM_STEP = 64
 
 
 def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of a matrix product (l, d) by (d, f), the least over tiles and splits of d: waves of
-    tiles over the SMs, overlapped with the bytes of operands, results and partial results."""
+    """Seconds, for each call, of a matrix product (l, d) by (d, f), the least over sizes of tiles
+    and splits of d: waves of tiles over the GPU's multiprocessors (SMs), overlapped with the bytes
+    of operands, results and partial results. `c`: the family's constants."""
     m, n, k = (calls.sizes[x] for x in "lfd")
     cycle, sms = 1 / on["clock"], on["sms"]
     dense = on[f"matrix.{calls.dtype}"] / sms
@@ -136,8 +137,9 @@ class Attended:
 
 
 def attended(calls: Calls) -> Attended:
-    """The shapes of calls of attention or latent attention, from their sizes by letter; one token
-    (`tokens` 1, keys t) if they have no length l."""
+    """The shapes of calls of attention, or of attention on a latent row from which keys and values
+    are projected, derived from their sizes by letter; without a length l, one new token with t
+    keys."""
     s = calls.sizes
     tokens = s["l"] if "l" in s else np.ones_like(s["t"])
     keys = s["l"] if "l" in s else s["t"]
@@ -170,10 +172,11 @@ def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) -> Floats:
-    """Seconds of attention of many rows. A block of `ROWS` rows visits tiles of `KEYS` keys, and an
-    SM multiplies and takes exponentials, at once or in turn. Busy is the longer of the longest
-    block alone and of all blocks shared by the SMs; busy overlaps with `movement`, the seconds in
-    which all bytes move at the memory's bandwidth."""
+    """Seconds, for each call, of attention of many rows. A block of `ROWS` rows visits tiles of
+    `KEYS` keys, and a multiprocessor (SM) multiplies and takes exponentials, at once or in turn.
+    Busy is the longer of the longest block alone and of all blocks shared by the SMs; busy overlaps
+    with `movement`, the seconds in which all bytes move at the memory's bandwidth. `c`: the
+    constants."""
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = np.ceil(a.rows / ROWS)
     lines = calls.work.exponentials / (a.groups * a.rows)
@@ -204,8 +207,9 @@ width (2.5), lets the kernel read and write the padding (1), and cuts the result
 
 
 def projected(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of latent attention of many rows by vLLM: the product that makes the keys and values
-    of all heads, attention whose values are as wide as keys, and the copies between these."""
+    """Seconds, for each call, of latent attention of many rows by vLLM: the product that makes the
+    keys and values of all heads, attention whose values are padded to the width of keys, and the
+    copies between these. `c`: the family's constants."""
     s, a = calls.sizes, attended(calls)
     heads = s["b"] * s["l"] * s["n"]
     rate = on[f"matrix.{calls.dtype}"] * c["peak"]
@@ -221,9 +225,10 @@ DECODE_SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def decode(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of attention of one new row, the least over splits of the keys. Blocks (a group of
-    heads, a part of the keys) take the SMs in whole waves, each streaming its keys and values at
-    one SM's rate; this overlaps with all bytes at the memory's rate. A split adds a join."""
+    """Seconds, for each call, of attention of one new row, the least over splits of the keys.
+    Blocks (a group of heads, a part of the keys) take the multiprocessors (SMs) in whole waves,
+    each streaming its keys and values at one SM's rate; this overlaps with all bytes at the
+    memory's rate. A split adds a join. `c`: the family's constants."""
     a = attended(calls)
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = a.groups * np.ceil(a.rows / DECODE_ROWS)
@@ -248,9 +253,9 @@ TRITON_HEADS, TRITON_SPLITS = 16, 4
 
 
 def few_splits(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of latent attention of one new row by a kernel that splits the keys into
-    `TRITON_SPLITS` parts and reads the keys again for each `TRITON_HEADS` heads: the longer of the
-    waves of blocks and of all bytes."""
+    """Seconds, for each call, of latent attention of one new row by a kernel that splits the keys
+    into `TRITON_SPLITS` parts and reads the keys again for each `TRITON_HEADS` heads: the longer of
+    the waves of blocks and of all bytes. `c`: the family's constants."""
     a = attended(calls)
     blocks = a.groups * np.ceil(a.rows / TRITON_HEADS) * TRITON_SPLITS
     streamed = c["stream"] * on["memory_bandwidth"] / on["sms"]
@@ -260,9 +265,10 @@ def few_splits(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def chunked(rows: int, kernels: int) -> Any:
-    """The function of the seconds of a delta rule in chunks of so many rows by so many kernels: a
-    constant for each, and three times that overlap: the chunks of one head one after the other, the
-    products of all chunks at the peak, and the bytes moved."""
+    """A function (constants, calls, board) -> the seconds of each call of a delta rule in chunks of
+    `rows` rows by so many kernels: a constant for each kernel, and three times that overlap: the
+    chunks of one head one after the other, the products of all chunks at the peak, and the bytes
+    moved."""
 
     def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
         s = calls.sizes
@@ -298,9 +304,9 @@ two also write and read a state every 64 tokens."""
 
 
 def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of a delta rule by the six kernels of flash-linear-attention: a constant for each,
-    plus two times that overlap: the chunks of one head one after the other, and the bytes of the
-    rows and states that the kernels pass on through the memory."""
+    """Seconds, for each call, of a delta rule by the six kernels of flash-linear-attention: a
+    constant for each, plus two times that overlap: the chunks of one head one after the other, and
+    the bytes of the rows and states that the kernels pass on through the memory."""
     s = calls.sizes
     chunks, width = np.ceil(s["l"] / FLA), np.sqrt(state_entries(s))
     # the state before and after in fp32, and twice that of each chunk
@@ -312,8 +318,9 @@ def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def channels(calls: Calls) -> Floats:
-    """The channels of a short convolution, (N,): of Mamba-2, of Kimi delta attention (h wide), or
-    of a gated delta rule (keys, queries and values)."""
+    """The number of channels of the short convolution of each call, (N,): of Mamba-2 (if there is a
+    size P), of Kimi delta attention (h wide), or of a gated delta rule (keys, queries and
+    values)."""
     s = calls.sizes
     if "P" in s:
         return s["n"] * s["P"] + 2 * s["G"] * s["N"]
@@ -321,16 +328,18 @@ def channels(calls: Calls) -> Floats:
 
 
 def convolved(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of a short convolution: blocks, one for each channel of each sequence, shared by the
-    SMs, overlapped with the bytes at a share of the bandwidth."""
+    """Seconds, for each call, of a short convolution: blocks, one for each channel of each
+    sequence, shared by the multiprocessors (SMs), overlapped with the bytes at a share of the
+    bandwidth. `c`: the family's constants."""
     blocks = calls.sizes["b"] * channels(calls) / on["sms"] * c["block"] / on["clock"]
     moved = calls.movement(on) / c["bandwidth"]
     return np.asarray(c["start"] * 1e-6 + together(blocks, moved, c["overlap"]))
 
 
 def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of a delta rule of one new row: blocks, one for each head of each sequence, in whole
-    waves over the SMs, overlapped with the bytes (the state) at a share of the bandwidth."""
+    """Seconds, for each call, of a delta rule of one new row: blocks, one for each head of each
+    sequence, in whole waves over the multiprocessors (SMs), overlapped with the bytes (the state)
+    at a share of the bandwidth. `c`: the family's constants."""
     waves = np.ceil(calls.sizes["b"] * calls.sizes["n"] / on["sms"])
     busy = waves * c["block"] / on["clock"]
     moved = calls.movement(on) / c["bandwidth"]
@@ -349,8 +358,9 @@ def idle(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def by_host(device: Callable[[Constants, Calls, Board], Floats]) -> Any:
-    """A function like `device`, of the seconds of work on the device, for kernels that the host
-    launches one by one: the longer of `device` and of the launches (`host` microseconds)."""
+    """A function with the parameters of `device`, for kernels that the host launches one by one:
+    the longer of the seconds that `device` returns, of work on the device, and of the launches (the
+    constant `host`, in microseconds)."""
 
     def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
         return np.maximum(c["host"] * 1e-6, device(c, calls, on))

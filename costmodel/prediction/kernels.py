@@ -74,7 +74,8 @@ class Kernel:
         return {name: _function(number) for name, number in found.items()}
 
     def work(self, dtype: str, sizes: Mapping[str, Floats]) -> Work:
-        """The work of N calls.
+        """The work of each of N calls: products, exponentials, and compulsory bytes (each entry
+        moved once).
 
         Args:
             dtype: the type of the entries that move, such as bf16.

@@ -69,7 +69,8 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 
 def _step(kernel: str, sizes: Mapping[str, float], dtype: str, on: Board) -> Step:
-    """The predicted call of a kernel at sizes."""
+    """The call of a kernel at sizes, with its predicted seconds, interval and joules, and its
+    limits."""
     calls = Calls(kernel, {x: np.array([float(size)]) for x, size in sizes.items()}, dtype)
     one = predict(calls, on)
     joules = float("nan") if one.joules is None else float(one.joules[0])
@@ -87,7 +88,8 @@ def products(case: Case, on: Board) -> Sequence[Step]:
 
 
 def _dtype(case: Case) -> str:
-    """The element type of a case; Unanswered for a type whose kernels are not predicted."""
+    """The element type of a case (fp32 if it states none); Unanswered for a type without
+    predictions."""
     dtype = case.dtypes.activations if case.dtypes else "fp32"
     if dtype not in FITTED:
         raise Unanswered(f"times are predicted in {' and '.join(FITTED)} alone, not in {dtype}")
@@ -95,10 +97,10 @@ def _dtype(case: Case) -> str:
 
 
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """("gemm", its sizes: l rows, d depth, f columns) for each matrix of parameters that an
-    equation multiplies rows by and sums over. Where each row chooses matrices (its experts), the
-    chosen ones are one product: with the columns of all matrices that the rows of a batch choose
-    if choices are even."""
+    """("gemm", sizes of the product: l rows, d depth, f columns) for each matrix of parameters by
+    which an equation multiplies rows and sums. Where each row chooses matrices (its experts), the
+    chosen ones are one product: with the columns of all matrices that the rows of a batch choose if
+    choices are even."""
     about, sizes = case.about, dict(case.sizes)
     rows: float = sizes.pop("b", 1) * (1 if case.phase == "inference" else sizes["l"])
     system = system_of(case.mixer, case.form, about.convention.rewrites, case.phase)
@@ -118,7 +120,8 @@ def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
 def _product(
     read: Read, rows: float, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """The matrix product of rows with a matrix that an equation reads; none without a sum."""
+    """("gemm", its sizes) for the product of `rows` rows with the matrix of parameters that `read`
+    reads; nothing if no sum runs over an axis of the matrix."""
     summed, depth, columns = {index.atom for index in read.over}, 1, 1.0
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
         if isinstance(position, Gather):
@@ -176,8 +179,8 @@ def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def _kernel(case: Case, name: str, when: str) -> str:
-    """The name of the kernel of a mixer's form, `when` it runs in "prefill" or "decode"; Unanswered
-    for a form of latent attention that has no kernel there."""
+    """The name of the kernel of a mixer's form, for when it runs: "prefill" (a prompt) or "decode"
+    (a new token); Unanswered for a form of latent attention that has no kernel there."""
     if name == "mla":
         usual = "absorbed" if when == "decode" else "expanded"
         absorbed = "absorbed " if case.form == "absorbed" and when == "prefill" else ""

@@ -67,8 +67,8 @@ def total(parts: Iterable[Part], name: str) -> float:
 
 
 def binds(parts: Iterable[Part]) -> str:
-    """What takes the most of the time: each call's largest limit, or what the calls take beside
-    their largest limits."""
+    """The name of what takes the most of the time of all parts: one of the limits, each call adding
+    the time of its largest limit to this one, or `latency`, the time beside them."""
     found: dict[str, float] = {LATENCY: 0.0}
     for part in parts:
         for step in part.steps:
@@ -101,8 +101,8 @@ class Predicted:
         return {**self.held.sizes, **own, **context, "b": self.batch}
 
     def parts(self, stage: str) -> Sequence[Part]:
-        """The parts of each block, in the order of a pass; equal blocks once, equal parts of a
-        block once.
+        """The parts of each block with the calls of one run and the number of runs, in the order of
+        a pass; equal blocks once, equal parts of a block once. `stage`: "prefill" or "decode".
 
         Raises:
             Unanswered: the model does not decode token by token, or a part has no floor.
@@ -121,7 +121,8 @@ class Predicted:
         ]
 
     def _places(self) -> Iterator[tuple[str, Use, Poly]]:
-        """(block, part of the network, how often) in the order of a pass; "" beside the layers."""
+        """(block, part of the network, number of runs) for each place of a part, in the order of a
+        pass; the block is "" beside the layers."""
         net = self.held.network
         layers = Poly.atom("L") if net.layers is None else Poly.of(net.layers)
         for stack in net.described.stacks:
@@ -138,7 +139,9 @@ class Predicted:
             yield "", net.use("", use), ONE
 
     def _steps(self, part: PartAnswers) -> tuple[Sequence[Step], str]:
-        """The calls of one run of a part, and why they are floors ("" if they are predicted)."""
+        """(calls of one run of a part, reason): the reason why the calls are only floors (lower
+        bounds from the GPU's rates), "" if their times are predicted. Unanswered if the part has no
+        answers."""
         if part.unanswered:
             raise Unanswered(f"{part.use.name}: {part.unanswered}")
         own = part_sizes(part.use, self._sizes) | {"t": self.context, "b": self.batch}
@@ -152,8 +155,9 @@ class Predicted:
             return [self._floor(case)], str(reason)
 
     def _floor(self, case: Case) -> Step:
-        """One call that takes the launch of a small kernel and the longest limit, the compulsory
-        bytes at the share of the bandwidth that small kernels reach."""
+        """One call for a part without a known kernel: it takes the launch of a small kernel and the
+        longest of its limits, with the compulsory bytes at the share of the bandwidth that small
+        kernels reach."""
         dtypes, sizes = self.held.dtypes, {x: size for x, size in case.sizes.items() if x != "b"}
         kinds = of_part(case.about.system, case.phase).compulsory.at(b=self.batch, **sizes)
         moved = sum(dtypes.bytes_of(kind) * number for kind, number in kinds.items())

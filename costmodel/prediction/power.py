@@ -30,8 +30,9 @@ before them too (calls of one size range from 134 to 696 W)."""
 
 
 def watts(c: Mapping[str, float], calls: Calls, on: Board, seconds: Floats) -> Floats:
-    """The board's mean power during N calls that take `seconds`, (N,), at most its limit: a base,
-    plus a term for the rate of products and one for the rate of bytes, by the constants `c`.
+    """The board's mean power in watts during each of N calls that take `seconds`, (N,), at most its
+    limit: a base, plus a term for the rate of products and one for the rate of bytes, by the
+    constants `c`.
 
     Raises:
         BoardError: the board has no figure that is needed.

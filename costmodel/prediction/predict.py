@@ -61,7 +61,8 @@ def fits() -> Fits:
 
 
 def read_fits(families: Mapping[str, Any]) -> Fits:
-    """The fits of families, as a file of constants has them."""
+    """Family -> its fits, each the constants of its formula with the boards that they were fitted
+    on and the interval, from the parsed contents of a file of constants."""
     return {
         name: tuple(
             Fit(tuple(one["boards"]), one["constants"], (one["interval"][0], one["interval"][1]))
@@ -78,8 +79,8 @@ def fitted_elsewhere(name: str, on: str, known: Fits) -> Fit | None:
 
 
 def stand_in(family: Family, on: str, known: Fits) -> Mapping[str, float] | None:
-    """Constants of other families in place of those of a family, fitted without the board named
-    `on`; None if one of them was fitted nowhere else."""
+    """Constants for a family that was fitted on no board but the one named `on`: those of similar
+    families, fitted without that board; None if one of them was fitted nowhere else."""
     found: dict[str, float] = {}
     for name in family.constants:
         other, theirs = family.instead.get(name, (family.like, name))
@@ -113,8 +114,9 @@ def meanings(family: Family) -> str:
 
 
 def constants_in_words(family: Family, on: str) -> str:
-    """The constants by which a family predicts times on the board named `on`, and what they were
-    fitted on; errors as for `fit_for`."""
+    """The constants by which a family predicts times on the board named `on`, and the boards that
+    they were fitted on or the families that they are taken from, as a phrase; errors as for
+    `fit_for`."""
     fit = fit_for(family, on)
     if fit.boards:
         each = ", ".join(f"{name} {value:g}" for name, value in fit.constants.items())
@@ -127,7 +129,8 @@ def constants_in_words(family: Family, on: str) -> str:
 
 
 def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
-    """The predicted time and energy of calls on a board, by constants fitted on other boards.
+    """The predicted seconds, interval and joules of each call on a board, by constants fitted on
+    other boards; no joules without a power limit.
 
     Args:
         source: the name of the implementation, which may choose the family of kernels.

@@ -65,16 +65,17 @@ class OracleComparison:
         return (self.accounting, *self.rewrites)
 
     def about(self, phase: str) -> Answers:
-        """The derived answers about a phase, one object for all sizes of this comparison, and
-        independent of answers derived elsewhere."""
+        """The object that derives answers about a phase, one for all sizes of this comparison, so
+        that answers derived elsewhere are not reused."""
         if phase not in self._about:
             convened = convention(self.convention)
             self._about[phase] = Answers(self.mixer, self.form, phase, convened)
         return self._about[phase]
 
     def check(self, question: str, derive: Callable[[], object], executed: object) -> None:
-        """Compare an answer that `derive` returns with an executed answer. Extends `compared`, and
-        `apart` if both differ; only `apart` if `derive` crashes; only `refused` without answer."""
+        """Compare the answer that `derive` returns with the executed one, and record the question:
+        in `compared`, and in `apart` if both differ; in `apart` alone if `derive` crashes; in
+        `refused` alone if it has no answer."""
         try:
             derived = derive()
         except (Unsupported, Unanswered) as reason:
@@ -88,8 +89,9 @@ class OracleComparison:
             self.apart.append(f"{question}: derived {derived}, executed {executed}")
 
     def at(self, sizes: Sizes) -> OracleComparison:
-        """Compare every question at these sizes. Under `dense`, which changes counts of whole
-        sequences alone, neither values nor answers about one token are compared."""
+        """Compare derived and executed answers to every question at these sizes; returns this
+        object, with the results. Under `dense`, which changes counts of whole sequences alone,
+        neither values nor answers about one token are compared."""
         run = self._run(sizes, sizes["l"])
         self._forward(sizes, run)
         if "dense" not in self.rewrites:
@@ -98,7 +100,8 @@ class OracleComparison:
         return self
 
     def _forward(self, sizes: Sizes, run: Execution) -> None:
-        """Compare every figure of a forward pass over the whole sequence."""
+        """Compare every figure of a forward pass over the whole sequence with the execution
+        `run`."""
         about = self.about("training")
         for tally, quantity in tallies():
             if quantity.sequence is not None:
@@ -123,10 +126,10 @@ class OracleComparison:
     def _inference(self, sizes: Sizes, run: Execution) -> None:
         """Compare every question about one token, for t = 1..l.
 
-        An answer is about a sequence that goes on after the token, and equals the execution of a
-        longer sequence. If the counts depend on l, operations are compared with the execution of
-        length l instead. `refused` gets a token at which the weights end or that owns rows beyond
-        l, and figures about the past where both executions differ.
+        An answer is about a sequence that goes on after the token, and is compared with the
+        execution of a longer sequence. If counts depend on l, operations are compared with `run`,
+        of length l, instead. `refused` gets a token beyond a table of positions or that owns rows
+        beyond l, and figures about earlier tokens where both executions differ.
         """
         longer, about = self.longer(sizes), self.about("inference")
         if not (causal(self.mixer.forms[self.form], sizes) and longer.causal):
@@ -183,7 +186,8 @@ class OracleComparison:
         return self._run(sizes, length + late) if late > 0 else run
 
     def _past_the_end(self, at: Sizes) -> str:
-        """The reason why the weights do not cover position t at these sizes; "" if they do."""
+        """The reason why position t is beyond the weights that have a row per position; "" if it is
+        not, or if this is not derived."""
         try:
             found = overruns(system_of(self.mixer, self.form, self.rewrites, "inference"))
         except (Unsupported, Unanswered):
@@ -205,7 +209,8 @@ class OracleComparison:
 
 
 def tallies() -> Iterator[tuple[Tally, Quantity]]:
-    """Each `Tally` of every question, with the quantity of the oracle that it must equal.
+    """Each `Tally` (a derived answer that is compared with execution) of every question, with the
+    quantity that reads the same number off an execution.
 
     Raises:
         OracleError: the oracle has no quantity of this name.
@@ -242,8 +247,9 @@ def general(question: str) -> str:
 
 
 def causal(form: Form, sizes: Sizes) -> bool:
-    """Whether the form's execution is causal. Windows (w, k) are raised to 2, or to 3 where 2 does
-    not fit the mixer, and the length to 3, since smaller sizes would hide reads of later tokens."""
+    """Whether the form reads no later token when it is executed. Windows (w, k) are raised to 2, or
+    to 3 where 2 does not fit the mixer, and the length to 3, since smaller sizes would hide such
+    reads."""
     raised = (
         {letter: max(sizes[letter], least) for letter in ("w", "k") if letter in sizes}
         for least in (2, 3)

@@ -40,7 +40,8 @@ class Proof:
 
 
 def prove(mixer: Mixer) -> list[Proof]:
-    """The proofs of a mixer's equations, in order; only the first one unless that passes."""
+    """The proofs about a mixer's equations, each passed, failed or not checked, in order; only the
+    first one, that they are well formed, unless that passes."""
     proofs = [_well_formed(mixer)]
     if not proofs[0].passed:
         return proofs
@@ -70,8 +71,8 @@ def first_apart(
 def _shrunk(
     mixer: Mixer, sizes: dict[str, int], said: str, apart: Callable[[Sizes], str]
 ) -> tuple[dict[str, int], str]:
-    """Lower one size after the other while `apart` returns a text; the last sizes and text. `said`
-    is the text at `sizes`."""
+    """The sizes and the text after lowering one size after the other while `apart` returns a text.
+    `said` is the text at the given sizes."""
     for letter, value in sizes.items():
         for lower_value in range(1, value):
             smaller = {**sizes, letter: lower_value}
@@ -81,7 +82,7 @@ def _shrunk(
 
 
 def _well_formed(mixer: Mixer) -> Proof:
-    """Proves that the equations of every form are in order and execute at all sizes tried; not
+    """The proof that the equations of every form are in order and execute at all sizes tried; not
     checked if an analysis refuses the equations (Unsupported)."""
     name = "well formed"
 
@@ -138,8 +139,8 @@ def _unread(mixer: Mixer) -> Iterator[str]:
 
 
 def _causality(mixer: Mixer) -> Iterator[Proof]:
-    """Proves for each form: derived as causal if and only if its execution is, at sizes tried. Not
-    checked for a form whose causality is not derived."""
+    """A proof for each form that it is derived as causal if and only if its execution at the sizes
+    tried reads no later token. Not checked for a form whose causality is not derived."""
     for name, form in mixer.forms.items():
         reason = inference_reason(lower(form))
         apart = first_apart(mixer, partial(_not_causal, form))
@@ -164,8 +165,8 @@ def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
 
 
 def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
-    """Proves that values and every figure that an execution tallies are equal in the derivation and
-    the execution, at all sizes tried; a proof per form."""
+    """A proof for each form that values and every figure that an execution tallies are equal in the
+    derivation and the execution, at all sizes tried."""
     for form in mixer.forms:
         made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
@@ -176,8 +177,8 @@ def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
 def _differing(
     made: OracleComparison, where: Callable[[Mixer, str, Sizes], str] | None, sizes: Sizes
 ) -> str:
-    """The first answer that differs at some sizes, in words; "" if none differs. `where` adds a
-    phrase in front, such as the first equation that differs."""
+    """The first answer that differs at some sizes, in words; "" if none differs. `where` returns a
+    phrase to put in front, such as the first equation that differs; None for no phrase."""
     made.apart.clear()
     made.at(sizes)
     if not made.apart:
@@ -220,8 +221,8 @@ def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Ite
 
 
 def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
-    """The names of the compared questions about gradients: first the costs, `counts, depths of the
-    backward pass and the training step`, then the values, `gradient of x, gradient of W`."""
+    """Phrases that name the compared questions about gradients: first the costs, `counts, depths of
+    the backward pass and the training step`, then the values, `gradient of x, gradient of W`."""
     parts = [question.partition(", ")[::2] for question in answered]
     costs = dict.fromkeys(name for name, phase in parts if phase)
     values = [name for name, phase in parts if not phase]
@@ -232,7 +233,8 @@ def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
 
 
 def _gradients(mixer: Mixer) -> Iterator[Proof]:
-    """Proves that values and costs of the gradients equal execution at all sizes tried."""
+    """A proof for each form that values and costs of its gradients equal execution at all sizes
+    tried."""
     for form in mixer.forms:
         made = GradientComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, None))
@@ -248,7 +250,8 @@ def _proof(
     between: str = ", ",
 ) -> Proof:
     """A proof by comparison. If `apart` is None, nothing differs: passed, with what was compared
-    (`done`, joined by `between`); else failed, with the sizes and the difference in `apart`."""
+    (`done`, joined by `between`) as detail; else failed, with the sizes and the difference in
+    `apart`."""
     said = f"at {words(apart[0])}: {apart[1]}" if apart else between.join(done)
     return Proof(name, apart is None, said)
 
@@ -272,9 +275,9 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
 
 
 def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
-    """Proves that every other form has the output of the first form, at all sizes at which modules
-    are tried, a long sequence among them; a failure names the first array, in order of evaluation,
-    that differs."""
+    """A proof for each other form that it has the output of the first form, at all sizes at which
+    modules are tried, a long sequence among them; a failure names the first array, in order of
+    evaluation, that differs."""
     first, *others = mixer.forms
     for other in others:
 

@@ -35,7 +35,8 @@ class GradientComparison(OracleComparison):
     costs, depths and values."""
 
     def at(self, sizes: Sizes) -> GradientComparison:
-        """Compare every question about the gradients at these sizes.
+        """Compare derived and executed answers to every question about the gradients at these
+        sizes; returns this object, with the results.
 
         If the form has a maximum, depths are compared in an execution on equal input rows, where
         the first entry wins every maximum. Values are not compared under `dense`. Without derived
@@ -78,7 +79,8 @@ class GradientComparison(OracleComparison):
     def _slopes(
         self, system: System, done: Execution, sizes: Sizes
     ) -> dict[str, tuple[Callable[[], str], str]]:
-        """Array with a gradient -> (function, text), both "" if there is no difference.
+        """Array with a gradient -> (function, text), two comparisons that give "" if there is no
+        difference.
 
         The function compares the derived gradient with the executed one. The text compares the
         executed gradient with difference quotients: for all arrays together; only if that differs,
@@ -142,7 +144,7 @@ class GradientComparison(OracleComparison):
 
 
 def _has_maximum(system: System) -> bool:
-    """Whether a gradient goes to the first entry that attains a maximum."""
+    """Whether the gradient of a maximum occurs, which goes to the first entry that attains it."""
     return any(
         isinstance(node, Bracket) and bool(node.first)
         for e in system.equations

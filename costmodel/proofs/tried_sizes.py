@@ -55,8 +55,9 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
 
 
 def crossing_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """Sets with lengths from 1 to beyond every bound. Sizes in bounds (windows, chunks) are 2, 3,
-    ... in ascending and in descending order; all other sizes are small."""
+    """Sets of sizes with lengths from 1 to beyond every bound of an index. Sizes in bounds
+    (windows, chunks) are 2, 3, ... in ascending and in descending order; all other sizes are
+    small."""
     letters = bounding_letters(mixer)
     ascending = {letter: 2 + k for k, letter in enumerate(letters)}
     descending = {letter: 1 + len(letters) - k for k, letter in enumerate(letters)}
@@ -85,7 +86,7 @@ def module_sizes(mixer: Mixer) -> list[dict[str, int]]:
 
 
 def sizes_tried(mixer: Mixer) -> dict[str, list[dict[str, int]]]:
-    """The sizes at which "equations" and "modules" are executed; [] if no small sizes fit."""
+    """What is executed, "equations" or "modules" -> its sets of sizes; [] if no small sizes fit."""
     try:
         return {"equations": equation_sizes(mixer), "modules": module_sizes(mixer)}
     except SizeError:
@@ -126,8 +127,8 @@ def all_words(tried: Sequence[Sizes]) -> str:
 
 
 def bounding_letters(mixer: Mixer) -> tuple[str, ...]:
-    """The sizes of windows and chunks: all but l and b that occur in a bound with an index or with
-    l, or in one of several bounds of the same end, such as min_(C, l)."""
+    """The letters of sizes of windows and chunks: all but l and b that occur in a bound with an
+    index or with l, or in one of several bounds of the same end, such as min_(C, l)."""
     found: set[str] = set()
     for index in _indices(mixer):
         for side in (index.lower, index.upper):
@@ -145,7 +146,8 @@ def _indices(mixer: Mixer) -> Iterator[Index]:
 
 
 def _written_out(form: Form) -> Iterable[Index]:
-    """The indices of a form, and those of its composites after lowering."""
+    """The indices of a form, and those of its composites (operations such as softmax that stand for
+    several equations) after they are written out."""
     found = dict.fromkeys(form.indices.values())
     try:
         equations = lower(form).equations

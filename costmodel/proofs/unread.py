@@ -21,8 +21,8 @@ Sizes = Mapping[str, int]
 
 
 def unread(form: Form, sizes: Sizes) -> list[Entry]:
-    """The entries that nothing needs at some sizes, in the order of execution, as (array,
-    positions counted from 1)."""
+    """The entries that a form computes at some sizes and that neither its output nor a later token
+    needs, in the order of execution, as (array, positions counted from 1)."""
     run = execute(form, sizes)
     needed = _needed(run)
     without = (i for i in run.instances if id(i) not in needed)
@@ -32,7 +32,8 @@ def unread(form: Form, sizes: Sizes) -> list[Entry]:
 
 
 def _needed(run: Execution) -> dict[int, Instance]:
-    """id of an instance -> the instance, for all instances that the output needs."""
+    """id of an instance (one execution of an equation for one entry) -> the instance, for all those
+    that the output needs."""
     writer = {entry: instance for instance in run.instances for entry in instance.writes}
     waiting = [entry for entry in writer if entry[0].role == "output"]
     found: dict[int, Instance] = {}
@@ -47,8 +48,8 @@ def _needed(run: Execution) -> dict[int, Instance]:
 def _of_a_row(
     form: Form, instance: Instance, run: Execution, needed: Mapping[int, Instance]
 ) -> bool:
-    """Whether an instance writes an entry of a composite of which another entry in the same row is
-    needed: both read the same step of the composite, such as the row's sum."""
+    """Whether an instance writes an entry of a composite (such as a softmax) of which another entry
+    in the same row is needed: both read the same intermediate, such as the row's sum."""
     array = run.system.equations[instance.equation].array
     if not any(e.array is array and isinstance(e.value, Composite) for e in form.equations):
         return False

@@ -72,7 +72,7 @@ def bold(words: str, page: Page) -> str:
 
 def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = None) -> str:
     """A sentence, after `lead`, in lines of at most `width` characters, broken between words. A
-    word longer than a line is broken after a sign, a number after a comma.
+    word longer than a line is broken after a sign such as `-` or `+`, a number after a comma.
 
     Args:
         width: the width in characters, at least 20; None leaves the sentence in one line.
@@ -272,7 +272,8 @@ def _grid(
 
 
 def _lines(cell: str, width: int) -> list[str]:
-    """A cell in lines of a width, broken between words and after signs in long words."""
+    """The text of a cell as lines of at most `width` characters, broken between words and, in long
+    words, after signs such as `-`, `+` and `*`; one line if it fits."""
     lines = [""]
     for word in cell.split(" ") if len(cell) > width else []:
         for k, piece in enumerate(pieces(word)):
