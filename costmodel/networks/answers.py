@@ -641,7 +641,7 @@ class NetworkMixer(Whole):
                 self.own[letter] = replace(LETTERS[letter], default=network.sizes[letter])
 
     def _extents(self) -> dict[str, Array]:
-        """Name -> one array for each part, whose shape lists all extents of the part in the
+        """A dict: name -> one array for each part, whose shape lists all extents of the part in the
         network's sizes: a mixer's check of its arrays then refuses sizes at which an extent is no
         whole number."""
         found: dict[str, Array] = {}

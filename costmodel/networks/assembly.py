@@ -48,7 +48,8 @@ class _Placing:
 
     def add(self, stack: Stack | None, found: Templates) -> None:
         """Add the parts `found`, pairs (part, how often it stands in the network): equal parts
-        become one part, run as often as all together. `stack`: None for parts after the layers."""
+        become one part, run as often as all together, once in each tower (a copy of the layers with
+        the same parameters, for another sequence). `stack`: None for parts after the layers."""
         together: dict[object, list[tuple[Use, Poly]]] = {}
         for use, number in found:
             together.setdefault(use.equal, []).append((use, number))
@@ -207,7 +208,7 @@ class Assembly:
         return tuple(self._placing.uses)
 
     def use(self, section: str, part: Use) -> Use:
-        """The part of the network that stands for a part of a block, or of another place."""
+        """Make the part of the network that stands for a part of a block, or of another place."""
         return self._placing.of[section, part.equal]
 
     def trains(self, use: Use) -> bool:
@@ -217,8 +218,8 @@ class Assembly:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Letter -> value of the sizes that have one value, the number of layers L included;
-        without sizes that are computed from others or have several values."""
+        """A dict: letter -> value of the sizes that have one value, the number of layers L
+        included; without sizes that are computed from others or have several values."""
         single = {x: v for x, v in self.described.sizes.items() if isinstance(v, int)}
         if self.layers is not None:
             single["L"] = self.layers

@@ -317,9 +317,9 @@ class Description:
         return replace(self, stacks=(*others, stack), sizes=sizes, choices=None)
 
     def apart(self, ranges: Mapping[str, Collection[int]], number: int) -> Description:
-        """The description with each range of layers of the last stack apart from other layers, and
-        the layers before all ranges too, to which no gradient runs back if ranges alone are
-        trained.
+        """A copy of the description in which the parts of each range of layers of the last stack
+        are counted apart from those of other layers, and so are the layers before all ranges, to
+        which no gradient runs back if ranges alone are trained.
 
         Args:
             ranges: text of a range -> its layers, counted from 1.
@@ -379,7 +379,7 @@ class Description:
         yield from self.ending
 
     def ends_with(self, label: str) -> Use | None:
-        """The part after the layers with this label, None if there is none."""
+        """Make the part after the layers with this label, None if there is none."""
         return next((use for use in self.ending if use.label == label), None)
 
     @property

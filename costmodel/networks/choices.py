@@ -171,9 +171,9 @@ class Choices:
 
     @property
     def formulas(self) -> dict[str, Poly]:
-        """Letter -> formula for the sizes that follow from others (f -> 4 d), as polynomials in
-        these; ModelError for an unknown letter, or a formula that is no polynomial in letters of
-        other sizes."""
+        """A dict: letter -> formula for the sizes that follow from others (f -> 4 d), as
+        polynomials in these; ModelError for an unknown letter, or a formula that is no polynomial
+        in letters of other sizes."""
         found: dict[str, Poly] = {}
         for letter, text in self.widths.items():
             if letter not in LETTERS:

@@ -238,8 +238,8 @@ def active(mixer: Mixer) -> Poly:
 
 @cache
 def entries_read(mixer: Mixer) -> Mapping[str, Poly]:
-    """Name of each parameter of a part (`mixer`) -> how many of its entries one token reads, as a
-    polynomial: of experts, those of the chosen ones; of other parameters, all."""
+    """A dict: name of each parameter of a part (`mixer`) -> how many of its entries one token
+    reads, as a polynomial: of experts, those of the chosen ones; of other parameters, all."""
     arrays = {a.name: a for a in mixer.arrays.values() if a.role == "parameter"}
     number = {name: _product(a.shape) for name, a in arrays.items()}
     form = mixer.forms[mixer.default_form]

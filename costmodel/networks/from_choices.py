@@ -27,7 +27,7 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def description(c: Choices) -> Description:
-    """The description of a network by stacks, blocks and parts, from its choices.
+    """Make the description of a network by stacks, blocks and parts, from its choices.
 
     Raises:
         ModelError: a form that no mixer has, or a mixer that does not go with the stack.

@@ -42,9 +42,9 @@ class PartGradients:
 
     @property
     def summed(self) -> dict[str, Exact]:
-        """Name of a parameter -> the number of entries of its gradient that equations give and that
-        are added up over the sequences of a batch; a parameter that is read by token numbers alone
-        has no such entries."""
+        """A dict: name of a parameter -> the number of entries of its gradient that equations give
+        and that are added up over the sequences of a batch; a parameter that is read by token
+        numbers alone has no such entries."""
         return {
             name: number
             for name, array in self.system.mixer.arrays.items()

@@ -106,8 +106,8 @@ class Holding:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Letter -> value of all sizes of the network but the context t and the batch b: its own,
-        else the defaults."""
+        """A dict: letter -> value of all sizes of the network but the context t and the batch b:
+        its own, else the defaults."""
         found = {} if self.length is None else {"l": self.length}
         found = {**found, **self.network.own.with_given({})}
         letters = {"l"}

@@ -185,8 +185,8 @@ def configuration(path: Path) -> Configuration:
 
 
 def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
-    """The network of a published model's `config.json`, as choices or as a description by blocks,
-    whichever the reader of its type gives.
+    """Read the network of a published model's `config.json`, as choices or as a description by
+    blocks, whichever the reader of its type gives.
 
     Args:
         ignored: fields that are not read and may have any value.

@@ -149,8 +149,8 @@ class _Simulation:
         return following is not None and not following[1]
 
     def _needed(self) -> dict[Wire, list[tuple[int, bool]]]:
-        """Array between parts (a wire) -> the events that touch it, as (number, whether the event
-        writes it); a backward pass reads the arrays that its gradients need."""
+        """A dict: array between parts (a wire) -> the events that touch it, as (number, whether the
+        event writes it); a backward pass reads the arrays that its gradients need."""
         found: dict[Wire, list[tuple[int, bool]]] = {}
         for k, event in enumerate(self.events):
             run = self.runs[event.run]

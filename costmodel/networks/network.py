@@ -88,9 +88,9 @@ class Network(Assembly):
             fit(use.mixer, part_sizes(use, sizes))
 
     def _fit_with_own(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Letter -> value: the given sizes, and the network's own values of the others. SizeError
-        if a part refuses them, as far as its sizes are known: a width that heads do not divide, for
-        instance."""
+        """A dict: letter -> value: the given sizes, and the network's own values of the others.
+        SizeError if a part refuses them, as far as its sizes are known: a width that heads do not
+        divide, for instance."""
         head_width(found := checked(sizes))
         found = self.own.with_given(found)
         for use in self.uses:

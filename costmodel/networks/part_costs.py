@@ -65,8 +65,8 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
 
 
 def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> dict[str, int]:
-    """Letter -> value of a part's own sizes, at sizes of the network; if `partly`, only those that
-    the given sizes determine.
+    """A dict: letter -> value of a part's own sizes, at sizes of the network; if `partly`, only
+    those that the given sizes determine.
 
     Raises:
         SizeError: a size is missing, or comes out fractional."""

@@ -73,8 +73,8 @@ def _root_of(size: Poly) -> Constant:
 
 @noting
 def look_up(scaled: bool = False) -> Mixer:
-    """The part embedding, as a mixer of one equation: y (l, d) has the rows of E (u, d) that the
-    tokens (l) name; `scaled` multiplies each row by sqrt(d).
+    """Make the part embedding, as a mixer of one equation: y (l, d) has the rows of E (u, d) that
+    the tokens (l) name; `scaled` multiplies each row by sqrt(d).
 
     The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry."""
     m = _new_part("look-up", "Embedding, look-up", "rows that are read by number")
@@ -89,8 +89,8 @@ def look_up(scaled: bool = False) -> Mixer:
 
 @noting
 def one_hot(scaled: bool = False) -> Mixer:
-    """The part embedding as a product, a mixer of one equation: y (l, d) is the product of one-hot
-    rows x (l, u) with E (u, d); if `scaled`, times sqrt(d)."""
+    """Make the part embedding as a product, a mixer of one equation: y (l, d) is the product of
+    one-hot rows x (l, u) with E (u, d); if `scaled`, times sqrt(d)."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (4)"
     m = _new_part("one-hot", "Embedding, one-hot product", source)
     l, d, u = m.sizes("l d u")
@@ -106,8 +106,8 @@ def one_hot(scaled: bool = False) -> Mixer:
 
 @noting
 def patches() -> Mixer:
-    """The part that makes rows of an image's patches, as a mixer: of the patches of r numbers, x
-    (l, r), whose first row stands for the class token and is not read, a linear map with a bias,
+    """Make the part that makes rows of an image's patches, as a mixer: of the patches of r numbers,
+    x (l, r), whose first row stands for the class token and is not read, a linear map with a bias,
     behind the token's row: y (l, d).
 
     Dosovitskiy et al. 2020, arXiv 2010.11929, eq. (1); the map of a patch is a convolution whose
@@ -126,8 +126,8 @@ def patches() -> Mixer:
 
 @noting
 def positions(kind: str, product: bool = False, scaled: bool = False, *, offset: int = 0) -> Mixer:
-    """The part positions, as a mixer x (l, d) to y (l, d): a row P[i] for each position i, added to
-    the row x[i] of the token there.
+    """Make the part positions, as a mixer x (l, d) to y (l, d): a row P[i] for each position i,
+    added to the row x[i] of the token there.
 
     Args:
         kind: `learned` (P is a parameter) or `sinusoidal` (P is a table).
@@ -157,8 +157,8 @@ def positions(kind: str, product: bool = False, scaled: bool = False, *, offset:
 
 @noting
 def segments(kinds: int) -> Mixer:
-    """The part segments, as a mixer x (l, d) to y (l, d): a row of S (kinds, d), for the segment
-    (sentence A or B, as in BERT) that a token belongs to, is added to the token's row."""
+    """Make the part segments, as a mixer x (l, d) to y (l, d): a row of S (kinds, d), for the
+    segment (sentence A or B, as in BERT) that a token belongs to, is added to the token's row."""
     source = "Devlin et al. 2018, arXiv 1810.04805, figure 2"
     m = _new_part("segments", "Segments", source)
     l, d = m.sizes("l d")
@@ -193,8 +193,8 @@ def _gain(f: Form, d: Poly, b: Index, gain: str) -> Node | None:
 
 @noting
 def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer:
-    """The part layer norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none (`GAINS`);
-    `bias` and the constant under the root, `eps`, as asked.
+    """Make the part layer norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none
+    (`GAINS`); `bias` and the constant under the root, `eps`, as asked.
 
     Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps."""
     m = _new_part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
@@ -216,7 +216,8 @@ def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer
 
 @noting
 def rms_norm(*, gain: str = "w") -> Mixer:
-    """The part RMS norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none (`GAINS`).
+    """Make the part RMS norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none
+    (`GAINS`).
 
     Zhang and Sennrich 2019, arXiv 1910.07467."""
     m = _new_part("rms-norm", "RMS norm", "Zhang and Sennrich 2019, arXiv 1910.07467")
@@ -231,8 +232,8 @@ def rms_norm(*, gain: str = "w") -> Mixer:
 
 @noting
 def residual(scaled: bool = False) -> Mixer:
-    """The part residual sum, as a mixer x (l, 2, d) to y (l, d): a sublayer's input x[:, 1] plus
-    its output x[:, 2]; `scaled`: the output is multiplied by a constant, as in Granite."""
+    """Make the part residual sum, as a mixer x (l, 2, d) to y (l, d): a sublayer's input x[:, 1]
+    plus its output x[:, 2]; `scaled`: the output is multiplied by a constant, as in Granite."""
     m = _new_part("residual", "Residual sum")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, 2, d), m.output("y", l, d)
@@ -244,8 +245,8 @@ def residual(scaled: bool = False) -> Mixer:
 
 @noting
 def scale() -> Mixer:
-    """The part scale, as a mixer of rows (l, d): each entry divided by sqrt(d), as T5 does before
-    its head: one division an entry.
+    """Make the part scale, as a mixer of rows (l, d): each entry divided by sqrt(d), as T5 does
+    before its head: one division an entry.
 
     Raffel et al. 2019, arXiv 1910.10683; transformers, T5ForConditionalGeneration."""
     m = _new_part("scale", "Scale", "transformers, T5ForConditionalGeneration")
@@ -259,8 +260,8 @@ def scale() -> Mixer:
 
 @noting
 def dropout() -> Mixer:
-    """The part dropout, as a mixer of rows (l, d): the product with a mask of 0 and 1/(1-p), one
-    multiplication an entry.
+    """Make the part dropout, as a mixer of rows (l, d): the product with a mask of 0 and 1/(1-p),
+    one multiplication an entry.
 
     Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone."""
     m = _new_part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
@@ -305,7 +306,7 @@ def _xielu(f: Form, entry: Node, at: Width) -> Node:
 
 @noting
 def dense(activation: str = "none", bias: bool = True) -> Mixer:
-    """The part linear map, as a mixer x (l, d) to y (l, f): each row times W, plus a bias if
+    """Make the part linear map, as a mixer x (l, d) to y (l, f): each row times W, plus a bias if
     `bias`, then an activation by its name in `ACTIVATIONS` ("none": none)."""
     m = _new_part("dense", "Linear map")
     l, d, width = m.sizes("l d f")
@@ -321,7 +322,7 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
 
 @noting
 def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -> Mixer:
-    """The part FFN, as a mixer of rows (l, d): a linear map d to f, an activation, or "xielu",
+    """Make the part FFN, as a mixer of rows (l, d): a linear map d to f, an activation, or "xielu",
     which has two parameters of its own, a linear map f to d; `squared`: the activation's square, as
     in Nemotron-H.
 
@@ -350,8 +351,8 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
 
 @noting
 def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
-    """The part gated FFN, as a mixer of rows (l, d): act(x W_gate) * (x W_up), f wide, times W_down
-    to d.
+    """Make the part gated FFN, as a mixer of rows (l, d): act(x W_gate) * (x W_up), f wide, times
+    W_down to d.
 
     Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu."""
     m = _new_part("gated-ffn", "Gated FFN", "Shazeer 2020, arXiv 2002.05202, eq. (6)")
@@ -380,7 +381,8 @@ def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
 def head(
     tied: bool = False, bias: bool = False, *, cap: bool = False, divided: bool = False
 ) -> Mixer:
-    """The part head, as a mixer x (l, d) to y (l, u): a score for every entry of the vocabulary.
+    """Make the part head, as a mixer x (l, d) to y (l, u): a score for every entry of the
+    vocabulary.
 
     `tied`: the weights are the embedding's E (u, d), whose parameters the embedding has; else the
     head has its own W (d, u). `cap`: scores s as 30 tanh(s/30), as in Gemma 2; `divided`: scores
@@ -403,7 +405,7 @@ def head(
 
 @noting
 def probabilities() -> Mixer:
-    """The part softmax over the vocabulary, as a mixer x (l, u) to y (l, u)."""
+    """Make the part softmax over the vocabulary, as a mixer x (l, u) to y (l, u)."""
     m = _new_part("probabilities", "Softmax over the vocabulary",
               "Chen 2023, arXiv 2308.07661v1, eq. (16)")  # fmt: skip
     l, u = m.sizes("l u")
@@ -421,8 +423,8 @@ def loss_of_scores(smoothed: bool = False) -> Mixer:
 
 @noting
 def loss_of_probabilities() -> Mixer:
-    """The part loss, as a mixer x (l, u) to y (1): the cross-entropy of probabilities x, which is
-    the mean over tokens of the negative logarithm of the target's probability."""
+    """Make the part loss, as a mixer x (l, u) to y (1): the cross-entropy of probabilities x, which
+    is the mean over tokens of the negative logarithm of the target's probability."""
     source = "Chen 2023, arXiv 2308.07661v1, eq. (3)"
     m = _new_part("loss", "Cross-entropy of probabilities", source)
     l, u = m.sizes("l u")

@@ -14,7 +14,7 @@ from costmodel.networks.choices import Choices, from_entry
 
 
 def load(path: Path) -> dict[str, Choices]:
-    """Name -> choices of the networks in one data file (schema 1).
+    """A dict: name -> choices of the networks in one data file (schema 1).
 
     Raises:
         ModelError: not JSON, an unknown or missing key, a value of another type, a name that is
@@ -56,7 +56,7 @@ def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str
 
 @cache
 def presets() -> dict[str, Choices]:
-    """Name -> choices of every network that comes with the project, file by file.
+    """A dict: name -> choices of every network that comes with the project, file by file.
 
     Raises:
         ModelError: a file that cannot be read, or one name in two files."""

@@ -306,8 +306,8 @@ def activations_of(graph: Graph, use: Use) -> Activations:
 
 @cache
 def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Activations]:
-    """Part -> the elements that all its runs keep of a forward pass for the gradients, in sizes of
-    the network. An array between parts is kept once, by a part whose gradients read it.
+    """A dict: part -> the elements that all its runs keep of a forward pass for the gradients, in
+    sizes of the network. An array between parts is kept once, by a part whose gradients read it.
 
     Raises:
         Unsupported: a part whose gradients are not derived, or two parts of which each keeps other

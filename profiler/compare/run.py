@@ -115,7 +115,8 @@ def run(made: Run, output: Path | None = None) -> Comparison:
 
 
 def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
-    """Candidate -> its counts from one process, so that later processes need not count again."""
+    """A dict: candidate -> its counts from one process, so that later processes need not count
+    again."""
     return {
         name: {each: record.counts[each] for each in ("dispatch", "zeros")}
         for name, record in taken.records.items()

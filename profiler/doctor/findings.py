@@ -41,8 +41,8 @@ NEEDS_GPU = "it needs an NVIDIA GPU, and the device is a CPU"
 
 
 def operations(around: Surroundings) -> MachineFinding:
-    """The finding on whether operations are counted, by a trial: a matrix product (2, 3) times (3,
-    5) has 30 multiplications."""
+    """Make the finding on whether operations are counted, by a trial: a matrix product (2, 3) times
+    (3, 5) has 30 multiplications."""
     from profiler.counting.dispatch import count_dispatch
 
     a, b = torch.ones(2, 3, device=around.device), torch.ones(3, 5, device=around.device)
@@ -61,8 +61,8 @@ def small_call(device: str) -> Callable[[], Any]:
 
 
 def timed(around: Surroundings, meter: str) -> MachineFinding:
-    """The finding on whether a latency can be measured, by trying a meter on a short call, for at
-    most a fraction of a second.
+    """Make the finding on whether a latency can be measured, by trying a meter on a short call, for
+    at most a fraction of a second.
 
     `meter`: the name of a function of `meters.latency`, which is also the name of its reading.
     """
@@ -86,7 +86,7 @@ def timed(around: Surroundings, meter: str) -> MachineFinding:
 
 
 def memory(around: Surroundings) -> MachineFinding:
-    """The finding on peak memory, by a trial: allocating a tensor of 4,000 bytes must show."""
+    """Make the finding on peak memory, by a trial: allocating a tensor of 4,000 bytes must show."""
     from profiler.meters.memory.allocator import peak_memory
 
     found = peak_memory(lambda: torch.ones(1000, device=around.device), device=around.device)
@@ -100,8 +100,8 @@ def memory(around: Surroundings) -> MachineFinding:
 
 
 def saved(around: Surroundings) -> MachineFinding:
-    """The finding on saved tensors, by a trial: torch's hooks must show the 40 bytes that exp saves
-    for its backward pass."""
+    """Make the finding on saved tensors, by a trial: torch's hooks must show the 40 bytes that exp
+    saves for its backward pass."""
     seen: list[int] = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -144,7 +144,7 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 def compiling(around: Surroundings) -> MachineFinding:
-    """The finding on torch.compile, by a trial: it compiles a function in a separate process
+    """Make the finding on torch.compile, by a trial: it compiles a function in a separate process
     without earlier caches."""
     for name in OFF:
         if around.host.variables.get(name, "0") not in ("", "0"):
@@ -164,7 +164,8 @@ def compiling(around: Surroundings) -> MachineFinding:
 
 
 def without_board(around: Surroundings, what: str) -> MachineFinding | None:
-    """The finding on the quantity `what` if no board's sensors can be read at all; else None."""
+    """Make the finding on the quantity `what` if no board's sensors can be read at all; else
+    None."""
     if fault := nvml_fault(around):
         return MachineFinding(what, NO, *fault)
     if not around.on_gpu:
@@ -175,8 +176,8 @@ def without_board(around: Surroundings, what: str) -> MachineFinding | None:
 
 
 def energy(around: Surroundings) -> MachineFinding:
-    """The finding on energy: whether the board has an energy counter, or else a power sensor, whose
-    integral over time gives energy."""
+    """Make the finding on energy: whether the board has an energy counter, or else a power sensor,
+    whose integral over time gives energy."""
     if found := without_board(around, "energy"):
         return found
     sensor = around.sensor(around.device)
@@ -206,7 +207,7 @@ POWERS = {
 
 
 def power(around: Surroundings) -> MachineFinding:
-    """The finding on power: whether the board has a power sensor, and of which kind."""
+    """Make the finding on power: whether the board has a power sensor, and of which kind."""
     if found := without_board(around, "power"):
         return found
     sensor = around.sensor(around.device)
@@ -218,8 +219,8 @@ def power(around: Surroundings) -> MachineFinding:
 
 
 def gpm(around: Surroundings) -> MachineFinding:
-    """The finding on GPM (NVML's utilisation of DRAM and tensor cores, since Hopper): whether the
-    board has it."""
+    """Make the finding on GPM (NVML's utilisation of DRAM and tensor cores, since Hopper): whether
+    the board has it."""
     what = "GPM utilisation"
     if found := without_board(around, what):
         return found
@@ -233,8 +234,8 @@ def gpm(around: Surroundings) -> MachineFinding:
 
 
 def counters(around: Surroundings) -> MachineFinding:
-    """The finding on hardware counters, by running ncu on a process with one kernel: whether ncu
-    reads the counters, or at least the instructions by opcode (`PARTLY`)."""
+    """Make the finding on hardware counters, by running ncu on a process with one kernel: whether
+    ncu reads the counters, or at least the instructions by opcode (`PARTLY`)."""
     what = "hardware counters"
     if not around.on_gpu:
         return MachineFinding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")

@@ -10,7 +10,7 @@ from profiler.host.probes import MachineFinding
 
 
 def document(found: Diagnosis) -> Document:
-    """The document of a diagnosis: tables of measurable quantities and of disturbances, equal
+    """Make the document of a diagnosis: tables of measurable quantities and of disturbances, equal
     findings joined; JSON has every finding separately."""
     return Document(
         lambda: tables(found),
@@ -32,7 +32,7 @@ def tables(found: Diagnosis) -> list[Table]:
 
 
 def _table(title: str, verdict: str, findings: Sequence[MachineFinding]) -> Table:
-    """A table with a row per finding; `verdict` heads the column of verdicts. The column of
+    """Make a table with a row per finding; `verdict` heads the column of verdicts. The column of
     remedies is left out if no finding has a remedy."""
     fixes = any(each.fix for each in findings)
     columns = (

@@ -66,8 +66,8 @@ NAMES = (GEMM, COPY, EX2, HALVES, *FUNCTIONS)
 
 
 def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]:
-    """Name of a calibration kernel (of known work) -> a function that allocates its tensors and
-    returns the call that launches it."""
+    """A dict: name of a calibration kernel (of known work) -> a function that allocates its tensors
+    and returns the call that launches it."""
     kind = DTYPES[dtype]
     return {
         GEMM: lambda: product_kernel(device, kind),
@@ -233,8 +233,9 @@ def counted_of(
 
 
 def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Mapping[str, int]:
-    """Class -> number of operations that a kernel executed; {} if the number of multiplications is
-    unknown. `halves`: half-precision operations per counted instruction, None if not calibrated."""
+    """A dict: class -> number of operations that a kernel executed; {} if the number of
+    multiplications is unknown. `halves`: half-precision operations per counted instruction, None if
+    not calibrated."""
     if found.opcodes is None:
         return {}
     executed = classes_of(found.executed, found.opcodes, dtype, halves)

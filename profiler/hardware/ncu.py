@@ -70,8 +70,8 @@ class Ran:
         return replace(self, kernels=tuple(k for k in self.kernels if word.search(k.ranges)))
 
     def totals(self, asked: Mapping[str, str]) -> dict[str, int]:
-        """Quantity -> the sum of its metric over all kernels. `asked` maps quantities to metrics; a
-        quantity without a value in some kernel is left out."""
+        """A dict: quantity -> the sum of its metric over all kernels. `asked` maps quantities to
+        metrics; a quantity without a value in some kernel is left out."""
         found: dict[str, int] = {}
         for quantity, metric in asked.items():
             values = [kernel.values[metric] for kernel in self.kernels if metric in kernel.values]
@@ -80,8 +80,9 @@ class Ran:
         return found
 
     def parts(self, metric: str) -> dict[str, int] | None:
-        """Opcode -> the number of instructions, by a metric with one value for each opcode, summed
-        over all kernels; None if some kernel has no value, or only a total without opcodes."""
+        """A dict: opcode -> the number of instructions, by a metric with one value for each opcode,
+        summed over all kernels; None if some kernel has no value, or only a total without
+        opcodes."""
         found: dict[str, int] = {}
         for kernel in self.kernels:
             listed = kernel.parts.get(metric, {})

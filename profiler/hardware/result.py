@@ -82,8 +82,8 @@ class HardwareCounts(Record, frozen=True):
         }
 
     def readings(self) -> dict[str, Measured]:
-        """Name of a reading -> the DRAM bytes that the call read and wrote, with cold caches and in
-        sequence, or the reason why they are missing."""
+        """A dict: name of a reading -> the DRAM bytes that the call read and wrote, with cold
+        caches and in sequence, or the reason why they are missing."""
         found: dict[str, Measured] = {}
         for caches, name in MOVED.items():
             if caches not in self.moved:

@@ -78,8 +78,9 @@ def package_version(package: str) -> str | None:
 
 
 def versions(reasons: dict[str, str]) -> dict[str, str]:
-    """Fact -> version of the `PACKAGES` that affect measurements, of the CUDA that torch was built
-    with, and of the cuDNN that torch loads; `reasons` receives a sentence for each missing one."""
+    """A dict: fact -> version of the `PACKAGES` that affect measurements, of the CUDA that torch
+    was built with, and of the cuDNN that torch loads; `reasons` receives a sentence for each
+    missing one."""
     found: dict[str, str] = {}
     for fact, package in PACKAGES.items():
         version = package_version(package)
@@ -99,8 +100,8 @@ def versions(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def torch_settings() -> dict[str, Any]:
-    """Name -> value of the settings of torch that change speed or precision, as they hold while a
-    call is timed."""
+    """A dict: name -> value of the settings of torch that change speed or precision, as they hold
+    while a call is timed."""
     with full_precision():
         return {
             "float32_matmul_precision": torch.get_float32_matmul_precision(),

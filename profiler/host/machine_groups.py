@@ -69,9 +69,9 @@ def machine_groups(records: Sequence[Measurement]) -> list[Group]:
 
 
 def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
-    """Name -> value of the known facts of machine and software by which records are told apart,
-    nested names joined by dots; the environment variables are one fact, as a variable that is
-    absent is unset."""
+    """A dict: name -> value of the known facts of machine and software by which records are told
+    apart, nested names joined by dots; the environment variables are one fact, as a variable that
+    is absent is unset."""
     found: dict[str, Hashable] = {}
     for name, value in environment.items():
         facts = {x: y for x, y in flat({name: value}).items() if x not in BOARDS and y is not None}

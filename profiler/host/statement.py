@@ -124,8 +124,8 @@ STATES = {
 
 
 def state(group: Group, when: str) -> dict[str, str]:
-    """Name of a fact of `STATES` -> the fact in words, as a range over the records; "" if unknown.
-    `when`: "state", as a record was written, or "state_before", before its measurement."""
+    """A dict: name of a fact of `STATES` -> the fact in words, as a range over the records; "" if
+    unknown. `when`: "state", as a record was written, or "state_before", before its measurement."""
     seen = {name: group.states(name, when) for name in STATES}
     return {
         name: said(STATES[name], values and ends(values, lambda v: f"{v:g}"))

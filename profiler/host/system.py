@@ -73,8 +73,8 @@ SCALING = f"{CPU}/cpu0/cpufreq"
 
 
 def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """Name -> value of the facts that identify processor, memory and limits; for a missing fact,
-    `reasons` receives why."""
+    """A dict: name -> value of the facts that identify processor, memory and limits; for a missing
+    fact, `reasons` receives why."""
     found = {
         "cpu": cpu_model(host),
         "cores": host.cores(),
@@ -92,8 +92,8 @@ def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
 
 
 def host_state(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """Name -> value of the facts that vary from run to run: load average and the clock of the first
-    core (MHz); for a missing fact, `reasons` receives why."""
+    """A dict: name -> value of the facts that vary from run to run: load average and the clock of
+    the first core (MHz); for a missing fact, `reasons` receives why."""
     found = {
         "load_average": load_average(host),
         "cpu_MHz": megahertz(host, f"{SCALING}/scaling_cur_freq"),
@@ -146,7 +146,7 @@ def usable_cores(host: Host) -> int | None:
 
 
 def caches(host: Host) -> dict[str, int]:
-    """Name of a cache of the first core (`L1d`, `L1i`, `L2`, `L3`) -> size in bytes."""
+    """A dict: name of a cache of the first core (`L1d`, `L1i`, `L2`, `L3`) -> size in bytes."""
     found: dict[str, int] = {}
     base = f"{CPU}/cpu0/cache"
     for folder in sorted((host.root / base).glob("index[0-9]*")):

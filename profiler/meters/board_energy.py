@@ -152,7 +152,8 @@ class NvmlSensor(Board):
         return None if found is None else float(found)
 
     def slowdowns(self) -> dict[str, int]:
-        """Label -> nanoseconds for which the clocks were held down since the driver was loaded."""
+        """A dict: label -> nanoseconds for which the clocks were held down since the driver was
+        loaded."""
         found: dict[str, int] = {}
         for number, held in self.held_clocks().items():
             found[SLOWDOWNS[number]] = found.get(SLOWDOWNS[number], 0) + held

@@ -226,7 +226,8 @@ def elementwise_ceilings(
     kind: torch.dtype,
     timing: Callable[..., Measured],
 ) -> Mapping[str, Measured]:
-    """Name of each elementwise operation's ceiling -> its rate, or why it could not be measured."""
+    """A dict: name of each elementwise operation's ceiling -> its rate, or why it could not be
+    measured."""
     try:
         held, source = cache_bytes(place)
     except CacheError as error:

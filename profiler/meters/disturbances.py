@@ -102,7 +102,7 @@ class Watch(Protocol):
         ...
 
     def missing(self) -> Mapping[str, str]:
-        """Name of an unreadable sensor -> the reason."""
+        """A dict: name of an unreadable sensor -> the reason."""
         ...
 
 
@@ -179,7 +179,7 @@ class NvmlWatch:
         )
 
     def missing(self) -> Mapping[str, str]:
-        """Name of an unreadable sensor -> the reason."""
+        """A dict: name of an unreadable sensor -> the reason."""
         return dict(self.reasons)
 
 
@@ -222,8 +222,8 @@ class CpuWatch:
         self.used = self._counted(-1)
 
     def _counted(self, sign: int) -> dict[int, ThreadTime]:
-        """Thread -> `used` plus `sign` times the time that the thread has used so far: -1 where
-        counting begins and 1 where counting ends leave the time used in between."""
+        """A dict: thread -> `used` plus `sign` times the time that the thread has used so far: -1
+        where counting begins and 1 where counting ends leave the time used in between."""
         found = dict(self.used)
         for thread, now in self.threads().items():
             then = found.get(thread, ThreadTime(0, 0))
@@ -269,7 +269,7 @@ class CpuWatch:
         )
 
     def missing(self) -> Mapping[str, str]:
-        """Name of an unreadable sensor -> the reason."""
+        """A dict: name of an unreadable sensor -> the reason."""
         return dict(self.reasons)
 
 

@@ -207,8 +207,8 @@ class Board:
         return known + ([f"0x{unknown:x}"] if unknown else [])
 
     def held_clocks(self) -> dict[int, int]:
-        """Field of `SLOWDOWNS` -> nanoseconds for which the clocks were held down since the driver
-        was loaded, for the fields that the board has."""
+        """A dict: field of `SLOWDOWNS` -> nanoseconds for which the clocks were held down since the
+        driver was loaded, for the fields that the board has."""
         read = {number: self.field(number) for number in SLOWDOWNS}
         return {number: int(value) for number, value in read.items() if value is not None}
 
@@ -257,8 +257,8 @@ class Board:
     def facts(
         self, questions: Mapping[str, Question], reasons: dict[str, str], prefix: str
     ) -> dict[str, Any]:
-        """Name -> fact, for the facts that NVML returns; for the other facts, `reasons` gets the
-        error under `prefix` + name."""
+        """A dict: name -> fact, for the facts that NVML returns; for the other facts, `reasons`
+        gets the error under `prefix` + name."""
         found = {}
         for name, question in questions.items():
             try:

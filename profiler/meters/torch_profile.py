@@ -71,7 +71,7 @@ class OperationTimes:
 
     @property
     def by_op(self) -> dict[str, float]:
-        """Operation -> its self time over all callers, in seconds per call."""
+        """A dict: operation -> its self time over all callers, in seconds per call."""
         seconds: dict[str, float] = {}
         for path, spent in self.by_path.items():
             seconds[path[-1]] = seconds.get(path[-1], 0.0) + spent

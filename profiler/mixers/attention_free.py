@@ -204,8 +204,8 @@ class CausalLocal(Local, Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> WindowState:
-        """The state before the first token: room for the last w-1 rows of P = exp(K) V and E_K =
-        exp(K), and for their sums S_N and S_D over all tokens; `prepared` holds exp(u) - 1, the
+        """Make the state before the first token: room for the last w-1 rows of P = exp(K) V and E_K
+        = exp(K), and for their sums S_N and S_D over all tokens; `prepared` holds exp(u) - 1, the
         weights of nearby positions."""
         self._rows(batch, length, 1)  # refuses a length beyond the weights
         rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}

@@ -81,7 +81,7 @@ class CausalHeads(Mixer):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class."""
+        """A dict: array -> kernel class."""
         projected = ["Q", "V"] + (["K"] if cls.KEYS == "K" else [])
         layered = {"V_added": "contraction", "V_gate": "contraction", "V_gated": "elementwise"}
         around = dict.fromkeys([*projected, "y"], "contraction")
@@ -92,8 +92,9 @@ class CausalHeads(Mixer):
         return self.n, self.scored
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros with room for the keys (batch, n or 1, length, w)
-        and the values (batch, n, length, u) of `length` tokens (default: l) in n heads."""
+        """Make the state before the first token: zeros with room for the keys (batch, n or 1,
+        length, w) and the values (batch, n, length, u) of `length` tokens (default: l) in n
+        heads."""
         return State(
             {
                 self.KEYS: self._rows(batch, length, *self.key_heads()),

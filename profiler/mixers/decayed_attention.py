@@ -289,7 +289,7 @@ class ChunksByHead(ByHead):
         return own if S is None else self.D_C[:, self.C].view(-1, 1, 1) * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: room for the keys K and values V of one chunk of C
+        """Make the state before the first token: room for the keys K and values V of one chunk of C
         tokens, and for S, the sum over earlier chunks; it serves any number of tokens."""
         require_sizes(batch=batch)
         self.require_length(length)
@@ -432,8 +432,8 @@ class ChunksByChannel(ByChannel):
         return own if S is None else B.mT * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: room for the logarithms of decays g, keys over B and
-        values of one chunk of C tokens, and for S, the sum over earlier chunks; it serves any
+        """Make the state before the first token: room for the logarithms of decays g, keys over B
+        and values of one chunk of C tokens, and for S, the sum over earlier chunks; it serves any
         number of tokens."""
         require_sizes(batch=batch)
         self.require_length(length)

@@ -212,9 +212,9 @@ class DeltaRule(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros for the sum S and for the last k-1 rows that each
-        short convolution reads, for any number of tokens (`sliding`); `prepared` holds the factor
-        of the decays' logarithms."""
+        """Make the state before the first token: zeros for the sum S and for the last k-1 rows that
+        each short convolution reads, for any number of tokens (`sliding`); `prepared` holds the
+        factor of the decays' logarithms."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays: dict[str, tuple[int, ...]] = {"S": (self.groups, self.repeat, self.key, self.value)}
         if not self.core:
@@ -570,13 +570,14 @@ class InChunks(DeltaRule):
         return o
 
     def kept(self) -> dict[str, tuple[int, int, int]]:
-        """Array that later rows of a chunk read -> (heads in a group, rows, width of a row)."""
+        """A dict: array that later rows of a chunk read -> (heads in a group, rows, width of a
+        row)."""
         return {"U": (self.repeat, self.C, self.value), "W": (self.repeat, self.C, self.key)}
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros with room for the arrays of one chunk, for S, and
-        for the last k-1 rows that each convolution reads; it serves any number of tokens
+        """Make the state before the first token: zeros with room for the arrays of one chunk, for
+        S, and for the last k-1 rows that each convolution reads; it serves any number of tokens
         (`sliding`)."""
         require_sizes(C=self.C)
         before = super().initial_state(batch, length)
@@ -621,9 +622,11 @@ class ByRows(InChunks):
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
     ) -> Tensor:
-        """One row (b, g, r, width) of U or W, the chunk's solutions: `row` minus M times the rows
-        of VB or KB before. The row of M, M_ez = KK_ez - sum over z < y < e of KK_ey M_yz, is
-        computed for U and read again for W."""
+        """Compute one row e (b, g, r, width) of U or W, the values and keys of the chunk's updates:
+        the `row` of VB or KB (beta times values or keys) minus M times the rows of VB or KB before.
+        `names` are ("U", "VB") or ("W", "KB"); KK are the products of key e with the keys before
+        (None: first row). The row of M, M_ez = KK_ez - sum over z < y < e of KK_ey M_yz, is
+        computed and kept in the chunk for U, and read again for W. `beta` is not used."""
         name = names[1]
         if names[0] == "U" and KK is not None:
             before, entries = chunk.rows.get("M", []), []

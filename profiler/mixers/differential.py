@@ -124,9 +124,9 @@ class Differential(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The state before the first token: room for the keys K (batch, 2, g, length, h) and values
-        V (batch, g, length, 2h) of `length` tokens (default: l); `prepared` is lambda, the weight
-        of the second weights."""
+        """Make the state before the first token: room for the keys K (batch, 2, g, length, h) and
+        values V (batch, g, length, 2h) of `length` tokens (default: l); `prepared` is lambda, the
+        weight of the second weights."""
         rows = self._tokens(batch, length)
         state = PreparedState({
             "K": self.like.new_zeros(batch, 2, self.g, rows, self.h),

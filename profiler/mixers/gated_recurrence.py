@@ -141,8 +141,8 @@ class Unit(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros for H, one row, and in the block the last k-1
-        rows that the convolution reads, newest first; for any number of tokens (`sliding`);
+        """Make the state before the first token: zeros for H, one row, and in the block the last
+        k-1 rows that the convolution reads, newest first; for any number of tokens (`sliding`);
         `prepared` holds -8 softplus(Lambda)."""
         require_sizes(length=self.l if length is None else length)
         rows = {"H": self._rows(batch, 1, self.width)}

@@ -220,8 +220,8 @@ class LatentAttention(Mixer):
         })  # fmt: skip
 
     def held_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name of an array of the state -> its axes without batch and tokens: (n, K) stands for
-        (b, n, t, K)."""
+        """A dict: name of an array of the state -> its axes without batch and tokens: (n, K) stands
+        for (b, n, t, K)."""
         latent: dict[str, tuple[int, ...]] = {"C_KV": (self.c,)}
         return latent | {"K_R": (self.R,)} if self.shared else latent
 

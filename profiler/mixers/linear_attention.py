@@ -74,7 +74,7 @@ class CausalByFeatures(ByFeatures, Summing):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays outside of `sums`: all contractions."""
+        """A dict: array -> kernel class, for the arrays outside of `sums`: all contractions."""
         return dict(PROJECTIONS)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
@@ -104,7 +104,7 @@ class InChunks(CausalByFeatures):
         self.sums = ChunkedSums(C)
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The state before the first token: room for the keys K and values V of one chunk of C
+        """Make the state before the first token: room for the keys K and values V of one chunk of C
         tokens, and for the sums S (of k v^T) and Z (of k) over earlier chunks; it serves any number
         of tokens. `length` is only checked."""
         require_sizes(length=self.l if length is None else length)

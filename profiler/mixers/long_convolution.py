@@ -85,7 +85,7 @@ class LongConvolved(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: room for the rows that the long convolution reads
+        """Make the state before the first token: room for the rows that the long convolution reads
         (`length` tokens, default: l) and the last rows of short ones, newest first; `prepared`
         holds the long kernel K."""
         rows = self._rows(batch, length, self.channels)
@@ -228,7 +228,8 @@ class Hyena(LongConvolved):
             self.register_buffer(name, made, persistent=False)
 
     def shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Parameter -> shape, for the linear map and the short convolution of "G", "E" or "V"."""
+        """A dict: parameter -> shape, for the linear map and the short convolution of "G", "E" or
+        "V"."""
         d = self.d
         own = {"W": (d, d), "b": (d,), "w": (self.k, d), "c": (d,)}
         return {f"{letter}_{name}": shape for letter, shape in own.items()}

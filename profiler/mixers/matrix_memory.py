@@ -613,7 +613,7 @@ class LaterTimeMixing(TimeMixing):
     def initial_state(  # type: ignore[override]  # begins with the first layer's values
         self, batch: int, length: int | None, v_first: Tensor
     ) -> State:
-        """The state before the first token: the last row of x and the memory S, both zero;
+        """Make the state before the first token: the last row of x and the memory S, both zero;
         `prepared` holds v_first (b, s, n*h), the first layer's values, a row for each token to
         come."""
         begun = super().initial_state(batch, length)

@@ -123,8 +123,8 @@ class Mega(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: room for the keys K and values V of all tokens or, with
-        the option `chunk`, of the current chunk, and for h (batch, 1, d*N), the averages'
+        """Make the state before the first token: room for the keys K and values V of all tokens or,
+        with the option `chunk`, of the current chunk, and for h (batch, 1, d*N), the averages'
         recurrence; `prepared` holds its factors E and B, (2, d, N)."""
         room = length if self.bounded else self.C
         rows = {"K": self._rows(batch, room, self.K), "V": self._rows(batch, room, self.V)}

@@ -71,7 +71,7 @@ class Positive(RandomFeatures):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays outside of `sums`."""
+        """A dict: array -> kernel class, for the arrays outside of `sums`."""
         return dict(POSITIVE)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,7 +214,7 @@ class CausalRFA(RFA, CausalByFeatures):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays outside of `sums`."""
+        """A dict: array -> kernel class, for the arrays outside of `sums`."""
         return FOURIER | UNIT_ROWS
 
     @torch.no_grad()
@@ -276,7 +276,8 @@ class GatedRFA(CausalRFA):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays outside of `sums`, those of the gate included."""
+        """A dict: array -> kernel class, for the arrays outside of `sums`, those of the gate
+        included."""
         return super().kernels() | {"g": "contraction", "u": "elementwise", "G": "elementwise"}
 
     def read(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Read:

@@ -66,7 +66,7 @@ class Selective(Mixer):
         return F.silu(short_latest(projected, state.held(f"U_{name}"), w) + b)
 
     def short_rows(self, batch: int, **widths: int) -> dict[str, Tensor]:
-        """Arrays of a state, name -> zeros (batch, k-1, width): the last k-1 rows that each
+        """A dict: arrays of a state, name -> zeros (batch, k-1, width): the last k-1 rows that each
         convolution of k taps reads. `widths`: name of a map -> its width; {} if `core`, without
         convolutions."""
         held = {} if self.core else widths
@@ -77,8 +77,8 @@ class Selective(Mixer):
 
     @torch.no_grad()
     def carrying(self, batch: int, length: int | None, S: Tensor, **widths: int) -> PreparedState:
-        """The state before the first token: S (zeros), and zeros for the last k-1 rows that each
-        convolution reads (`widths`: name of a map -> its width), for any number of tokens
+        """Make the state before the first token: S (zeros), and zeros for the last k-1 rows that
+        each convolution reads (`widths`: name of a map -> its width), for any number of tokens
         (`sliding`); `prepared` holds A, the negative rates of the decays exp(Delta A)."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays = {"S": S, **self.short_rows(batch, **widths)}
@@ -103,8 +103,8 @@ AROUND = {"H": "elementwise", "Z": "contraction"}
 
 
 def kernels(*names: str, convolution: str) -> dict[str, str]:
-    """Array -> kernel class, for each map X of `names`: its projection U_X, its convolution T_X (of
-    the class `convolution`), and X itself, which is silu of T_X."""
+    """A dict: array -> kernel class, for each map X of `names`: its projection U_X, its convolution
+    T_X (of the class `convolution`), and X itself, which is silu of T_X."""
     found = dict.fromkeys((f"U_{name}" for name in names), "contraction")
     found |= dict.fromkeys((f"T_{name}" for name in names), convolution)
     return found | dict.fromkeys(names, "elementwise")
@@ -380,9 +380,9 @@ class Mamba2Parallel(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: room for F (sums of log decays), K and U of `length`
-        tokens (default: l), and for the last k-1 rows that each convolution reads; `prepared` holds
-        A, the negative rates of decays."""
+        """Make the state before the first token: room for F (sums of log decays), K and U of
+        `length` tokens (default: l), and for the last k-1 rows that each convolution reads;
+        `prepared` holds A, the negative rates of decays."""
         X, K = self.n * self.P, self.G * self.N
         shapes = {"F": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {name: self._rows(batch, length, *shape) for name, shape in shapes.items()}
@@ -477,9 +477,10 @@ class Mamba2Chunked(Mamba2):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: room for F (sums of log decays), steps, K and U of one
-        chunk of C tokens, for S, and for the last k-1 rows that each convolution reads; it serves
-        any number of tokens (`sliding`); `prepared` holds A, the negative rates of decays."""
+        """Make the state before the first token: room for F (sums of log decays), steps, K and U of
+        one chunk of C tokens, for S, and for the last k-1 rows that each convolution reads; it
+        serves any number of tokens (`sliding`); `prepared` holds A, the negative rates of
+        decays."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         rows = {"F": (self.n, 1), "step": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
         arrays = {
@@ -751,8 +752,8 @@ class Mamba3(Selective):
         return (H if self.core else H * F.silu(x @ self.W_Z)) @ self.W_out
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros for S in two parts (_T: rotated channels, _F:
-        others), and for K, X and the angles theta of the newest row; each token replaces all of
+        """Make the state before the first token: zeros for S in two parts (_T: rotated channels,
+        _F: others), and for K, X and the angles theta of the newest row; each token replaces all of
         them."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         n, P, R, M = self.n, self.P, self.R, self.M

@@ -324,9 +324,10 @@ class Heads(SequenceMixer):
         return self._from(0, q, k, v, causal=causal)
 
     def _from(self, at: int, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """The attention outputs (b, n, s, V) of s queries q, the first at position `at`, to keys k
-        and values v, of which the last is at the position of the last query; with the options'
-        windows, bounds, sinks and biases of scores."""
+        """The attention outputs (b, n, s, V), b sequences and n heads with values of V entries, of
+        s queries q, the first at position `at`, to keys k and values v, of which the last is at the
+        position of the last query; with the options' windows, bounds, sinks and biases of
+        scores."""
         sink = None if self.b_sink is None else self.b_sink.reshape(-1, 1, 1)
         more = {"window": self.window, "cap": self.cap, "sink": sink}
         within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)
@@ -366,10 +367,10 @@ class SelfAttention(Heads, Mixer):
     """Causal self-attention: a token attends to itself and all earlier tokens."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros with room for the KV cache, K (batch, g, length,
-        K) and V (batch, g, length, V) of `length` tokens (default: l) in g heads; with a window
-        only the last w-1 rows, with chunks the w rows of the current one, for any number of tokens
-        (`sliding`)."""
+        """Make the state before the first token: zeros with room for the KV cache, K (batch, g,
+        length, K) and V (batch, g, length, V) of `length` tokens (default: l) in g heads; with a
+        window only the last w-1 rows, with chunks the w rows of the current one, for any number of
+        tokens (`sliding`)."""
         rows = length = self._tokens(batch, length)
         if last := self.chunk or self.window:
             rows = last if self.chunk else last - 1
@@ -448,9 +449,9 @@ class CrossAttention(Heads, Mixer):
     def initial_state(
         self, batch: int, length: int | None = None, z: Tensor | None = None
     ) -> SourceState:
-        """The state before the first token: the keys K (batch, g, e, K) and values V (batch, g, e,
-        V) of z (batch, e, d), complete, for any number of tokens of x; ValueError without z, or for
-        a z of a wrong shape or dtype."""
+        """Make the state before the first token: the keys K (batch, g, e, K) and values V (batch,
+        g, e, V) of z (batch, e, d), complete, for any number of tokens of x; ValueError without z,
+        or for a z of a wrong shape or dtype."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         if z is None:
             raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")

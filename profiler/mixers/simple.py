@@ -78,7 +78,7 @@ class Simple(Headed):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays outside of the product."""
+        """A dict: array -> kernel class, for the arrays outside of the product."""
         arrays = ["Q", "K", "V", *(["R"] if cls.OUTPUT or cls.RESIDUAL else [])]
         last = "contraction" if cls.OUTPUT or not cls.RESIDUAL else "elementwise"
         return dict.fromkeys(arrays, "contraction") | {"y": last}

@@ -183,9 +183,9 @@ class FixedAttention(InBlocks, Mixer):
         return (weights[..., :size] @ own).flatten(2, 3) + others
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The state before the first token: zeros with room for the keys K and values V (batch, n,
-        rows, h) of `length` tokens (default: l): the last s rows of each complete block of B rows,
-        then the current block."""
+        """Make the state before the first token: zeros with room for the keys K and values V
+        (batch, n, rows, h) of `length` tokens (default: l): the last s rows of each complete block
+        of B rows, then the current block."""
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         rows = length // self.B * self.kept + min(self.B, length)

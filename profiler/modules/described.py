@@ -131,8 +131,9 @@ def description_of(
 
 
 def classes_at(counts: CountsAt) -> Classes:
-    """Class -> number of operations of a count at given sizes, with the work that all sequences
-    share (`counts.once`). Classes with 0 operations are kept if papers have a column for them."""
+    """A dict: class -> number of operations of a count at given sizes, with the work that all
+    sequences share (`counts.once`). Classes with 0 operations are kept if papers have a column for
+    them."""
     found = counts.by_class()
     for name, number in (counts.once.by_class() if counts.once else {}).items():
         found[name] = found.get(name, 0) + number

@@ -203,7 +203,7 @@ def implementation(
 
 
 def implementations(mixer: Equations | str) -> dict[str, Implementation]:
-    """Name -> implementation of a mixer, the default implementation first.
+    """A dict: name -> implementation of a mixer, the default implementation first.
 
     A built-in mixer (or its name) has the implementations of all files, a user's mixer those of the
     user's file. With options, as in "self-attention+grouped", only classes that accept the options

@@ -72,12 +72,12 @@ class RunningSums(Sums):
 
     @property
     def kernels(self) -> dict[str, str]:
-        """Array -> kernel class; arrays of `WEIGHTS` only if `weighted`."""
+        """A dict: array -> kernel class; arrays of `WEIGHTS` only if `weighted`."""
         return self._named(self.computes)
 
     @property
     def step_kernels(self) -> dict[str, str]:
-        """Array -> kernel class, for one token."""
+        """A dict: array -> kernel class, for one token."""
         return self.kernels
 
     def _named(self, computes: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +91,7 @@ class RunningSums(Sums):
 
     @abstractmethod
     def widths(self, m: int, h: int) -> dict[str, int]:
-        """Array of the state -> width of its rows, per head."""
+        """A dict: array of the state -> width of its rows, per head."""
 
 
 def part(sums: Tensor, kept: Tensor | None) -> Tensor:
@@ -170,7 +170,7 @@ class AllRows(RecurrentSums):
 
     @property
     def step_kernels(self) -> dict[str, str]:
-        """Array -> kernel class for one token, which adds one term to each sum."""
+        """A dict: array -> kernel class for one token, which adds one term to each sum."""
         return self._named(RecurrentSums.computes)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
@@ -390,11 +390,11 @@ class Summing(Headed, Mixer):
     @classmethod
     @abstractmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays outside of `sums`."""
+        """A dict: array -> kernel class, for the arrays outside of `sums`."""
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The state before the first token: zero arrays (batch, n, rows, width) with one row if
-        `sums` is `sliding`, else with `length` rows (default: l)."""
+        """Make the state before the first token: zero arrays (batch, n, rows, width) with one row
+        if `sums` is `sliding`, else with `length` rows (default: l)."""
         require_sizes(length=self.l if length is None else length)
         rows = 1 if self.sums.sliding else length
         widths = self.sums.widths(self.features, self.h)

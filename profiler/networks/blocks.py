@@ -109,8 +109,9 @@ class Layer(nn.Module):
         return [None if isinstance(p, Part) else p.initial_state(batch, length) for p in parts]
 
     def forward(self, x: Tensor, held: list[Any] | None = None) -> Tensor:
-        """Run the layer on whole sequences x (b, s, d), or, with the states `held` of its
-        sublayers, on one further token (b, 1, d); the output has the shape of x."""
+        """Run the layer's sublayers, each on the sum so far or, if it is `beside` the one before,
+        on the same rows as that one: on whole sequences x (b, s, d), or, with the states `held` of
+        its sublayers, on one further token (b, 1, d); the output has the shape of x."""
         stream = start = entry = x
         for k, place in enumerate(self.places):
             if not place.beside:

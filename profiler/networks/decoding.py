@@ -36,8 +36,8 @@ class Generating(nn.Module, ABC):
 
     @abstractmethod
     def start(self, batch: int, length: int, source: Tensor | None = None) -> Decoding:
-        """The state before the first token, with room for `length` tokens, after an encoder (if the
-        network has one) has read `source`."""
+        """Make the state before the first token, with room for `length` tokens, after an encoder
+        (if the network has one) has read `source`."""
 
     @abstractmethod
     def step(self, tokens_t: Tensor, decoding: Decoding) -> Tensor:

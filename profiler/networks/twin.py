@@ -160,8 +160,8 @@ class Twin(Generating):
         return loss_of_scores(given, targets, smoothed=self.choices.smoothing)
 
     def start(self, batch: int, length: int, source: Tensor | None = None) -> Decoding:
-        """The state before the first token, with room for `length` tokens, after an encoder (if the
-        network has one) has read `source`.
+        """Make the state before the first token, with room for `length` tokens, after an encoder
+        (if the network has one) has read `source`.
 
         Raises:
             TwinError: a network that generates no tokens, with the mixer's reason, or a `length`
@@ -201,9 +201,9 @@ class Twin(Generating):
 
 
 def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Letter -> every size of a network: given, else the network's own, else the letter's default;
-    and the sizes that the network's formulas derive from these. Raises SizeError: a size that the
-    network refuses, or a derived size that is a fraction."""
+    """A dict: letter -> every size of a network: given, else the network's own, else the letter's
+    default; and the sizes that the network's formulas derive from these. Raises SizeError: a size
+    that the network refuses, or a derived size that is a fraction."""
     sizes = network.own.with_given(given or {})
     polys = [use.sizes.get(x, Poly.atom(x)) for use in network.uses for x in use.mixer.letters]
     polys += [poly for use in network.uses for poly in (use.runs, use.copies)]

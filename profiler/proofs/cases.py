@@ -49,8 +49,9 @@ class ModuleCase:
 
     @cached_property
     def registered(self) -> Values:
-        """Name -> values of the equations' buffers (untrained arrays) that the module registers.
-        Positions, which torch counts from 0, are given as the equations count them, from 1."""
+        """A dict: name -> values of the equations' buffers (untrained arrays) that the module
+        registers. Positions, which torch counts from 0, are given as the equations count them, from
+        1."""
         held = {name: tensor.numpy() for name, tensor in self.module.named_buffers()}
         return {
             array.name: held[array.name] + (array.below is not None)
@@ -59,9 +60,9 @@ class ModuleCase:
         }
 
     def arrays(self, sample: int = 0) -> Values:
-        """Name -> values of the equations' given arrays: the inputs of sequence `sample`, the
-        parameters and the buffers. A buffer takes its values from the equations if they define it,
-        else from the module; it is left out if the module has none of its name."""
+        """A dict: name -> values of the equations' given arrays: the inputs of sequence `sample`,
+        the parameters and the buffers. A buffer takes its values from the equations if they define
+        it, else from the module; it is left out if the module has none of its name."""
         named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
         own = {
             a.name: buffer_values(a, self.sizes) for a in self.mixer.buffers if a.value is not None
@@ -141,7 +142,8 @@ def prove_cases(
     proven = []
 
     def apart(sizes: Mapping[str, int]) -> str:
-        """What is wrong at these sizes, in words; "" if nothing is."""
+        """Words on what is wrong at these sizes; "" if nothing is. Sizes that were compared are
+        added to `proven`. Raises Unsupported: `compare` does."""
         try:
             with as_exception():
                 said = compare(case(mixer, implementation, sizes))

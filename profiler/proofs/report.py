@@ -58,7 +58,7 @@ def document(
     *,
     rows_shown: bool = False,
 ) -> Document:
-    """The document of a mixer's proofs: a table with a row for each proof, and notes; only the
+    """Make the document of a mixer's proofs: a table with a row for each proof, and notes; only the
     notes with `rows_shown`, if the rows were printed one by one before.
 
     Args:

@@ -257,8 +257,8 @@ def measured(off: Tensor, exact: Tensor) -> Tensor:
 
 
 def least_allowances(exact: Answers, digits: Digits) -> dict[str, Tensor]:
-    """Answer -> the error that is always allowed, as `MEASURES` (largest entry, norm, projection):
-    `ALLOWED` times half the largest error of rounding the answer once."""
+    """A dict: answer -> the error that is always allowed, as `MEASURES` (largest entry, norm,
+    projection): `ALLOWED` times half the largest error of rounding the answer once."""
     unit = digits.eps / 4  # rounding to the nearest is off by at most eps / 2
     return {name: ALLOWED * unit * _own(values) for name, values in exact.items()}
 

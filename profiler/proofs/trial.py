@@ -134,7 +134,7 @@ class Subject:
 
     @cached_property
     def leaves_of(self) -> dict[str, frozenset[str]]:
-        """Array -> the inputs, contexts and parameters on which it depends."""
+        """A dict: array -> the inputs, contexts and parameters on which it depends."""
         given = {a.name for a in self.mixer.arrays.values() if a.role not in ("output", "buffer")}
         reads = sources(self.mixer.forms[self.implementation.form].equations)
         return {name: frozenset(found & given) for name, found in reads.items()}
@@ -247,8 +247,8 @@ class Trial:
         return {name: (tensor.detach(), tensor.detach().clone()) for name, tensor in named.items()}
 
     def _settings(self) -> dict[str, Any]:
-        """Name -> value of the settings that a call must not change: torch's, the mode of every
-        module, and whether a parameter requires and has a gradient."""
+        """A dict: name -> value of the settings that a call must not change: torch's, the mode of
+        every module, and whether a parameter requires and has a gradient."""
         found = {name: of_now() for name, (of_now, _) in TORCH_SETTINGS.items()}
         for name, module in self.case.module.named_modules():
             found[f"the mode (train or not) of {name or 'the module'}"] = module.training
@@ -262,7 +262,7 @@ class Trial:
         return self._evaluated(self.arrays[sample], sample)
 
     def _evaluated(self, arrays: Grown, sample: int) -> Grown:
-        """Name -> values of every array that the equations compute from `arrays`; with the
+        """A dict: name -> values of every array that the equations compute from `arrays`; with the
         gradients of sequence `sample` from `gradient`, if these are compared with equations."""
         form, sizes = self.subject.implementation.form, self.draw.sizes
         if self.training is None:
@@ -447,7 +447,7 @@ class Trial:
 
     @cached_property
     def gradients(self) -> dict[str, str]:
-        """Name of an array -> name of the array that holds its gradient."""
+        """A dict: name of an array -> name of the array that holds its gradient."""
         backward = self.training.backward if self.training else ()
         return {e.array.gradient_of.name: e.name for e in backward if e.array.gradient_of}
 

@@ -169,9 +169,9 @@ def predictions(
     phase: str,
     sizes: Mapping[str, int],
 ) -> dict[str, Prediction]:
-    """Name of a peer (another project's operation counter) -> the `Prediction` of the total that
-    the peer prints for the call. In a phase with gradients, or if the description `does` states no
-    kernel class for some contraction, each prediction is only a reason."""
+    """A dict: name of a peer (another project's operation counter) -> the `Prediction` of the total
+    that the peer prints for the call. In a phase with gradients, or if the description `does`
+    states no kernel class for some contraction, each prediction is only a reason."""
     if phase in TRAINING_STEP:
         of_gradients = "the count of {} for a backward pass is only measured, not derived"
         return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}

@@ -46,9 +46,9 @@ from profiler.run.report import LEAD, MEMORY
 
 
 def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
-    """The document of reconciliations: a line for each implementation and phase; below, for each
-    ladder (one record's operations by equations, torch and hardware, and its cost), the tables with
-    a rest that no cause explains, or with `full` every table.
+    """Make the document of reconciliations: a line for each implementation and phase; below, for
+    each ladder (one record's operations by equations, torch and hardware, and its cost), the tables
+    with a rest that no cause explains, or with `full` every table.
 
     JSON follows schema 1. CSV has a row for each class of each count, cause and unexplained rest,
     for each figure of another counter, and for each cost in its own unit; a missing value is a row
@@ -246,9 +246,9 @@ def _of_time(ladder: Ladder) -> tuple[str, str]:
 
 
 def _operations(ladder: Ladder, title: str) -> Table:
-    """The table of operations, class by class: by the equations (rung 1), as the implementation
-    evaluates them (2), as torch dispatched them (3) and as the hardware executed them (4); between
-    two rungs, the causes of their difference and the unexplained rest."""
+    """Make the table of operations, class by class: by the equations (rung 1), as the
+    implementation evaluates them (2), as torch dispatched them (3) and as the hardware executed
+    them (4); between two rungs, the causes of their difference and the unexplained rest."""
     fourth = ladder.hardware
     counted = [ladder.rungs[k] for k in "123"] + ([] if fourth is None else [fourth.counts])
     parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]
@@ -325,9 +325,9 @@ def signed(number: int) -> str:
 
 
 def _peers(ladder: Ladder, title: str) -> Table:
-    """The table with a section for each peer (another project's operation counter): the operations
-    of the executed equations (rung 2), the causes, the predicted and the printed figure, and their
-    difference."""
+    """Make the table with a section for each peer (another project's operation counter): the
+    operations of the executed equations (rung 2), the causes, the predicted and the printed figure,
+    and their difference."""
     rows: list[Row | Section] = []
     for peer in ladder.peers:
         rows.append(Section((peer.name,)))
@@ -377,9 +377,9 @@ MEANINGS = {
 
 
 def _memory(ladder: Ladder, title: str) -> Table:
-    """The table of memory in bytes, with a section per quantity (kept for the backward pass, peak,
-    moved) that has a derived or a measured figure: the tensors that hold the bytes, or the causes
-    of the difference; and notes on the words that occur."""
+    """Make the table of memory in bytes, with a section per quantity (kept for the backward pass,
+    peak, moved) that has a derived or a measured figure: the tensors that hold the bytes, or the
+    causes of the difference; and notes on the words that occur."""
     rows: list[Row | Section] = []
     for name, found in ladder.memory.items():
         if (found.derived, found.measured) == (None, None):
@@ -460,8 +460,8 @@ ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 
 
 def _cost(ladder: Ladder, title: str) -> Table:
-    """The table of time, memory and energy (rung 5), with notes on the stopping rule of the latency
-    and on the verdict."""
+    """Make the table of time, memory and energy (rung 5), with notes on the stopping rule of the
+    latency and on the verdict."""
     cost = ladder.rungs["5"]
     columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
     rows: list[Row] = []

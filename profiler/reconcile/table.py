@@ -220,8 +220,8 @@ def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
 
 
 def _machines(records: Sequence[Measurement]) -> dict[str, str]:
-    """Id of a record -> its machine in words; machines of one name, or with other software, are
-    numbered."""
+    """A dict: id of a record -> its machine in words; machines of one name, or with other software,
+    are numbered."""
     found: dict[str, str] = {}
     taken: dict[str, int] = {}
     for group in machine_groups(records):
@@ -362,7 +362,7 @@ class Records:
         return replace(self, rows=(*(row for row, _ in there), *away))
 
     def document(self) -> Document:
-        """The document: a table per phase. JSON and CSV have exact values, all columns that
+        """Make the document: a table per phase. JSON and CSV have exact values, all columns that
         identify a row, and the reasons for missing values."""
         return Document(
             self.tables,
@@ -389,8 +389,8 @@ class Records:
         return [self._table(phase) for phase in phases]
 
     def _table(self, phase: str) -> Table:
-        """The table of the rows of one phase. Columns of sizes that no row has are left out, unless
-        `--columns` names them."""
+        """Make the table of the rows of one phase. Columns of sizes that no row has are left out,
+        unless `--columns` names them."""
         rows = [row for row in self.rows if row.record.phase == phase]
         shown = [
             name

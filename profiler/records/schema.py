@@ -303,7 +303,7 @@ class Record(Struct, frozen=True):
     """The names of the fields and properties that are written, in order; () for all fields."""
 
     def written(self) -> dict[str, Any]:
-        """Name -> what is written: JSON values, tuples and records."""
+        """A dict: name -> what is written: JSON values, tuples and records."""
         return {name: getattr(self, name) for name in self.WRITTEN or self.__struct_fields__}
 
     def to_json(self) -> dict[str, Any]:

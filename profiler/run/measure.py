@@ -454,7 +454,7 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
 
 
 def inputs_of(work: PreparedCall) -> dict[str, torch.Tensor]:
-    """Name -> input tensor of the call."""
+    """A dict: name -> input tensor of the call."""
     return dict(zip(work.names, work.args, strict=True))
 
 

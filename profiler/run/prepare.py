@@ -268,7 +268,8 @@ def ends(y: Any) -> tuple[torch.Tensor, ...]:
 
 
 def trained_module(request: Request) -> Trained:
-    """Build the module of a request, with all that a forward and a backward pass need. Raises
+    """Build the module of a request and its inputs, which require gradients; one forward pass finds
+    the outputs through which gradients flow, for which random gradients are drawn. Raises
     MeasureError: gradients flow through no tensor of the result."""
     built = _built(request, request.sizes, train=True)
     made = Trained(built, wanting(_inputs(request, built)))

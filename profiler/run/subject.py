@@ -38,7 +38,7 @@ class Subject(Protocol):
     """The questions that measuring asks of a mixer or of a module without equations."""
 
     def implementations(self) -> dict[str, Implementation]:
-        """Name -> implementation; MeasureError if there is none."""
+        """A dict: name -> implementation; MeasureError if there is none."""
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
         """Every combination of the sizes for a phase; SizeError if there are too many."""
@@ -123,7 +123,7 @@ class WithEquations:
     mixer: Mixer
 
     def implementations(self) -> dict[str, Implementation]:
-        """Name -> implementation of the mixer; MeasureError if there is none."""
+        """A dict: name -> implementation of the mixer; MeasureError if there is none."""
         try:
             return implementations(self.mixer)
         except ValueError as error:

@@ -34,8 +34,8 @@ FLOORS = (
 
 
 def document(found: Sequence[Scaling]) -> Document:
-    """The document: one table per measured quantity and varied size, with a row for each series;
-    JSON has everything, CSV a row for each derived quantity of a series."""
+    """Make the document: one table per measured quantity and varied size, with a row for each
+    series; JSON has everything, CSV a row for each derived quantity of a series."""
     return Document(
         lambda: tables(found),
         data=lambda: {"scalings": [each.to_json() for each in found]},
@@ -70,9 +70,9 @@ def nothing(each: Scaling) -> str:
 
 
 def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
-    """The table of one quantity along one size, with a row for each series of `group`: the measured
-    exponent over its settled range, the derived ones, and the lower bounds (floors) that explain
-    the values. `last`: the last notes below the table."""
+    """Make the table of one quantity along one size, with a row for each series of `group`: the
+    measured exponent over its settled range, the derived ones, and the lower bounds (floors) that
+    explain the values. `last`: the last notes below the table."""
     names = BESIDE[group[0].quantity.unit]
     quantity, letter = group[0].quantity, group[0].series.letter
     columns = (

@@ -82,7 +82,7 @@ class Series:
 
     @cached_property
     def _at(self) -> dict[int, list[Measurement]]:
-        """Size -> the records of the series at this size."""
+        """A dict: size -> the records of the series at this size."""
         found: dict[int, list[Measurement]] = {}
         for record in self.records:
             found.setdefault(record.sizes[self.letter], []).append(record)

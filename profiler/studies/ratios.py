@@ -85,7 +85,7 @@ def ends(found: Sequence[Ratio]) -> str:
 
 
 def by_round(records: Iterable[Measurement]) -> dict[int, Measurement]:
-    """Round -> record; the last record, if a round has several."""
+    """A dict: round -> record; the last record, if a round has several."""
     return {record.round: record for record in records}
 
 

@@ -16,7 +16,7 @@ Study = GridStudy | TrainingStudy
 
 
 def studies() -> dict[str, Study]:
-    """Name -> study, for all built-in studies; a TOML plan has the name of its file."""
+    """A dict: name -> study, for all built-in studies; a TOML plan has the name of its file."""
     files = sorted(data_dir("studies").glob("*.toml"))
     return {file.stem: planned(file.stem, file) for file in files}
 

@@ -168,13 +168,13 @@ def step_operations(name: str, convention: tuple[str, ...], batch: int) -> int:
 
 
 def latest(records: Sequence[Measurement]) -> dict[str, Measurement]:
-    """Network -> record, of the last run in the records; {} if there is no run."""
+    """A dict: network -> record, of the last run in the records; {} if there is no run."""
     runs = runs_in([record for record in records if "network" in record.counts])
     return {name: next(iter(own.values())) for name, own in runs[-1].items()} if runs else {}
 
 
 def ratios_to(baseline: str, found: Mapping[str, Measurement]) -> dict[str, Verdict]:
-    """Network -> verdict on its time over the baseline's, paired by rounds."""
+    """A dict: network -> verdict on its time over the baseline's, paired by rounds."""
     run = {name: {0: found[name]} for name in (baseline, *found)}  # 0: the only record of each
     verdicts = (row.verdict for row in rows_of(run, LEVEL) if row.quantity == "latency")
     return {each.second: each for each in verdicts if each.first == baseline}
@@ -263,7 +263,7 @@ COSTS = ("latency", "peak memory", "energy", "per token")
 
 
 def costs(found: Mapping[str, Measurement]) -> Table:
-    """The table of latency, memory and energy of each network's training step."""
+    """Make the table of latency, memory and energy of each network's training step."""
     shown = [(column, cell) for column, cell in MEASURED if column.name in COSTS]
     columns = (COLUMNS[0], *(column for column, _ in shown))
     rows = tuple((name, *(cell(record) for _, cell in shown)) for name, record in found.items())

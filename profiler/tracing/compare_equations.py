@@ -413,8 +413,8 @@ PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
 def equation_counts(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """Class -> number of operations of one pass by the equations, as a polynomial in the letters of
-    the trace, for its batch.
+    """A dict: class -> number of operations of one pass by the equations, as a polynomial in the
+    letters of the trace, for its batch.
 
     Under a rewrite of gradients the forward pass is that of a training step, the step minus its
     backward pass: it also keeps the arrays that the rewritten gradients read.
@@ -430,10 +430,10 @@ def equation_counts(
 def in_trace(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """Class -> number of operations of a phase by the equations, as a polynomial in the letters of
-    the trace, for its batch b: b times the work of a sequence, once the work that sequences share,
-    and b - 1 adds per shared gradient. The gradients are those of the trace: of parameters, of
-    inputs, or of both.
+    """A dict: class -> number of operations of a phase by the equations, as a polynomial in the
+    letters of the trace, for its batch b: b times the work of a sequence, once the work that
+    sequences share, and b - 1 adds per shared gradient. The gradients are those of the trace: of
+    parameters, of inputs, or of both.
 
     Raises:
         TraceError: the trace has no gradients, or lacks a size of the equations.

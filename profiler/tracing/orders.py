@@ -100,8 +100,8 @@ def failures(found: Trace) -> dict[Quantity, Break]:
 
 
 def small_sizes(found: Trace) -> dict[str, int]:
-    """Letter -> the size from which formulas hold, for letters whose formulas fail at more than
-    `FEW` smaller sizes, or at a quotient of 1; empty if there are none."""
+    """A dict: letter -> the size from which formulas hold, for letters whose formulas fail at more
+    than `FEW` smaller sizes, or at a quotient of 1; empty if there are none."""
     quotients = {letter for division in found.divisions for letter in division.letters}
     few = {x: 1 if x in quotients else FEW * found.steps.get(x, 1) for x in found.since}
     return {x: n for x, n in found.since.items() if n > few[x]}

@@ -28,7 +28,7 @@ PATHS: Mapping[str, str] = {
 def document(
     found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> Document:
-    """The document of a trace: its formulas as tables with notes below, then a table for each
+    """Make the document of a trace: its formulas as tables with notes below, then a table for each
     difference from equations in `apart_`; with `at`, every formula's value at these sizes. JSON
     holds all of them."""
     return Document(
@@ -133,7 +133,7 @@ NOTHING_RUNS = "without the workspace of operations, which is unknown because no
 
 
 def at_peak(found: Trace) -> Table:
-    """The table of the tensors alive at the peak at the first traced sizes, a row per kind of
+    """Make the table of the tensors alive at the peak at the first traced sizes, a row per kind of
     tensor: operation, shape, dtype, number of tensors, bytes of all of them; then the sum."""
     columns = (
         Column("made by", "made by", numeric=False),
@@ -239,7 +239,7 @@ def of_bytes(found: Trace) -> Iterator[str]:
 
 
 def apart(difference: Difference) -> Table:
-    """The table of a difference between a module and a mixer's equations: a row per part (the
+    """Make the table of a difference between a module and a mixer's equations: a row per part (the
     equations, the difference, each cause, the unexplained rest) and class of operations."""
     parts = {
         "equations": difference.equations,

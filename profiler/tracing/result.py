@@ -141,8 +141,8 @@ class Trace:
     """The divisions of sizes by quotient and remainder; formulas are in their letters."""
 
     def classes(self, phase: str) -> dict[str, Value]:
-        """Class of operations -> formula, for the phase `forward` or `backward`; mul, add, div, exp
-        first."""
+        """A dict: class of operations -> formula, for the phase `forward` or `backward`; mul, add,
+        div, exp first."""
         found = {kind: value for (part, kind), value in self.quantities.items() if part == phase}
         ordered = [*CLASSES, *sorted(found.keys() - set(CLASSES))]
         return {name: found.get(name, Poly()) for name in ordered}
@@ -207,7 +207,7 @@ class Trace:
 
     @property
     def broken(self) -> dict[Quantity, Break]:
-        """Quantity -> the failure of its best formula, for quantities without a formula."""
+        """A dict: quantity -> the failure of its best formula, for quantities without a formula."""
         return {q: v for q, v in self.quantities.items() if isinstance(v, Break)}
 
     @property

@@ -146,8 +146,8 @@ class SizeSamples:
         return numbers[0]
 
     def joined_counts(self, counts: Sequence[Mapping[Key, int]]) -> dict[Key, int]:
-        """Name -> the module's number, from the numbers in the runs of each of `targets` (such as
-        the module with fewer equal blocks); numbers that are 0 are left out."""
+        """A dict: name -> the module's number, from the numbers in the runs of each of `targets`
+        (such as the module with fewer equal blocks); numbers that are 0 are left out."""
         names = dict.fromkeys(name for each in counts for name in each)
         found = {name: self.joined([each.get(name, 0) for each in counts]) for name in names}
         return {name: number for name, number in found.items() if number}

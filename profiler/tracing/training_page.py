@@ -53,8 +53,8 @@ TRACED = (
 
 
 def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
-    """The document on the cost of training of these mixers. With `modules` every implementation is
-    traced, which takes minutes."""
+    """Make the document on the cost of training of these mixers. With `modules` every
+    implementation is traced, which takes minutes."""
     return Document(
         lambda: [
             Heading("What training costs", 1),
@@ -81,8 +81,8 @@ def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
 
 
 def traced_modules(mixers: Sequence[Mixer]) -> Table:
-    """A table with every implementation of these mixers, traced, with both passes compared with the
-    equations."""
+    """Make a table with every implementation of these mixers, traced, with both passes compared
+    with the equations."""
     rows = [
         row
         for mixer in mixers

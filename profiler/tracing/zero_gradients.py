@@ -58,7 +58,8 @@ def zero_arithmetic(
     known: dict[Point, Mapping[str, int]] = {}
 
     def numbers(point: Point) -> Mapping[str, int]:
-        """Class -> number of operations with zeros at a point (a tuple of sizes), by a run."""
+        """A dict: class -> number of operations with zeros at a point (a tuple of sizes), by a
+        run."""
         if point not in known:
             sizes = points.variables.sizes(points.named(point))
             known[point] = points.joined_counts(

@@ -37,7 +37,7 @@ class Encoder:
     fixed: tuple[str, ...] = ()
 
     def read(self, c: Configuration) -> Choices:
-        """The choices that make the network of a `config.json` of this type: of the class with
+        """Read the choices that make the network of a `config.json` of this type: of the class with
         scores of the vocabulary, or of the class without a head, with a pooler. ModelError for a
         value that is not known here."""
         c.with_class().require(

@@ -82,9 +82,9 @@ def block(
 def attention(
     c: Configuration, *options: str, groups: int | None = None, **sizes: int | None
 ) -> Use:
-    """The part self-attention with `options` and `sizes` of its own (None: not given); the usual
-    fields of the configuration give its n heads, g heads of keys and values (the option `grouped`
-    if fewer than n) unless `groups` does, and the width of a head."""
+    """Make the part self-attention with `options` and `sizes` of its own (None: not given); the
+    usual fields of the configuration give its n heads, g heads of keys and values (the option
+    `grouped` if fewer than n) unless `groups` does, and the width of a head."""
     n = c.size("num_attention_heads")
     g = groups or c.size_or_none("num_key_value_heads") or n
     grouped = ("grouped",) if g != n else ()
@@ -105,7 +105,7 @@ def mixture(
     correction: str | None = None,
     activation: str | None = None,
 ) -> Use:
-    """The part mixture of experts, each expert `width` wide, by the usual fields of a
+    """Make the part mixture of experts, each expert `width` wide, by the usual fields of a
     configuration; ModelError if a token is to go through more experts than there are.
 
     Args:

@@ -70,8 +70,8 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
-    """The network that a configuration of transformers' GemmaForCausalLM or GemmaModel describes:
-    blocks of rotary attention and a gated FFN."""
+    """Describe the network that a configuration of transformers' GemmaForCausalLM or GemmaModel
+    describes: blocks of rotary attention and a gated FFN."""
     c.with_defaults(ONE)
     c.agree(hidden_activation=c.get("hidden_act"), use_bidirectional_attention=False)
     turned, _ = rotary(c)
@@ -95,8 +95,9 @@ def read_3(c: Configuration) -> Description:
 
 
 def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str) -> Description:
-    """The network of Gemma 2 or 3 (`name`, `bare`: beginning and end of its classes' names): full
-    attention in one layer of `every`, a window in the others, with further `options`."""
+    """Describe the network of Gemma 2 or 3 (`name`, `bare`: beginning and end of its classes'
+    names): full attention in one layer of `every`, a window in the others, with further
+    `options`."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
     c.agree(cache_implementation="hybrid")
     c.taken.update(

@@ -21,8 +21,8 @@ NUMBERS = (
 
 
 def read(c: Configuration) -> Choices:
-    """The choices that make the network which a configuration of transformers' GPT2LMHeadModel or
-    GPT2Model describes; ModelError for a value that is not known here."""
+    """Read the choices that make the network which a configuration of transformers' GPT2LMHeadModel
+    or GPT2Model describes; ModelError for a value that is not known here."""
     c.with_class().require(
         {
             "scale_attn_weights": (True,),

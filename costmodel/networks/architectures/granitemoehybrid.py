@@ -56,9 +56,9 @@ ONLY_NUMBERS = (
 
 
 def read(c: Configuration) -> Description:
-    """The network of a configuration of GraniteMoeHybridForCausalLM or -Model: in each block
-    attention or Mamba-2, then experts or an FFN. ModelError if the heads are not as wide as the
-    layer."""
+    """Describe the network of a configuration of GraniteMoeHybridForCausalLM or -Model: in each
+    block attention or Mamba-2, then experts or an FFN. ModelError if the heads are not as wide as
+    the layer."""
     c.with_defaults(DEFAULTS)
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
     c.taken.update(ONLY_NUMBERS)

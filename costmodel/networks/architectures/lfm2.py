@@ -48,8 +48,8 @@ ONLY_NUMBERS = (
 
 
 def read(c: Configuration) -> Description:
-    """The network of a configuration of transformers' Lfm2ForCausalLM or Lfm2Model: in each block
-    attention or a gated convolution, then an FFN."""
+    """Describe the network of a configuration of transformers' Lfm2ForCausalLM or Lfm2Model: in
+    each block attention or a gated convolution, then an FFN."""
     c.with_defaults(DEFAULTS).require({"conv_bias": (False,)})
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
     c.taken.update(ONLY_NUMBERS)

@@ -59,7 +59,8 @@ def read_falcon(c: Configuration) -> Description:
 
 
 def _selective(c: Configuration, name: str, remark: str = "") -> Description:
-    """The network of a configuration of Mamba, for the classes whose names begin with `name`."""
+    """Describe the network of a configuration of Mamba, for the classes whose names begin with
+    `name`."""
     d, inner = _common(c.with_defaults(ONE))
     rank = c.get("time_step_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("time_step_rank")
@@ -69,8 +70,8 @@ def _selective(c: Configuration, name: str, remark: str = "") -> Description:
 
 
 def read_2(c: Configuration) -> Description:
-    """The network of a configuration of transformers' Mamba2ForCausalLM or Mamba2Model; ModelError
-    if heads times their width are not the inner width."""
+    """Describe the network of a configuration of transformers' Mamba2ForCausalLM or Mamba2Model;
+    ModelError if heads times their width are not the inner width."""
     _, inner = _common(c.with_defaults(TWO))
     heads, width = c.size("num_heads"), c.size("head_dim")
     c.taken.add("time_step_rank")  # the class reads no rank

@@ -70,8 +70,8 @@ width of a shared expert has its own field, and the width of Mamba-2 is heads ti
 
 
 def read(c: Configuration) -> Description:
-    """The network of a configuration of transformers' NemotronHForCausalLM or NemotronHModel:
-    blocks of one sublayer each (Mamba-2, attention, an FFN or experts)."""
+    """Describe the network of a configuration of transformers' NemotronHForCausalLM or
+    NemotronHModel: blocks of one sublayer each (Mamba-2, attention, an FFN or experts)."""
     c.with_defaults(DEFAULTS)
     c.require(
         {
@@ -117,8 +117,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _part(c: Configuration, kind: str) -> Any:
-    """The part in a layer of this kind: Mamba-2 for linear_attention, attention, an FFN of squared
-    relu for mlp, else a mixture of such experts."""
+    """Make the part in a layer of this kind: Mamba-2 for linear_attention, attention, an FFN of
+    squared relu for mlp, else a mixture of such experts."""
     if kind == "linear_attention":
         return mixer(
             "mamba-2",

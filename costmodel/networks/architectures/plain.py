@@ -100,8 +100,10 @@ class Experts:
         return self.there(c, number) if self.there else sparse(c, number, self.first)
 
     def read(self, c: Configuration, activation: str) -> tuple[Use, str]:
-        """(the part mixture of experts, a remark). The remark says that the class of transformers
-        chooses within groups of experts, which is not done here; "" for a class without groups."""
+        """Make the part mixture of experts, and return it with a remark. `normalised` may name a
+        field with a switch or with a power of the scores' sum, which must be 1 or null. The remark
+        says that the class of transformers chooses within groups of experts, which is not done
+        here; "" for a class without groups."""
         if self.inner:
             c = c.inside(self.inner, self.within, self.numbers)
         normal = self.normalised
@@ -129,9 +131,9 @@ class Experts:
 
 
 def latent(c: Configuration, *options: str) -> Use:
-    """The part multi-head latent attention as in DeepSeek-V2 and V3, with further options: a new
-    token attends to compressed (latent) rows, a whole sequence to the keys and values made of them.
-    The class reads no number of heads of keys."""
+    """Make the part multi-head latent attention as in DeepSeek-V2 and V3, with further options: a
+    new token attends to compressed (latent) rows, a whole sequence to the keys and values made of
+    them. The class reads no number of heads of keys."""
     rotary(c)
     c.require({"attention_bias": (False,)})
     c.taken.update(("num_key_value_heads", "rope_interleave"))
@@ -256,9 +258,9 @@ class Plain:
     remark: str = ""
 
     def read(self, c: Configuration) -> Description:
-        """The network that a configuration of this type describes: embedding, a block for each
-        layer (mixer, then FFN or experts), and a head if its class has one. ModelError for a field
-        whose value is not read here."""
+        """Describe the network that a configuration of this type describes: embedding, a block for
+        each layer (mixer, then FFN or experts), and a head if its class has one. ModelError for a
+        field whose value is not read here."""
         c.with_class().require(self.fixed)
         c.taken.update(self.numbers.split())
         c.agree(**{name: c.get(other) for name, other in self.same.items()})

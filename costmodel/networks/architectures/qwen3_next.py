@@ -91,8 +91,8 @@ KINDS = ("full_attention", "linear_attention")
 
 
 def read(c: Configuration) -> Description:
-    """The network of a configuration of Qwen3NextForCausalLM or -Model: after its mixer, each layer
-    has experts or a gated FFN."""
+    """Describe the network of a configuration of Qwen3NextForCausalLM or -Model: after its mixer,
+    each layer has experts or a gated FFN."""
     c.with_defaults(NEXT)
     routing = "softmax-normalised" if c.switch("norm_topk_prob") else "softmax"
     there = sparse(c, c.size("num_hidden_layers"))
@@ -110,8 +110,8 @@ def read_3_5(c: Configuration) -> Description:
 
 
 def read_3_5_moe(c: Configuration) -> Description:
-    """The network of a configuration of Qwen3_5MoeForCausalLM or -TextModel, with experts in each
-    layer."""
+    """Describe the network of a configuration of Qwen3_5MoeForCausalLM or -TextModel, with experts
+    in each layer."""
     c.with_defaults(MOE).agree(mlp_only_layers=[])
     width = c.size("moe_intermediate_size")
     experts = mixture(c, "softmax-normalised", width, shared="gated")
@@ -126,8 +126,8 @@ def _dense(c: Configuration) -> Use:
 def _decoder(
     c: Configuration, name: str, ffn: Sequence[Use], sizes: Mapping[str, int], bare: str
 ) -> Description:
-    """The network of the classes `name`...; `ffn` lists for each layer the part after its mixer.
-    The mixer is attention in one layer of `full_attention_interval`, gated DeltaNet in the
+    """Describe the network of the classes `name`...; `ffn` lists for each layer the part after its
+    mixer. The mixer is attention in one layer of `full_attention_interval`, gated DeltaNet in the
     others."""
     c.require({"use_sliding_window": (False,), "attn_output_gate": (True,)})
     # the layers that predict further tokens (mtp) are not loaded, and states are float32

@@ -115,7 +115,7 @@ def _parallel(c: Configuration) -> str:
 
 
 def _mamba_2(c: Configuration) -> Use:
-    """The part Mamba-2, with sizes from the fields of a configuration of Bamba; ModelError for
+    """Make the part Mamba-2, with sizes from the fields of a configuration of Bamba; ModelError for
     heads that are not as wide as the layer."""
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
     heads, inner = c.size("mamba_n_heads"), c.size("mamba_expand") * c.size("hidden_size")
@@ -132,7 +132,8 @@ def _bamba(c: Configuration, k: int, number: int) -> str:
 
 
 def _mamba(c: Configuration) -> Use:
-    """The part Mamba with norms inside, with sizes from the fields of a configuration of Jamba."""
+    """Make the part Mamba with norms inside, with sizes from the fields of a configuration of
+    Jamba."""
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
     d = c.size("hidden_size")
     rank = c.get("mamba_dt_rank")
@@ -155,8 +156,8 @@ def _jamba_experts(c: Configuration, number: int) -> list[bool]:
 
 
 def _olmo(c: Configuration) -> Use:
-    """The attention of OLMo Hybrid, as a part. Queries and keys get a rotary embedding unless the
-    configuration gives null as the base of the angles (`rope_theta`)."""
+    """Make the attention of OLMo Hybrid, as a part. Queries and keys get a rotary embedding unless
+    the configuration gives null as the base of the angles (`rope_theta`)."""
     biased = ("bias",) if c.switch("attention_bias") else ()
     turned, _ = rotary(c)
     given = c.get("rope_parameters") or c.fields
@@ -165,8 +166,8 @@ def _olmo(c: Configuration) -> Use:
 
 
 def _olmo_delta(c: Configuration) -> Use:
-    """The part Gated DeltaNet, with sizes from the fields of a configuration of OLMo Hybrid: where
-    a field is missing, keys are 0.75 d over all heads wide, values twice as wide as keys."""
+    """Make the part Gated DeltaNet, with sizes from the fields of a configuration of OLMo Hybrid:
+    where a field is missing, keys are 0.75 d over all heads wide, values twice as wide as keys."""
     n, d = c.size("num_attention_heads"), c.size("hidden_size")
     groups = c.size_or_none("linear_num_key_heads") or n
     width = c.size_or_none("linear_key_head_dim") or int(0.75 * d / groups)
@@ -193,7 +194,7 @@ def _convolution(c: Configuration) -> Use:
 
 
 def _kda(c: Configuration) -> Use:
-    """The part KDA (Kimi delta attention), with n heads of width h and k taps from the
+    """Make the part KDA (Kimi delta attention), with n heads of width h and k taps from the
     configuration's object `linear_attn_config`, or else from its fields."""
     given = c.get("linear_attn_config") or {}
     names = ("num_heads", "head_dim", "short_conv_kernel_size")
@@ -220,7 +221,7 @@ def _recurrent(c: Configuration, k: int, number: int) -> str:
 
 
 def _falcon(c: Configuration) -> Use:
-    """The attention of Falcon, as a part: with one head of keys (`multi_query`), as many as of
+    """Make the attention of Falcon, as a part: with one head of keys (`multi_query`), as many as of
     queries, or, in the new architecture, `num_kv_heads`."""
     options = ["bias"] if c.switch("bias") else []
     n, g = c.size("num_attention_heads"), c.size_or_none("num_kv_heads")
@@ -249,7 +250,7 @@ def _bound(c: Configuration) -> tuple[str, ...]:
 
 
 def _mpt(c: Configuration) -> Use:
-    """The attention of MPT, by the fields inside of `attn_config`."""
+    """Make the attention of MPT, by the fields inside of `attn_config`."""
     inner = c.inside(
         "attn_config", {"clip_qkv": None},
         "attn_pdrop attn_impl softmax_scale alibi_bias_max alibi model_type",
@@ -259,7 +260,7 @@ def _mpt(c: Configuration) -> Use:
 
 
 def _dbrx(c: Configuration) -> Use:
-    """The attention of DBRX, by the fields inside of `attn_config`."""
+    """Make the attention of DBRX, by the fields inside of `attn_config`."""
     usual = {"clip_qkv": None, "kv_n_heads": 1}
     inner = c.inside("attn_config", usual, "attn_pdrop rope_theta model_type")
     return attention(c, *rotary(c)[0], *_bound(inner), groups=inner.size("kv_n_heads"))
@@ -273,7 +274,8 @@ def _clipped(c: Configuration) -> Use:
 
 
 def _japanese(c: Configuration, *options: str) -> Use:
-    """The attention of the Japanese GPT-NeoX, whose output has a bias in the last layer alone."""
+    """Make the attention of the Japanese GPT-NeoX, whose output has a bias in the last layer
+    alone."""
     turned, sizes = rotary(c, 1.0)
     return attention(c, *options, *turned, **sizes)
 
@@ -283,7 +285,8 @@ LAST = "last_attention"
 
 
 def _mimo(c: Configuration, kind: str) -> Use:
-    """The attention of MiMo-V2-Flash: twice as many heads of keys, and sinks, within windows."""
+    """Make the attention of MiMo-V2-Flash: twice as many heads of keys, and sinks, within
+    windows."""
     turned, sizes = rotary(c, 0.334, kind)
     groups, near = c.size("num_key_value_heads"), kind == NEAR
     biased = ("qkv-bias",) if c.switch("attention_bias") else ()

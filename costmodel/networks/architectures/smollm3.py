@@ -44,8 +44,9 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
-    """The network of a configuration of transformers' SmolLM3ForCausalLM or SmolLM3Model: layers
-    without rotary embedding, as listed or one in `no_rope_layer_interval`, may have a window."""
+    """Describe the network of a configuration of transformers' SmolLM3ForCausalLM or SmolLM3Model:
+    layers without rotary embedding, as listed or one in `no_rope_layer_interval`, may have a
+    window."""
     c.with_defaults(DEFAULTS)
     turned, _ = rotary(c)
     number, every = c.size("num_hidden_layers"), c.size("no_rope_layer_interval")

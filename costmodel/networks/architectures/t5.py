@@ -46,8 +46,8 @@ class T5:
     scaled: bool | None = None
 
     def read(self, c: Configuration) -> Description:
-        """The network that a configuration describes, by the class that it names: encoder, decoder
-        and head; without the head; or the encoder alone."""
+        """Describe the network that a configuration describes, by the class that it names: encoder,
+        decoder and head; without the head; or the encoder alone."""
         c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
         c.taken.update(
             ("relative_attention_max_distance", "initializer_factor", "classifier_dropout")
@@ -128,9 +128,9 @@ class T5:
         return {"n": c.size("num_heads"), "h": c.size("d_kv")}
 
     def _ffn(self, c: Configuration) -> Use:
-        """The FFN, as a part, that the field `feed_forward_proj` names: an activation ("relu"), or
-        "gated-" and an activation for a gated FFN; "gated-gelu" takes gelu in its form with tanh.
-        ModelError for an unknown name."""
+        """Make the FFN, as a part, that the field `feed_forward_proj` names: an activation
+        ("relu"), or "gated-" and an activation for a gated FFN; "gated-gelu" takes gelu in its form
+        with tanh. ModelError for an unknown name."""
         named = str(c.get("feed_forward_proj"))
         name = "gelu_new" if named == "gated-gelu" else named.removeprefix("gated-")
         if name not in ACTIVATIONS:

@@ -17,7 +17,7 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def read(c: Configuration) -> Description:
-    """The network of a configuration of ViTForImageClassification, or of ViTModel with its
+    """Describe the network of a configuration of ViTForImageClassification, or of ViTModel with its
     pooler."""
     c.with_class()
     c.taken.update(("encoder_stride", "attention_probs_dropout_prob"))
@@ -87,8 +87,8 @@ def _classified(c: Configuration) -> tuple[Use, ...]:
 
 
 def _pooled(c: Configuration) -> tuple[Use, ...]:
-    """The part after the layers of a class without a head: the pooler, a linear map of the first
-    row and an activation; ModelError for an unknown activation."""
+    """Make the part after the layers of a class without a head: the pooler, a linear map of the
+    first row and an activation; ModelError for an unknown activation."""
     width = c.size_or_none("pooler_output_size")
     name = c.get("pooler_act")
     if name not in ACTIVATIONS:

@@ -79,8 +79,8 @@ def contracted(system: System) -> frozenset[Array]:
 
 
 def matrices(system: System) -> dict[str, Poly]:
-    """Name -> number of entries, of each parameter with two axes or more that a forward pass sums
-    over an index of, as W in sum_k x[k] W[k, j]."""
+    """A dict: name -> number of entries, of each parameter with two axes or more that a forward
+    pass sums over an index of, as W in sum_k x[k] W[k, j]."""
     found: dict[str, Poly] = {}
     for array in contracted(system):
         whole = next((a for a in array.made_for if a.role == "parameter"), array)

@@ -175,7 +175,7 @@ class Figures:
 
     @cached_property
     def exact(self) -> Mapping[str, int]:
-        """Term -> its exact number of operations in a training step of one sequence, each
+        """A dict: term -> its exact number of operations in a training step of one sequence, each
         multiplication, addition and function counted 1; `REST` has all that no other term has.
         Unanswered or Unsupported where the step is not derived."""
         found = dict.fromkeys(TERMS, 0)

@@ -100,7 +100,8 @@ class Sensor(Protocol):
         ...
 
     def slowdowns(self) -> Mapping[str, int]:
-        """Label of a slowdown -> nanoseconds for which it has held the clocks down so far."""
+        """A dict: label of a slowdown -> nanoseconds for which it has held the clocks down so
+        far."""
         ...
 
     def require_alone(self) -> None:

@@ -154,7 +154,7 @@ class WatchedRun:
         return most, alive, sum(one.bytes for one in alive) - most
 
     def at_the_end(self) -> dict[Address, Allocation]:
-        """Address -> allocation, for the allocations alive when the call has ended."""
+        """A dict: address -> allocation, for the allocations alive when the call has ended."""
         return {one.made.address: one for one in self.allocations if one.released is None}
 
 

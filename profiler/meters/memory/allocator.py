@@ -185,7 +185,7 @@ def peak_of(changes: Iterable[int]) -> int:
 
 
 def statistics_of(device: torch.device) -> Mapping[str, int]:
-    """Name -> value in bytes of the statistics of torch's CUDA allocator, current and peak.
+    """A dict: name -> value in bytes of the statistics of torch's CUDA allocator, current and peak.
 
     A build of torch without CUDA would return 0 for some statistics, so it is refused.
 

@@ -113,9 +113,9 @@ def most_alive(
 
 
 def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
-    """Address -> role ("result", "x.grad"), for those of the tensors `named` (role -> tensor) that
-    the call allocated and that are alive after it; each is added to the tensors seen in its
-    allocation."""
+    """A dict: address -> role ("result", "x.grad"), for those of the tensors `named` (role ->
+    tensor) that the call allocated and that are alive after it; each is added to the tensors seen
+    in its allocation."""
     alive, names = run.at_the_end(), {}
     for name, tensor in named.items():
         address = address_of(tensor)

@@ -64,8 +64,8 @@ class Variables:
     let: Mapping[str, Formula] = field(default_factory=dict)
 
     def sizes(self, point: Sizes) -> dict[str, int]:
-        """Name -> value of every size at a point (letter -> size), those of --let computed by their
-        formulas; TraceError if a formula gives no positive whole number."""
+        """A dict: name -> value of every size at a point (letter -> size), those of --let computed
+        by their formulas; TraceError if a formula gives no positive whole number."""
         found = dict(point)
         for name, formula in self.let.items():
             try:
@@ -145,9 +145,9 @@ def parse_variables(
 def _lets(
     let: str | Sequence[str] | Mapping[str, str], letters: Mapping[str, int]
 ) -> dict[str, Formula]:
-    """Name -> formula of each size in --let. A formula may use the letters of `over` and earlier
-    names and, with h in `over`, also d and n, since h is d/n. TraceError for any other letter, an
-    invalid formula, or a name that is given twice."""
+    """A dict: name -> formula of each size in --let. A formula may use the letters of `over` and
+    earlier names and, with h in `over`, also d and n, since h is d/n. TraceError for any other
+    letter, an invalid formula, or a name that is given twice."""
     if isinstance(let, str):
         let = let.split(",")
     pairs = (
@@ -411,10 +411,10 @@ def _watch(built: Built, shape: tuple[int, ...]) -> None:
 
 
 def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
-    """Name -> value of the sizes that the factory's parameters name; a factory with **kwargs also
-    receives the names of --let that are no letters. {} for a class that inherits nn.Module's
-    constructor. Raises TraceError: a parameter without default has no size, or a name of --let is
-    no parameter."""
+    """A dict: name -> value of the sizes that the factory's parameters name; a factory with
+    **kwargs also receives the names of --let that are no letters. {} for a class that inherits
+    nn.Module's constructor. Raises TraceError: a parameter without default has no size, or a name
+    of --let is no parameter."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     parameters = parameters_of(target)
