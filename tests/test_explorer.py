@@ -258,6 +258,11 @@ def test_a_search_and_a_slider_change_the_page(browser_page: Any) -> None:
     browser_page.get_by_label("l sequence length", exact=True).fill("256")
     assert cell.text_content() != before
     assert "size.l=256" in browser_page.evaluate("location.hash")
+    browser_page.get_by_role("button", name="reformer", exact=True).click()
+    total = browser_page.locator("#card dt:text-matches('^Total') + dd")
+    before = total.text_content()
+    browser_page.get_by_label("C chunk", exact=True).fill("32")  # a size of the shown mixer alone
+    assert total.text_content() != before and "C = 32" in browser_page.inner_text("#card")
 
 
 def test_measured_points_stand_beside_the_curves(browser_page: Any) -> None:

@@ -412,7 +412,8 @@ function sizeInput(key, letter, meaning, current, usual) {
 }
 function drawSizes() {
   const shared = new Map(), own = [];
-  for (const mixer of chosen()) {
+  // the mixer whose equations are shown follows the sliders too, ticked or not
+  for (const mixer of new Set([...chosen(), byName.get(settings.focus)])) {
     const at = sizesOf(mixer);
     for (const x of LETTERS) {
       if (x in at && !(x in mixer.own) && !(x in mixer.given)) shared.set(x, at[x]);
@@ -622,7 +623,8 @@ function drawCard() {
     element("p", {}, about),
     element("div", { class: "row" }, element("label", { for: "form" }, "Form"), choose, element("span", { class: "note" }, `${forms.length} ${forms.length === 1 ? "form" : "forms of one function"}`)),
     ...(equations.length ? [element("h3", {}, "Equations"), ...equations] : []),
-    element("h3", {}, `Answers, phase ${settings.phase}`), list);
+    element("h3", {}, `Answers, phase ${settings.phase}`),
+    element("p", { class: "note" }, `At ${Object.entries(exact.sizes).filter(([x]) => x.length === 1).map(([x, size]) => `${x} = ${size}`).join(", ")}; the sliders above set the sizes.`), list);
 }
 
 let waiting = 0;
