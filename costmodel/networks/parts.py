@@ -416,6 +416,7 @@ def probabilities() -> Mixer:
     return m
 
 
+@noting
 def loss_of_scores(smoothed: bool = False) -> Mixer:
     """Cross-entropy of the scores (l, u): `program.losses.cross_entropy`."""
     return losses.cross_entropy((Poly.atom("l"), Poly.atom("u")), smoothed)

@@ -1,202 +1,205 @@
-"""The layers of a network, and their stacks, as PyTorch modules."""
+"""The layers of a network and their stacks as PyTorch modules: one for each mixer and each part.
+
+Mixers come from profiler.modules, parts from `modules.py`; the order of a layer's parts is that of
+costmodel.networks.schedule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from costmodel.language.equations import Mixer
-from costmodel.mixers.load import mixer as mixer_of
-from costmodel.networks.choices import Choices
-from costmodel.networks.from_choices import own_sizes
+from costmodel.networks import blocks
+from costmodel.networks.blocks import Sublayer, Use
+from costmodel.networks.part_costs import part_sizes
 from profiler.modules.registry import Implementation, build, implementations, without_token
-from profiler.networks.parts import Dense, Embedding, LayerNorm, Made
-
-Sublayer = Callable[[Tensor], Tensor]
+from profiler.networks.modules import Part
 
 DROPOUT = 0.1
 """The dropout probability of a twin in training. Networks state only whether they have dropout,
 without its probability."""
 
 
-@dataclass(frozen=True)
 class Making:
-    """The arguments of a twin (`twin.twin`), from which its parts are made; `sizes` are all sizes
-    of the network, derived sizes included."""
+    """Makes the modules of a network's parts, each with numbers of its own."""
 
-    choices: Choices
-    sizes: Mapping[str, int]
-    implementation: str | None
-    device: torch.device
-    dtype: torch.dtype
-    seed: int
+    def __init__(
+        self, uses: Iterable[Use], sizes: Mapping[str, int], implementation: str | None,
+        device: torch.device, dtype: torch.dtype, seed: int,
+    ) -> None:  # fmt: skip
+        """`uses` are all parts, and `sizes` all sizes of the network; `implementation`: the name of
+        the implementation to take of mixers that have one of that name; `seed`: of the parameters'
+        random numbers."""
+        self.sizes, self.implementation, self.seed = sizes, implementation, seed
+        self.device, self.dtype = device, dtype
+        self.mixers = 0
+        self.names = frozenset[str]().union(*(use.shared for use in uses))
+        self.shared: dict[str, nn.Parameter] = {}
 
-    @property
-    def made(self) -> Made:
-        """`device` and `dtype` as keyword arguments."""
-        return {"device": self.device, "dtype": self.dtype}
+    def __call__(self, use: Use | None) -> nn.Module | None:
+        """Make the module of a part of a network: dropout, a mixer or another part; None for
+        None."""
+        if use is None:
+            return None
+        if use.regularises:
+            return nn.Dropout(DROPOUT)
+        if mixes(use):
+            return self._mixer(use)
+        made = {"device": self.device, "dtype": self.dtype}
+        return Part(use, self.sizes, self.shared, self.names if use.table else use.shared, made)
 
-    def norm(self) -> LayerNorm:
-        """A layer norm over rows of width d."""
-        c = self.choices
-        return LayerNorm(self.sizes["d"], bias=c.norm_bias, eps=c.norm_eps, made=self.made)
-
-    def dropout(self) -> nn.Module:
-        """The dropout after a sublayer; the identity if the network has none."""
-        return nn.Dropout(DROPOUT) if self.choices.dropout else nn.Identity()
-
-    def dense(self, d: int, f: int, activation: str) -> Dense:
-        """A linear map (d to f) with activation, and a bias if the network has biases."""
-        return Dense(d, f, made=self.made, activation=activation, bias=self.choices.biases)
-
-    def mixer(self, name: str, number: int, length: int) -> nn.Module:
-        """Make the module of a mixer for `length` tokens; `number` varies the seed of its
-        weights."""
-        mixer = mixer_of(name)
-        own = {**self.sizes, **own_sizes(self.choices, mixer), "l": length}
-        sizes = {letter: own[letter] for letter in dict.fromkeys(("l", *mixer.letters))}
-        return build(
-            self._implementation(mixer), sizes, device=self.device, dtype=self.dtype,
-            seed=self.seed * 10_000 + number,  # numbers stay below 10,000: no two seeds are equal
+    def _mixer(self, use: Use) -> nn.Module:
+        """Make the module of a mixer, by the chosen implementation, else the first of the part's
+        form, else the first, with a seed of its own; `stepless` of the module says why it mixes no
+        new token, "" if it does."""
+        known = implementations(use.mixer)
+        of_form = (one for one in known.values() if one.form == use.form)
+        chosen: Implementation = next(of_form, next(iter(known.values())))
+        chosen = known.get(self.implementation or "", chosen)
+        self.mixers += 1  # numbers stay below 10,000: no two seeds are equal
+        made = build(
+            chosen, part_sizes(use, self.sizes), device=self.device, dtype=self.dtype,
+            seed=self.seed * 10_000 + self.mixers,
         )  # fmt: skip
+        for name in self.names & dict(made.named_parameters()).keys():
+            if name in use.shared:
+                made.register_parameter(name, self.shared[name])
+            else:
+                self.shared[name] = made.get_parameter(name)
+        why = without_token(use.mixer, chosen)
+        made.stepless = f"{use.label}: {why}" if why else ""  # type: ignore[assignment]  # a str
+        return made
 
-    def implementations(self) -> tuple[str, ...]:
-        """The names of all implementations of the network's mixers."""
-        c = self.choices
-        both = (*c.encoder_mixers, c.cross) if c.kind == "encoder-decoder" else ()
-        found = [name for mixer in (*c.mixers, *both) for name in implementations(mixer_of(mixer))]
-        return tuple(dict.fromkeys(found))
 
-    def stepless(self, name: str) -> str:
-        """Why a mixer cannot mix one new token; "" if it can."""
-        mixer = mixer_of(name)
-        return without_token(mixer, self._implementation(mixer))
+def mixes(use: Use) -> bool:
+    """Whether a part is a mixer."""
+    return use.mixer.group != "part of a network"
 
-    def _implementation(self, mixer: Mixer) -> Implementation:
-        """The implementation of a mixer that the twin takes: that of the chosen name, else the
-        first of the chosen form, else the first."""
-        known = implementations(mixer)
-        if self.implementation in known:
-            return known[self.implementation]
-        form = self.choices.form
-        return next((i for i in known.values() if i.form == form), next(iter(known.values())))
+
+class Place(nn.Module):
+    """A sublayer: a part with what stands around it, None where nothing does."""
+
+    def __init__(self, sublayer: Sublayer, stack: blocks.Stack, making: Making) -> None:
+        """Make the modules of a sublayer of a stack: its part, and what stands around it (norms,
+        dropout, residual sum)."""
+        super().__init__()
+        self.beside = sublayer.beside
+        part = sublayer.part
+        self.mixes = mixes(part)
+        self.crosses = any(array.role == "context" for array in part.mixer.arrays.values())
+        """Whether the part reads an encoder's output too."""
+        for name, use in vars(sublayer).items():
+            if isinstance(use, Use | None):
+                setattr(self, name, None if use is None else making(stack.placed(use)))
+
+    def start(self, batch: int, length: int, memory: Tensor | None) -> Any:
+        """The state of the part before the first token, None of a part without one."""
+        part: Any = self.part
+        if not self.mixes:
+            return None
+        return part.initial_state(batch, length, *((memory,) if self.crosses else ()))
+
+    def through(self, rows: Tensor, memory: Tensor | None, state: Any) -> Tensor:
+        """Run rows (b, s, d) through the part, or with its `state` one further token (b, 1, d);
+        `memory` is an encoder's output."""
+        part: Any = self.part
+        found: Tensor
+        if state is None:
+            found = part(rows, memory) if self.crosses else part(rows)
+        else:
+            found = part.step(rows.squeeze(1), state).unsqueeze(1)
+        return found
+
+
+def passed(module: Any, rows: Tensor) -> Tensor:
+    """Rows through a module, unchanged through None."""
+    found: Tensor = rows if module is None else module(rows)
+    return found
 
 
 class Layer(nn.Module):
-    """One layer: a mixer, a mixer `cross` that reads an encoder's output (or None), and an FFN if
-    the network has FFNs."""
+    """A layer: its sublayers, in order."""
 
-    def __init__(self, making: Making, mixer: nn.Module, cross: nn.Module | None) -> None:
-        """Make a layer around the module `mixer`, with FFN, norms and dropout as chosen; `cross`:
-        the mixer that reads an encoder's output, None without an encoder."""
+    def __init__(self, block: blocks.Block, stack: blocks.Stack, making: Making) -> None:
         super().__init__()
-        c, d = making.choices, making.sizes["d"]
-        self.mixer: Any = mixer
-        self.cross: Any = cross
-        self.ffn: nn.Module | None = None
-        if c.ffn:
-            f = making.sizes["f"]
-            parts = (making.dense(d, f, c.activation), making.dense(f, d, "none"))
-            self.ffn = nn.Sequential(*parts)
-        number = 1 + (cross is not None) + c.ffn
-        self.norm = c.norm
-        self.norms = nn.ModuleList(making.norm() for _ in range(number if c.norm != "none" else 0))
-        self.dropout = making.dropout()
+        self.sublayers = nn.ModuleList(Place(one, stack, making) for one in block.sublayers)
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        """Whole sequences, (b, s, d) to (b, s, d); `memory` (b, e, d) is an encoder's output."""
-        return self._through(x, self.mixer, lambda rows: self.cross(rows, memory))
+    @property
+    def places(self) -> list[Place]:
+        """The sublayers."""
+        return [one for one in self.sublayers if isinstance(one, Place)]
 
-    def start(self, batch: int, length: int, memory: Tensor | None) -> list[Any]:
-        """The states of the layer's mixers before the first token, with room for `length` tokens;
-        `memory` (b, e, d) is an encoder's output."""
-        held = [self.mixer.initial_state(batch, length)]
-        if self.cross is not None:
-            held.append(self.cross.initial_state(batch, length, memory))
-        return held
-
-    def step(self, x_t: Tensor, held: list[Any]) -> Tensor:
-        """One further token, (b, d) to (b, d), which moves on `held`, the state of each mixer."""
-        return self._through(
-            x_t,
-            lambda row: self.mixer.step(row, held[0]),
-            lambda row: self.cross.step(row, held[1]),
-        )
-
-    def _through(self, x: Tensor, mix: Sublayer, read: Sublayer) -> Tensor:
-        """Run rows x (..., d) through the sublayers, each with its residual connection and its
-        norm: to the sublayer's input ("pre"), or to the sum of input and output ("post"). `mix`
-        stands for the mixer, and `read` for `cross`."""
-        sublayers = [mix]
-        if self.cross is not None:
-            sublayers.append(read)
-        if self.ffn is not None:
-            sublayers.append(self.ffn)
-        for k, sublayer in enumerate(sublayers):
-            inside = self.norms[k](x) if self.norm == "pre" else x
-            x = x + self.dropout(sublayer(inside))
-            if self.norm == "post":
-                x = self.norms[k](x)
-        return x
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, held: list[Any] | None = None
+    ) -> Tensor:
+        """Run the layer on whole sequences x (b, s, d), beside an encoder's output `memory` (b, e,
+        d), or, with the states `held` of its sublayers, on one further token (b, 1, d); the output
+        has the shape of x."""
+        stream = start = entry = x
+        states = held or [None] * len(self.places)
+        for place, state in zip(self.places, states, strict=True):
+            if not place.beside:
+                start = entry = stream
+            if place.before is not None:
+                entry = passed(place.before, start)
+            out = place.through(entry, memory, state)
+            out = passed(place.dropout, passed(place.out, out))
+            residual: Any = place.residual
+            stream = passed(place.after, residual(stream, out))
+        return stream
 
 
 class Stack(nn.Module):
-    """An encoder or a decoder: embedding, layers, and a norm at the end if the network is pre-norm.
+    """An encoder or a decoder: what stands before the layers, the layers, what stands after."""
 
-    Args:
-        mixers: the names of the mixers, which the layers take in turns.
-        length: the letter of the sequence length, "e" of an encoder and "l" of a decoder.
-        cross: the name of the mixer with which a decoder's layers read an encoder's output, or "".
-        E: an embedding matrix (u, d) to share; by default a new one.
-    """
-
-    def __init__(
-        self,
-        making: Making,
-        mixers: tuple[str, ...],
-        length: str,
-        *,
-        cross: str = "",
-        E: nn.Parameter | None = None,
-    ) -> None:
-        """Make the embedding, the layers, whose mixers `mixers` gives in turn, and the last norm.
-        `length`: the letter of the most tokens, "e" for an encoder; `cross`: the mixer that reads
-        an encoder, "" for none; `E` (u, d): an embedding to share, None for a new one."""
+    def __init__(self, stack: blocks.Stack, making: Making) -> None:
         super().__init__()
-        c, sizes = making.choices, making.sizes
-        self.stepless = {name: why for name in mixers if (why := making.stepless(name))}
-        extents = {"u": sizes["u"], "l": sizes[length], "d": sizes["d"]}
-        self.embedding = Embedding(c, **extents, made=making.made, E=E)
-        self.dropout = making.dropout()
-        self.layers = nn.ModuleList()
-        for k in range(sizes["L"]):
-            # 3 numbers a layer: a decoder's mixer 0, its cross mixer 1, an encoder's mixer 2
-            number = 3 * k + (0 if length == "l" else 2)
-            mixer = making.mixer(mixers[k % len(mixers)], number, sizes[length])
-            reader = making.mixer(cross, number + 1, sizes[length]) if cross else None
-            self.layers.append(Layer(making, mixer, reader))
-        self.norm = making.norm() if c.norm == "pre" else nn.Identity()
+
+        def made(uses: tuple[Use, ...]) -> nn.ModuleList:
+            return nn.ModuleList(one for use in uses if (one := making(stack.placed(use))))
+
+        self.entry = made(stack.entry)
+        number = stack.depth or making.sizes["L"]
+        self.layers = nn.ModuleList(
+            Layer(stack.blocks[k % len(stack.blocks)], stack, making) for k in range(number)
+        )
+        self.end = made(stack.end)
+        self.letter = "e" if stack.section == "encoder" else "l"
+        self.bounded = any(use.mixer.name == "positions" for use in stack.entry)
+        """Whether a table of positions ends at the size `letter`."""
+
+    def entered(self, tokens: Tensor, first: int = 0, segments: Tensor | None = None) -> Tensor:
+        """The rows (b, s, d) of tokens (b, s), of which the first is at a position."""
+        x = tokens
+        others = {"segments": segments, "positions": first}
+        for part in self.entry:
+            name = part.part if isinstance(part, Part) else ""
+            x = part(x, others[name]) if name in others else part(x)
+        return x
 
     def forward(
         self, tokens: Tensor, memory: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
         """Run token numbers and segments (b, s) through the stack, to rows (b, s, d); `memory` is
         an encoder's output."""
-        x = self.dropout(self.embedding(tokens, segments))
-        for layer in self.layers:
-            x = layer(x, memory)
-        rows: Tensor = self.norm(x)
-        return rows
+        return self._through(self.entered(tokens, 0, segments), memory, [None] * len(self.layers))
 
-    def step(self, tokens_t: Tensor, position: int, held: list[Any]) -> Tensor:
+    def start(self, batch: int, length: int, memory: Tensor | None) -> list[list[Any]]:
+        """The states of each layer's sublayers before the first token."""
+        layers: Any = self.layers
+        return [[p.start(batch, length, memory) for p in layer.places] for layer in layers]
+
+    def step(self, tokens_t: Tensor, position: int, held: list[list[Any]]) -> Tensor:
         """Run one token (b,) of each sequence, after `position` tokens, through the stack, to its
-        row (b, d); `held` has the states of each layer."""
-        x = self.dropout(self.embedding.at(tokens_t, position))
-        for layer, own in zip(self.layers, held, strict=True):
-            x = layer.step(x, own)  # type: ignore[operator]  # a Layer
-        row: Tensor = self.norm(x)
-        return row
+        row (b, 1, d); `held` has the states of each layer."""
+        return self._through(self.entered(tokens_t.unsqueeze(1), position), None, held)
+
+    def _through(self, x: Tensor, memory: Tensor | None, held: list[Any]) -> Tensor:
+        for layer, states in zip(self.layers, held, strict=True):
+            x = layer(x, memory, states)
+        for part in self.end:
+            x = part(x)
+        return x

@@ -7,20 +7,34 @@ the part's equations, for all of which the counter of dispatched operations has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from costmodel.language.macros.norms import LAYER_EPS
 from costmodel.language.nodes import Constant
 from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import ALPHA, LIMIT, SCALE
 from costmodel.networks.parts import CAP, MULTIPLIER, RMS_EPS
+from costmodel.program.losses import SMOOTHING
 from profiler.modules.base import fan_in
 from profiler.modules.norms import rms_norm as normed
-from profiler.networks.parts import ACTIVATIONS, EPS, Made, sinusoids
+
+Made = Mapping[str, Any]
+"""`device` and `dtype` of parameters and buffers, as keyword arguments."""
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
 
 OFFSETS = ("b", "offset", "moved")
 """How the names of parameters begin that are zeros before training."""
@@ -36,12 +50,14 @@ class Part(nn.Module):
     Args:
         use: the part; TwinError for one that no function here computes.
         sizes: all sizes of the network.
-        given: parameters of other parts by their names, of which the part shares `use.shared`.
+        shared: parameters that several parts share, by their names, to which the part adds those
+            of `names` that are not there yet.
     """
 
     def __init__(
-        self, use: Use, sizes: Mapping[str, int], given: Mapping[str, nn.Parameter], made: Made
-    ) -> None:
+        self, use: Use, sizes: Mapping[str, int], shared: dict[str, nn.Parameter],
+        names: Collection[str], made: Made,
+    ) -> None:  # fmt: skip
         super().__init__()
         if use.mixer.name not in COMPUTED:
             known = ", ".join(COMPUTED)
@@ -49,10 +65,10 @@ class Part(nn.Module):
                 f"{use.name}: no module of a part is '{use.mixer.name}', but of {known}"
             )
         self.compute, self.arguments = COMPUTED[use.mixer.name], dict(use.mixer.made_with)
+        self.part, self.of_first_row = use.mixer.name, of_first_row(use)
         number = use.sizes.get("c")
         self.chosen = 0 if number is None else number.at(sizes)
         """How many experts a row goes through."""
-        self.of_first_row = of_first_row(use)
         zeros = (*OFFSETS, *(("gain",) if self.arguments.get("gain") == "1 + w" else ()))
         for array in use.mixer.arrays.values():
             shape = [extent.substitute(use.parameter_sizes).at(sizes) for extent in array.shape]
@@ -62,8 +78,8 @@ class Part(nn.Module):
                 self.register_buffer(array.name, table, persistent=array.name == "moved")
             if array.role != "parameter":
                 continue
-            if array.name in use.shared:
-                self.register_parameter(array.name, given[array.name])
+            if array.name in names and array.name in shared:
+                self.register_parameter(array.name, shared[array.name])
                 continue
             value = nn.Parameter(torch.empty(shape, **made))
             if value.is_meta:
@@ -76,10 +92,12 @@ class Part(nn.Module):
                 terms = shape[-2] if len(shape) > 2 else fan_in(value.shape)
                 nn.init.normal_(value, std=(shape[-1] if use.table else terms) ** -0.5)
             self.register_parameter(array.name, value)
+            if array.name in names:
+                shared[array.name] = value
 
-    def forward(self, x: Tensor, other: Tensor | int = 0) -> Tensor:
-        """The part's rows of x; `other` is the position of the first row, from 0, or of a residual
-        sum its second term."""
+    def forward(self, x: Tensor, other: Any = None) -> Tensor:
+        """The part's rows of x; `other` is what the part reads besides: the position of the first
+        row, from 0, the segments, or the second term of a residual sum."""
         found: Tensor = self.compute(self, x, other, **self.arguments)
         return found
 
@@ -97,33 +115,50 @@ def linear(p: Any, x: Tensor, W: str, b: str) -> Tensor:
     return y + getattr(p, b) if hasattr(p, b) else y
 
 
-def look_up(p: Any, tokens: Tensor, first: int, scaled: bool) -> Tensor:
+def look_up(p: Any, tokens: Tensor, other: None, scaled: bool) -> Tensor:
     """Rows (b, s, d) of tokens (b, s)."""
     rows: Tensor = p.E[tokens]
+    return rows * p.E.shape[1] ** 0.5 if scaled else rows
+
+
+def one_hot(p: Any, tokens: Tensor, other: None, scaled: bool) -> Tensor:
+    """The same rows, as the product of one-hot rows with E."""
+    zeros = p.E.new_zeros(*tokens.shape, len(p.E))
+    rows: Tensor = zeros.scatter(-1, tokens.unsqueeze(-1), 1.0) @ p.E
     return rows * p.E.shape[1] ** 0.5 if scaled else rows
 
 
 def positions(p: Any, x: Tensor, first: int, kind: str, product: bool, scaled: bool,
               offset: int) -> Tensor:  # fmt: skip
     """The rows x (b, s, d), the first at position `first`, plus the rows of the table P at their
-    positions (and `offset`); TwinError behind the last row of P."""
-    begin, end = first + offset, first + offset + x.shape[1]
-    if end > len(p.P):
-        raise TwinError(f"position {end - offset} lies behind the table of {len(p.P) - offset}")
-    rows: Tensor = x + p.P[begin:end]
-    return rows
+    positions (and `offset`)."""
+    at = slice(first + offset, first + offset + x.shape[1])
+    rows: Tensor = (
+        torch.eye(len(p.P), dtype=x.dtype, device=x.device)[at] @ p.P if product else p.P[at]
+    )
+    return x + (rows * x.shape[-1] ** 0.5 if scaled else rows)
 
 
-def segments(p: Any, x: Tensor, first: int, kinds: int) -> Tensor:
-    """The rows x plus the row of the first segment, to which all tokens belong."""
-    which = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+def segments(p: Any, x: Tensor, which: Tensor | None, kinds: int) -> Tensor:
+    """The rows x plus the rows of their segments (b, s); None: all are in the first one."""
+    if which is None:
+        which = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
     rows: Tensor = x + p.S[which]
     return rows
 
 
-def dense(p: Any, x: Tensor, first: int, activation: str, bias: bool) -> Tensor:
-    """The activation of a linear map; of the part's first row alone if the part reads no other."""
-    return ACTIVATIONS[activation](linear(p, x[:, :1] if p.of_first_row else x, "W", "b"))
+def dense(p: Any, x: Tensor, other: None, activation: str, bias: bool) -> Tensor:
+    """The activation of a linear map."""
+    return ACTIVATIONS[activation](linear(p, x, "W", "b"))
+
+
+def sinusoids(l: int, d: int, made: Made) -> Tensor:
+    """Sinusoidal position embeddings (l, d), Vaswani et al. 2017, section 3.5: sines in even
+    channels (from 0) and cosines in odd ones, a frequency for each two channels."""
+    position = torch.arange(l, dtype=torch.float64).unsqueeze(1)
+    channel = torch.arange(d, dtype=torch.float64)
+    angle = position / 10_000 ** ((channel - channel % 2) / d)
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).to(**made)
 
 
 def gained(p: Any, rows: Tensor, gain: str) -> Tensor:
@@ -131,15 +166,15 @@ def gained(p: Any, rows: Tensor, gain: str) -> Tensor:
     return rows * (p.gain if gain == "w" else 1 + p.gain) if gain else rows
 
 
-def layer_norm(p: Any, x: Tensor, first: int, bias: bool, eps: bool, gain: str) -> Tensor:
+def layer_norm(p: Any, x: Tensor, other: None, bias: bool, eps: bool, gain: str) -> Tensor:
     """Rows of mean 0 and variance 1, times the gain, plus the offset."""
     centred = x - x.mean(-1, keepdim=True)
     variance = (centred * centred).mean(-1, keepdim=True)
-    y = gained(p, centred / (variance + EPS if eps else variance).sqrt(), gain)
+    y = gained(p, centred / (variance + float(LAYER_EPS) if eps else variance).sqrt(), gain)
     return y + p.offset if bias else y
 
 
-def rms_norm(p: Any, x: Tensor, first: int, gain: str) -> Tensor:
+def rms_norm(p: Any, x: Tensor, other: None, gain: str) -> Tensor:
     """Rows of mean square 1, times the gain."""
     eps = float(RMS_EPS)
     if not gain:
@@ -152,7 +187,7 @@ def residual(p: Any, x: Tensor, other: Tensor, scaled: bool) -> Tensor:
     return x + (float_of(MULTIPLIER) * other if scaled else other)
 
 
-def ffn(p: Any, x: Tensor, first: int, activation: str, bias: bool, squared: bool) -> Tensor:
+def ffn(p: Any, x: Tensor, other: None, activation: str, bias: bool, squared: bool) -> Tensor:
     """Two maps with an activation between them, or with its square."""
     mapped = linear(p, x, "W_1", "b_1")
     hidden = xielu(p, mapped) if activation == "xielu" else ACTIVATIONS[activation](mapped)
@@ -166,13 +201,15 @@ def xielu(p: Any, x: Tensor) -> Tensor:
     return grown + (F.softplus(p.alpha_n) + 0.5) * (below.exp() - 1 - below) + 0.5 * x
 
 
-def gated_ffn(p: Any, x: Tensor, first: int, activation: str, bias: bool) -> Tensor:
+def gated_ffn(p: Any, x: Tensor, other: None, activation: str, bias: bool) -> Tensor:
     """The activation of one map times another map, mapped back."""
     gate = ACTIVATIONS[activation](linear(p, x, "W_gate", "b_gate"))
     return linear(p, gate * linear(p, x, "W_up", "b_up"), "W_down", "b_down")
 
 
-def head(p: Any, x: Tensor, first: int, tied: bool, bias: bool, cap: bool, divided: bool) -> Tensor:
+def head(
+    p: Any, x: Tensor, other: None, tied: bool, bias: bool, cap: bool, divided: bool
+) -> Tensor:
     """Scores (b, s, u) by the part's own map or by the embedding."""
     score: Tensor = x @ (p.E.t() if tied else p.W)
     score = score + p.b if bias else score
@@ -181,11 +218,11 @@ def head(p: Any, x: Tensor, first: int, tied: bool, bias: bool, cap: bool, divid
 
 
 def experts(
-    p: Any, x: Tensor, first: int, *, routing: str, activation: str, clamped: bool, squared: bool,
+    p: Any, x: Tensor, other: None, *, routing: str, activation: str, clamped: bool, squared: bool,
     shared: str, correction: str | None,
 ) -> Tensor:  # fmt: skip
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
-    weights are gathered for each row, which suits small sizes. `first` is not used."""
+    weights are gathered for each row, which suits small sizes."""
     scores = linear(p, x, "W_R", "b_R")
     at, weights = routed(p, scores, routing)
     act, rows = ACTIVATIONS[activation], x.unsqueeze(-2).unsqueeze(-2)
@@ -236,6 +273,7 @@ def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
 
 COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "look-up": look_up,
+    "one-hot": one_hot,
     "positions": positions,
     "segments": segments,
     "dense": dense,
@@ -246,5 +284,27 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "gated-ffn": gated_ffn,
     "experts": experts,
     "head": head,
+    "scale": lambda p, x, other: x / x.shape[-1] ** 0.5,
+    "probabilities": lambda p, x, other: torch.softmax(x, -1),
 }
 """Name of a part -> the function that computes its rows."""
+
+
+def at_targets(rows: Tensor, targets: Tensor) -> Tensor:
+    """The entry of each row (..., u) at the row's target (...)."""
+    return rows.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+def loss_of_scores(scores: Tensor, targets: Tensor, *, smoothed: bool) -> Tensor:
+    """The mean cross-entropy of scores (..., u) with target numbers (...), with label smoothing if
+    `smoothed`."""
+    logs = torch.log_softmax(scores, -1)
+    row = at_targets(logs, targets)
+    if smoothed:
+        row = row * float(1 - SMOOTHING) + logs.sum(-1) * (float(SMOOTHING) / logs.shape[-1])
+    return -row.mean()
+
+
+def loss_of_probabilities(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """The mean cross-entropy of probabilities (..., u)."""
+    return -at_targets(probabilities, targets).log().mean()

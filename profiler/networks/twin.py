@@ -6,14 +6,16 @@
     net.loss(tokens[:, :-1], tokens[:, 1:]).backward()
     net.generate(tokens[:, :4], new=8)
 
-Mixers come from profiler.modules, layers and other parts from `layers.py` and `parts.py`. Tokens
-are numbers from 0 on.
+The modules are those of the network's description by stacks, blocks and parts, whether choices or a
+published configuration made it. Mixers come from profiler.modules, layers from `layers.py`, other
+parts from `modules.py`. Names of parameters are places and the names in the equations, such as
+`stack.layers.0.sublayers.1.part.W_gate`. Tokens are numbers from 0 on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,77 +24,74 @@ from torch import Tensor, nn
 from costmodel.networks.network import Network
 from costmodel.program.chosen_sizes import default
 from costmodel.symbolic.polynomial import Poly
-from profiler.networks.blocks import BlockTwin, Making as BlockMaking
-from profiler.networks.decoding import Decoding, Generating
-from profiler.networks.layers import Making, Stack
-from profiler.networks.modules import TwinError as TwinError
-from profiler.networks.parts import Head, loss_of_probabilities, loss_of_scores
+from profiler.modules.registry import implementations
+from profiler.networks.layers import Making, Stack, mixes
+from profiler.networks.modules import (
+    TwinError as TwinError,
+    loss_of_probabilities,
+    loss_of_scores,
+)
 
 
-class Twin(Generating):
+@dataclass
+class Decoding:
+    """The state of a twin between tokens."""
+
+    held: list[list[Any]]
+    """For each layer the states of its sublayers."""
+    length: int
+    """The number of tokens for which there is room."""
+    position: int = 0
+    """The number of tokens read so far."""
+
+
+class Twin(nn.Module):
     """A network as a module; `costmodel.networks` defines its parts and their costs.
 
     Attributes:
-        choices: the network's choices.
+        name: the network's name.
         sizes: letter -> every size, derived sizes included.
     """
 
-    def __init__(self, making: Making) -> None:
+    def __init__(self, network: Network, making: Making) -> None:
         """Make the modules of a network: the encoder (if there is one), the decoder or only stack,
-        and the parts after the layers."""
+        and the parts after the layers. TwinError for a part without a module."""
         super().__init__()
-        c = making.choices
-        self.choices, self.name, self.sizes = c, c.name, dict(making.sizes)
-        self.encoder = Stack(making, c.encoder_mixers, "e") if c.kind == "encoder-decoder" else None
-        shared = None
-        if self.encoder is not None and c.shared_vocabulary:
-            shared = self.encoder.embedding.E
-        cross = c.cross if c.kind == "encoder-decoder" else ""
-        self.stack = Stack(making, c.mixers, "l", cross=cross, E=shared)
-        self._end(making)
-
-    def _end(self, making: Making) -> None:
-        """Make the parts after the layers: pooler (linear map and tanh of the first row), transform
-        (linear map and norm before the head), classifier (hidden layers) and head; each is the
-        identity (the pooler: None) if the network has none. `towers`: so many sequences pass the
-        same layers, and the classifier reads the first row of each, concatenated."""
-        c, d, made = making.choices, making.sizes["d"], making.made
-        self.pooler = making.dense(d, d, "tanh") if c.pooler else None
-        self.transform: nn.Module = nn.Identity()
-        if c.transform != "none":
-            self.transform = nn.Sequential(making.dense(d, d, c.transform), making.norm())
-        self.classifier: nn.Module = nn.Identity()
-        self.head: nn.Module = nn.Identity()
-        if c.head == "classes":
-            # the classifier has hidden layers of f, f / 2, f / 4, ... entries
-            widths = [d * c.towers, *(making.sizes["f"] // 2**k for k in range(c.hidden))]
-            hidden = (making.dense(a, b, "relu") for a, b in pairwise(widths))
-            self.classifier = nn.Sequential(*hidden)
-            bias = c.biases or c.head_bias
-            self.head = Head(widths[-1], making.sizes["z"], bias=bias, made=made)
-        elif c.head == "vocabulary":
-            E = self.stack.embedding.E if c.tied else None
-            self.head = Head(d, making.sizes["u"], bias=c.head_bias, made=made, E=E)
+        about = network.described
+        self.name, self.sizes, self.towers = network.name, dict(making.sizes), about.towers
+        self.head = about.head
+        *before, last = about.stacks
+        self.encoder = Stack(before[0], making) if before else None
+        self.stack = Stack(last, making)
+        ending = [use for use in about.ending if use.label != "loss"]
+        if self.head == "vocabulary":  # no loss reads the row of a pooler beside scores
+            self.pooler = nn.ModuleList(
+                made for use in ending if use.label == "pooler" and (made := making(use))
+            )
+            ending = [use for use in ending if use.label != "pooler"]
+        self.ending = nn.ModuleList(made for use in ending if (made := making(use)))
+        self.probabilities = about.ends_with("softmax") is not None
+        loss = about.ends_with("loss")
+        self.smoothed = loss is not None and bool(loss.mixer.made_with.get("smoothed"))
 
     def hidden(
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
         """The last layer's output (b, s, d) for tokens (b, s) and, in an encoder-decoder, the
         encoder's tokens `source` (b, e)."""
-        self.require(tokens, "tokens")
-        memory = None
-        if self.encoder is not None:
-            memory = self._encoded(source, tokens.shape[0])
+        self._require_tokens(tokens, "tokens", self.stack)
+        memory = self._encoded(source, tokens.shape[0])
         rows: Tensor = self.stack(tokens, memory, segments)
         return rows
 
-    def _encoded(self, source: Tensor | None, batch: int) -> Tensor:
-        """The encoder's output (b, e, d) for its tokens `source` (b, e); TwinError without a source
-        for each of `batch` sequences."""
-        assert self.encoder is not None
+    def _encoded(self, source: Tensor | None, batch: int) -> Tensor | None:
+        """The encoder's output (b, e, d) for its tokens `source` (b, e), None without an encoder;
+        TwinError without a source for each of `batch` sequences."""
+        if self.encoder is None:
+            return None
         if source is None or source.shape[0] != batch:
             raise TwinError(f"an encoder reads a source for each sequence: give ({batch}, e)")
-        self.require(source, "source")
+        self._require_tokens(source, "source", self.encoder)
         memory: Tensor = self.encoder(source)
         return memory
 
@@ -102,8 +101,7 @@ class Twin(Generating):
         """The network's result for whole sequences.
 
         Args:
-            tokens: (b, s) numbers below u; (b, towers, s) if a classifier compares several
-                sequences.
+            tokens: (b, s) numbers below u; (b, towers, s) if a head compares several sequences.
             source: (b, e), the tokens of the encoder, if there is one.
             segments: (b, s), the segment of each token; by default all are in the first.
 
@@ -114,33 +112,26 @@ class Twin(Generating):
         Raises:
             TwinError: wrong shapes, or sequences longer than the positions.
         """
-        c = self.choices
-        if c.head == "vocabulary":
-            return self._scores(self.hidden(tokens, source, segments))
-        if c.head == "none" and self.pooler is None:
-            return self.hidden(tokens, source, segments)
-        first = self._first(tokens, segments)
-        if self.pooler is not None:
-            first = self.pooler(first)
-        return first if c.head == "none" else self._ended(self.head(self.classifier(first)))
+        if any(part.of_first_row for part in self.ending):
+            return self._ended(self.first_rows(tokens, segments))
+        return self._ended(self.hidden(tokens, source, segments))
 
-    def _first(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """The output rows at the first position, concatenated over towers (sequences that pass the
+    def first_rows(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:
+        """The output rows at the first position, side by side over towers (sequences that pass the
         same layers): (b, towers * d); TwinError unless the tokens of several towers are (b, towers,
         s)."""
-        towers = self.choices.towers
+        towers = self.towers
         if towers == 1:
             return self.hidden(tokens, None, segments)[:, 0]
         if tokens.dim() != 3 or tokens.shape[1] != towers:
             shape = tuple(tokens.shape)
-            raise TwinError(f"{self.choices.name}: tokens are (b, {towers}, s) and came as {shape}")
+            raise TwinError(f"{self.name}: tokens are (b, {towers}, s) and came as {shape}")
         return self.hidden(tokens.flatten(0, 1))[:, 0].reshape(tokens.shape[0], -1)
 
-    def _scores(self, x: Tensor) -> Tensor:
-        return self._ended(self.head(self.transform(x)))
-
-    def _ended(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores, -1) if self.choices.output == "probabilities" else scores
+    def _ended(self, x: Tensor) -> Tensor:
+        for part in self.ending:
+            x = part(x)
+        return x
 
     def loss(
         self,
@@ -149,15 +140,15 @@ class Twin(Generating):
         source: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """The mean cross-entropy of targets (b, s), or (b,) for a classifier, of the scores for
-        tokens and their segments (b, s), and an encoder's tokens `source` (b, e). Raises TwinError:
-        no head, wrong shapes, or sequences longer than the positions."""
-        if self.choices.head == "none":
-            raise TwinError(f"{self.choices.name} has no head, and so no cross-entropy")
+        """The mean cross-entropy of targets (b, s), or (b,) for a head over classes, of the scores
+        for tokens and their segments (b, s), and an encoder's tokens `source` (b, e). Raises
+        TwinError: no head, wrong shapes, or sequences longer than the positions."""
+        if self.head == "none":
+            raise TwinError(f"{self.name} has no head, and so no cross-entropy")
         given = self(tokens, source, segments)
-        if self.choices.output == "probabilities":
+        if self.probabilities:
             return loss_of_probabilities(given, targets)
-        return loss_of_scores(given, targets, smoothed=self.choices.smoothing)
+        return loss_of_scores(given, targets, smoothed=self.smoothed)
 
     def start(self, batch: int, length: int, source: Tensor | None = None) -> Decoding:
         """Make the state before the first token, with room for `length` tokens, after an encoder
@@ -167,35 +158,59 @@ class Twin(Generating):
             TwinError: a network that generates no tokens, with the mixer's reason, or a `length`
                 beyond the positions.
         """
-        c = self.choices
-        if c.head != "vocabulary":
-            raise TwinError(f"{c.name} has no head over the vocabulary: it generates no tokens")
-        for name, reason in self.stack.stepless.items():
-            raise TwinError(f"{c.name} generates no tokens: {name}: {reason}")
-        self._require_length(length, "length")
-        memory = self._encoded(source, batch) if self.encoder is not None else None
-        layers: Any = self.stack.layers
-        return Decoding([layer.start(batch, length, memory) for layer in layers], length)
+        if self.head != "vocabulary":
+            raise TwinError(f"{self.name} has no head over the vocabulary: it generates no tokens")
+        for module in self.stack.modules():
+            if why := getattr(module, "stepless", ""):
+                raise TwinError(f"{self.name} generates no tokens: {why}")
+        self._require_length(length, "length", self.stack)
+        return Decoding(self.stack.start(batch, length, self._encoded(source, batch)), length)
 
     def step(self, tokens_t: Tensor, decoding: Decoding) -> Tensor:
         """Read one further token (b,) of each sequence: the scores (b, u) of the next token. Raises
         TwinError: more tokens than the `length` of `start`."""
-        decoding.require_room()
+        if decoding.position >= decoding.length:
+            raise TwinError(f"all {decoding.length} tokens have been read: start with more room")
         x = self.stack.step(tokens_t, decoding.position, decoding.held)
         decoding.position += 1
-        return self._scores(x)
+        return self._ended(x.squeeze(1))
 
-    def require(self, tokens: Tensor, what: str) -> None:
-        """TwinError on `what` unless its tokens are integers (b, s), with s within positions."""
-        super().require(tokens, what)
-        self._require_length(tokens.shape[1], what, "e" if what == "source" else "l")
+    @torch.no_grad()
+    def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
+        """Greedy decoding: the prompt (b, p) continued by `new` tokens, (b, p+new).
 
-    def _require_length(self, length: int, what: str, letter: str = "l") -> None:
-        """Raise a TwinError if `length` tokens exceed the positions, whose number is the size
-        `letter`; `what` names the sequence in the message."""
-        if self.choices.positions != "none" and length > self.sizes[letter]:
+        All tokens pass through the mixers' `step`; TwinError without it, or beyond the positions.
+        """
+        self._require_tokens(prompt, "the prompt", self.stack)
+        was, tokens = self.training, list(prompt.unbind(1))
+        self.eval()
+        try:
+            decoding = self.start(prompt.shape[0], len(tokens) + new - 1 or 1, source)
+            for k in range(len(tokens) + new - 1):
+                scores = self.step(tokens[k], decoding)
+                if k + 1 == len(tokens):
+                    tokens.append(scores.argmax(-1))
+        finally:
+            self.train(was)
+        return torch.stack(tokens, 1)
+
+    def _require_tokens(self, tokens: Tensor, what: str, stack: Stack) -> None:
+        """Raise a TwinError unless `tokens` are integers (b, s), with s within the positions of a
+        stack; `what` names the tokens in the message."""
+        if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
             raise TwinError(
-                f"{self.choices.name}: {what} has {length} tokens, and there are positions for "
+                f"{self.name}: {what} must be whole numbers (b, s) of type torch.long, and "
+                f"came as {tuple(tokens.shape)} of type {tokens.dtype}"
+            )
+        self._require_length(tokens.shape[1], what, stack)
+
+    def _require_length(self, length: int, what: str, stack: Stack) -> None:
+        """Raise a TwinError if `length` tokens exceed the positions of a stack; `what` names the
+        sequence in the message."""
+        letter = stack.letter
+        if stack.bounded and length > self.sizes[letter]:
+            raise TwinError(
+                f"{self.name}: {what} has {length} tokens, and there are positions for "
                 f"{letter} = {self.sizes[letter]}: make the twin with a greater {letter}"
             )
 
@@ -236,39 +251,20 @@ def twin(
 
     Raises:
         SizeError: sizes that the network refuses.
-        TwinError: an implementation that no mixer of the network has.
+        TwinError: an implementation that no mixer of the network has, or a part without a module.
         ValueError: a mixer without a module.
     """
-    if network.described.choices is None:
-        raise TwinError(f"{network.name} was read as blocks: make its `block_twin`")
     place = torch.device(device)
-    found = all_sizes(network, sizes)
-    making = Making(network.choices, found, implementation, place, dtype, seed)
-    if implementation is not None and implementation not in making.implementations():
-        known = ", ".join(making.implementations())
-        raise TwinError(
-            f"no mixer of {network.name} has an implementation '{implementation}': expected one "
-            f"of {known}"
-        )
+    made = all_sizes(network, sizes)
+    making = Making(network.uses, made, implementation, place, dtype, seed)
+    if implementation is not None:
+        mixers = (use.mixer for use in network.uses if mixes(use))
+        known = dict.fromkeys(name for mixer in mixers for name in implementations(mixer))
+        if implementation not in known:
+            raise TwinError(
+                f"no mixer of {network.name} has an implementation '{implementation}': expected "
+                f"one of {', '.join(known)}"
+            )
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(seed)
-        return Twin(making)
-
-
-def block_twin(
-    network: Network,
-    sizes: Mapping[str, int] | None = None,
-    *,
-    implementation: str | None = None,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    seed: int = 0,
-) -> BlockTwin:
-    """Make a decoder as a PyTorch module of its blocks, such as one that was read from a
-    configuration; the arguments and errors are those of `twin`, but for a part without a module:
-    TwinError."""
-    place = torch.device(device)
-    making = BlockMaking(all_sizes(network, sizes), implementation, place, dtype, seed)
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
-        torch.manual_seed(seed)
-        return BlockTwin(network, making)
+        return Twin(network, making)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from costmodel.networks.blocks import Description
-from profiler.networks.blocks import BlockTwin
+from profiler.networks.twin import Twin
 
 FILE = Path(__file__).parent / "equal_outputs.json"
 LENGTH = 7
@@ -166,7 +166,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
 """Name of a mixer or part -> its rules."""
 
 
-def load(net: BlockTwin, about: Description, tensors: Mapping[str, Tensor]) -> None:
+def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     """Give a twin the parameters of the class, by their names; ValueError for one that no rule
     names, or a parameter of the twin that the class lacks."""
     layer = re.compile(r".*?\.(?:layers|h)\.(\d+)\.(.*)")
@@ -177,11 +177,12 @@ def load(net: BlockTwin, about: Description, tensors: Mapping[str, Tensor]) -> N
             at.setdefault(int(found[1]), {})[found[2]] = value
         else:
             beside.append(value)
-    own = [p for part in (net.entry, net.end, net.ending) for p in part.parameters()]
-    tables = {id(p) for p in net.entry.parameters()}
+    stack = net.stack
+    own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()]
+    tables = {id(p) for p in stack.entry.parameters()}
     for parameter, value in zip({id(p): p for p in own}.values(), beside, strict=True):
         _set(parameter, value if id(parameter) in tables or value.ndim == 1 else value.t())
-    for k, one in enumerate(net.layers):
+    for k, one in enumerate(stack.layers):
         blocks = about.decoder.blocks
         parts = [s.part.mixer for s in blocks[k % len(blocks)].sublayers]
         _load_layer(one, [mixer.base for mixer in parts], at[k], about.model_type)

@@ -17,6 +17,7 @@ from costmodel.networks.part_costs import counting, part_sizes
 from costmodel.networks.schedule import PartRun, Wire, schedule
 from costmodel.networks.training import Graph, graph_of
 from costmodel.oracle.execute import run
+from profiler.networks.layers import Layer, Stack
 from profiler.networks.twin import Twin, twin
 
 SIZES = {"L": 2, "l": 4, "e": 3, "d": 6, "n": 3, "f": 4, "u": 7, "z": 3}
@@ -40,42 +41,27 @@ KINDS = {
 Values = dict[str, Any]
 
 
-def weights_of(net: Twin, one: PartRun, made: dict[str, int]) -> Values:
-    """The twin's parameters and tables for one run of a part, by the part's own names."""
-    stack: Any = net.encoder if one.use.section == "encoder" else net.stack
-    label = one.use.label
-    module: Any
-    names: tuple[str, ...]
-    if label in ("embedding", "segments") or label.endswith(" positions"):
-        module, names = stack.embedding, ("E", "P", "S")
-    elif label == "norm of the embedding":
-        module, names = stack.embedding.norm, ("gain", "offset")
-    elif label == "norm at the end":
-        module, names = stack.norm, ("gain", "offset")
-    elif label == "head":
-        module = net.head
-        return {"W": module.W, "E": module.W, "b": module.b}
-    elif label.startswith("classifier"):
-        module = net.classifier[0]  # type: ignore[index]
-        return {"W": module.W, "b": module.b}
-    elif one.layer is not None:
-        layer = stack.layers[one.layer[2]]
-        if label.startswith("norm"):
-            key = repr(one.layer)
-            module, names = layer.norms[made.get(key, 0)], ("gain", "offset")
-            made[key] = made.get(key, 0) + 1
-        elif label == "FFN":
-            first, second = layer.ffn
-            return {"W_1": first.W, "b_1": first.b, "W_2": second.W, "b_2": second.b}
-        elif label == "residual sum":
-            return {}
-        else:
-            crossed = any(a.role == "context" for a in one.use.mixer.arrays.values())
-            module = layer.cross if crossed else layer.mixer
-            return dict(module.named_parameters()) | dict(module.named_buffers())
-    else:
-        return {}
-    return {name: getattr(module, name, None) for name in names}
+def in_order(net: Twin) -> list[Any]:
+    """The twin's modules in the order of `schedule`'s runs, the stack once for each tower."""
+
+    def of(stack: Stack) -> list[Any]:
+        layers = [layer for layer in stack.layers if isinstance(layer, Layer)]
+        inner = [
+            module
+            for layer in layers
+            for place in layer.places
+            for module in (place.before, place.part, place.out, place.residual, place.after)
+        ]
+        return [*stack.entry, *inner, *stack.end]
+
+    found = [] if net.encoder is None else of(net.encoder)
+    found += [*net.towers * of(net.stack), *net.ending]
+    return [one for one in found if one is not None and not isinstance(one, torch.nn.Dropout)]
+
+
+def weights_of(module: Any) -> Values:
+    """A module's parameters and tables, by the names in its equations."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
 class Executed:
@@ -84,8 +70,9 @@ class Executed:
     def __init__(self, graph: Graph, sizes: dict[str, int], net: Twin, given: Values) -> None:
         self.graph, self.sizes, self.net, self.given = graph, sizes, net, given
         self.runs = schedule(graph.network, sizes["L"])
-        made: dict[str, int] = {}
-        self.weights = [weights_of(net, one, made) for one in self.runs]
+        modules = in_order(net)
+        loss: list[Values] = [{}] * (len(self.runs) - len(modules))
+        self.weights = [*map(weights_of, modules), *loss]
         self.values: dict[Wire, Any] = {}
         self.gradients: dict[Wire, Any] = {}
         self.of: dict[int, Any] = {}

@@ -24,8 +24,7 @@ from costmodel.networks import huggingface
 from costmodel.networks.blocks import Description, Use
 from costmodel.networks.network import Network, network
 from profiler.counting.dispatch import count_dispatch
-from profiler.networks.blocks import BlockTwin
-from profiler.networks.twin import TwinError, block_twin, twin
+from profiler.networks.twin import Twin, TwinError, twin
 from tests.models import equal_outputs
 from tests.models.drawn import FILE
 
@@ -54,12 +53,12 @@ def tokens_of(net: Any, length: int = 7) -> Tensor:
     return torch.randint(net.sizes["u"], (2, length), generator=generator)
 
 
-def shapes(made: Network) -> BlockTwin | None:
+def shapes(made: Network) -> Twin | None:
     """The twin on the meta device; None if the twin is refused for a part or for its stacks."""
     try:
-        return block_twin(made, {"l": 8}, device="meta")
+        return twin(made, {"l": 8}, device="meta")
     except TwinError as why:
-        if not re.search("no module of a part is|has one stack, not several", str(why)):
+        if not re.search("no module of a part is", str(why)):
             raise
         return None
 
@@ -107,17 +106,20 @@ def test_twins_learn_and_read_token_by_token_what_they_read_at_once() -> None:
     """Every part with every argument that a type has, every mixer with its options."""
     ran = 0
     for kind, made in different():
-        net = block_twin(made, {"l": 8}, dtype=torch.float64).eval()
+        sizes = {"l": 8, "e": 5} if made.described.kind == "encoder-decoder" else {"l": 8}
+        net = twin(made, sizes, dtype=torch.float64).eval()
         tokens = tokens_of(net)
+        source = tokens[:, :5] if net.encoder is not None else None
         if made.described.kind == "encoder":
-            with pytest.raises(TwinError, match="generates no tokens: not causal"):
+            with pytest.raises(TwinError, match="generates no tokens"):
                 net.start(2, 7)
         else:
-            scores, decoding = net(tokens), net.start(2, 7)
+            scores, decoding = net(tokens, source), net.start(2, 7, source)
             steps = torch.stack([net.step(tokens[:, i], decoding) for i in range(7)], 1)
             # float64, sums of some dozen terms in other orders through up to nine layers
             torch.testing.assert_close(steps, scores.detach(), atol=1e-9, rtol=0, msg=kind)
-        net.loss(tokens[:, :-1], tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]  # torch
+        loss = net.loss(tokens[:, :-1], tokens[:, 1:], source)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         lacking = [name for name, p in net.named_parameters() if p.grad is None]
         # no gradient passes the choice of experts, to which `moved` belongs
         assert [name for name in lacking if not name.endswith(".moved")] == [], kind
@@ -148,7 +150,7 @@ def read_small(folder: Path, **fields: Any) -> Network:
 def test_what_a_twin_dispatches_is_what_its_blocks_count(tmp_path: Path, kind: str) -> None:
     """Every class of operations of a forward pass with its loss."""
     made = read_small(tmp_path, model_type=kind, **COUNTED[kind])
-    net = block_twin(made, {"l": 7}).eval()
+    net = twin(made, {"l": 7}).eval()
     tokens = tokens_of(net)[:1]
     with torch.no_grad():
         once = count_dispatch(lambda: net.loss(tokens, tokens))
@@ -163,7 +165,7 @@ def test_what_a_twin_dispatches_is_what_its_blocks_count(tmp_path: Path, kind: s
 
 
 def test_generation_is_greedy_decoding(tmp_path: Path) -> None:
-    net = block_twin(read_small(tmp_path), {"l": 9}, dtype=torch.float64)
+    net = twin(read_small(tmp_path), {"l": 9}, dtype=torch.float64)
     expected = prompt = tokens_of(net, 3)
     found = net.generate(prompt, 4)
     with torch.no_grad():
@@ -174,38 +176,36 @@ def test_generation_is_greedy_decoding(tmp_path: Path) -> None:
 
 
 def test_tied_heads_are_one_parameter_and_dropout_acts_in_training(tmp_path: Path) -> None:
-    one = block_twin(read_small(tmp_path, tie_word_embeddings=True), {"l": 8})
-    assert one.ending[0].E is one.entry[0].E
+    one = twin(read_small(tmp_path, tie_word_embeddings=True), {"l": 8})
+    assert one.ending[0].E is one.stack.entry[0].E
     dropped = read_small(tmp_path, model_type="seed_oss", residual_dropout=0.1, head_dim=2)
-    net = block_twin(dropped, {"l": 8})
+    net = twin(dropped, {"l": 8})
     assert not torch.equal(net(tokens_of(net)), net(tokens_of(net)))
     assert torch.equal(net.eval()(tokens_of(net)), net(tokens_of(net)))
 
 
 def test_what_a_twin_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     made = read_small(tmp_path)
-    with pytest.raises(TwinError, match="was read as blocks: make its `block_twin`"):
-        twin(made)
     stack = made.described.decoder
     odd = Use("odd", unknown_part())
     other = replace(made.described, stacks=(replace(stack, entry=(odd,)),))
     with pytest.raises(TwinError, match="odd: no module of a part is 'odd-part', but of look-up,"):
-        block_twin(network(other))
-    net = block_twin(read_small(tmp_path, architectures=["LlamaModel"]), {"l": 8})
+        twin(network(other))
+    net = twin(read_small(tmp_path, architectures=["LlamaModel"]), {"l": 8})
     assert net(tokens_of(net)).shape == (2, 7, 12)
     with pytest.raises(TwinError, match="has no head"):
         net.loss(tokens_of(net), tokens_of(net))
-    with pytest.raises(TwinError, match="has no head: it generates no tokens"):
+    with pytest.raises(TwinError, match="has no head over the vocabulary: it generates no"):
         net.generate(tokens_of(net), 1)
     pooled = {**FIRST["rembert"]["config"], "architectures": ["RemBertModel"]}
     first_row = read(tmp_path, pooled)
     assert first_row is not None
-    bare = block_twin(first_row, {"l": 8})
-    assert bare(tokens_of(bare)).shape == (2, 1, bare.sizes["d"])
+    bare = twin(first_row, {"l": 8})
+    assert bare(tokens_of(bare)).shape == (2, bare.sizes["d"])
     learned = read(tmp_path, {**FIRST["gpt_neo"]["config"], "max_position_embeddings": 9})
     assert learned is not None
-    table = block_twin(learned)
-    with pytest.raises(TwinError, match="position 10 lies behind the table of 9"):
+    table = twin(learned)
+    with pytest.raises(TwinError, match="tokens has 10 tokens, and there are positions for l = 9"):
         table(tokens_of(table, 10))
 
 
@@ -222,7 +222,7 @@ def unknown_part() -> Mixer:
 
 def test_equal_seeds_give_equal_parameters(tmp_path: Path) -> None:
     made = read_small(tmp_path)
-    one, again, other = (block_twin(made, {"l": 8}, seed=seed) for seed in (1, 1, 2))
+    one, again, other = (twin(made, {"l": 8}, seed=seed) for seed in (1, 1, 2))
 
     def values(net: nn.Module) -> Tensor:
         return torch.cat([p.flatten() for p in net.parameters()])
@@ -244,7 +244,7 @@ def test_a_twin_computes_what_the_class_of_transformers_computes(kind: str, tmp_
     one = EQUAL[kind]
     made = read(tmp_path, one["config"])
     assert made is not None
-    net = block_twin(made, {"l": equal_outputs.LENGTH}, dtype=torch.float64).eval()
+    net = twin(made, {"l": equal_outputs.LENGTH}, dtype=torch.float64).eval()
     theirs = {name: equal_outputs.drawn(name, shape) for name, shape in one["parameters"].items()}
     equal_outputs.load(net, made.described, theirs)
     with torch.no_grad():

@@ -11,15 +11,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-import costmodel as cm
 from costmodel.errors import SizeError
-from costmodel.networks import model
+from costmodel.networks import model, parts
+from costmodel.networks.blocks import Use
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.presets import names
 from profiler.counting.dispatch import count_dispatch
 from profiler.modules import implementations
-from profiler.networks.parts import LayerNorm, loss_of_scores, sinusoids
+from profiler.networks.layers import Layer, Stack
+from profiler.networks.modules import Part, loss_of_scores, sinusoids
 from profiler.networks.twin import Twin, TwinError, all_sizes, twin
 
 SMALL = {"L": 3, "d": 6, "n": 2, "l": 7, "u": 11, "f": 10, "z": 3, "e": 5, "K": 3, "V": 4, "v": 2}
@@ -126,38 +127,27 @@ def test_twins_hold_as_many_parameters_as_is_printed(name: str) -> None:
 def test_parts_hold_what_the_parts_of_the_network_hold(network: Network) -> None:
     """Mixers and FFNs by layer, so that no part makes up for another."""
     net = twin(network, device="meta")
-    parts = network.parameters().arrays
+    arrays = network.parameters().arrays
     free = {x: v for x, v in net.sizes.items() if x not in network.choices.widths}
-    for section, stack in (("encoder", net.encoder), ("decoder", net.stack)):
-        if stack is None:
-            continue
-        lead = f"{section}: " if net.encoder is not None else ""
+    stacks = [stack for stack in (net.encoder, net.stack) if stack is not None]
+    for described, stack in zip(network.described.stacks, stacks, strict=True):
         held: dict[str, int] = {}
-        layers: Any = stack.layers
-        for layer in layers:
-            for label, part in (("", layer.mixer), ("", layer.cross), ("FFN", layer.ffn)):
-                if part is not None:
-                    number = sum(p.numel() for p in part.parameters())
-                    known = label or _name(network, part)
-                    held[lead + known] = held.get(lead + known, 0) + number
-        assert held == {name: parts[name].at(free) for name in held}
+        for k, layer in enumerate(layers_of(stack)):
+            block = described.blocks[k % len(described.blocks)]
+            for place, sublayer in zip(layer.places, block.sublayers, strict=True):
+                part: Any = place.part
+                lead = f"{described.section}: " if described.section else ""
+                name, number = lead + sublayer.part.label, sum(p.numel() for p in part.parameters())
+                held[name] = held.get(name, 0) + number
+        assert held == {name: arrays[name].at(free) for name in held}
 
 
-def _name(network: Network, module: nn.Module) -> str:
-    """The mixer that a module is one of."""
-    c = network.choices
-    wanted = {*c.mixers, *((*c.encoder_mixers, c.cross) if c.kind == "encoder-decoder" else ())}
-    (found,) = {
-        name
-        for name in wanted
-        if any(type(module) is i.module for i in implementations(name).values())
-        and set(dict(module.named_parameters())) == _arrays(name)
-    }
-    return found
+def layers_of(stack: Stack) -> list[Layer]:
+    return [layer for layer in stack.layers if isinstance(layer, Layer)]
 
 
-def _arrays(name: str) -> set[str]:
-    return {array.name for array in cm.mixer(name).parameters}
+def mixer_of(layer: Layer) -> Any:
+    return layer.places[0].part
 
 
 # Operations.
@@ -272,8 +262,8 @@ def test_generation_uses_no_forward_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     def refused(*_: Any) -> Tensor:
         raise AssertionError("forward")
 
-    for layer in net.stack.layers:
-        monkeypatch.setattr(layer.mixer, "mix", refused)
+    for layer in layers_of(net.stack):
+        monkeypatch.setattr(mixer_of(layer), "mix", refused)
     assert net.generate(drawn((1, 3), SMALL["u"]), 4).shape == (1, 7)
     assert net.generate(drawn((1, 3), SMALL["u"]), 0).shape == (1, 3)
 
@@ -314,14 +304,16 @@ def unsettled(net: Twin) -> None:
 
 def same_layer(layer: Any, theirs: Any, norms: int) -> None:
     """torch's layer gets the weights of ours."""
-    copied(layer.mixer, theirs.self_attn)
-    for linear, ours in ((theirs.linear1, layer.ffn[0]), (theirs.linear2, layer.ffn[1])):
-        linear.weight.copy_(ours.W.t())
-        linear.bias.copy_(ours.b)
-    for k in range(norms):
-        norm = getattr(theirs, f"norm{k + 1}")
-        norm.weight.copy_(layer.norms[k].gain)
-        norm.bias.copy_(layer.norms[k].offset)
+    copied(mixer_of(layer), theirs.self_attn)
+    ffn = layer.places[-1].part
+    for k, linear in ((1, theirs.linear1), (2, theirs.linear2)):
+        linear.weight.copy_(getattr(ffn, f"W_{k}").t())
+        linear.bias.copy_(getattr(ffn, f"b_{k}"))
+    assert len(layer.places) == norms
+    for k, place in enumerate(layer.places):
+        norm, ours = getattr(theirs, f"norm{k + 1}"), place.before or place.after
+        norm.weight.copy_(ours.gain)
+        norm.bias.copy_(ours.offset)
 
 
 PEER: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "dtype": torch.float64}
@@ -333,10 +325,10 @@ def test_an_encoder_equals_torch_nn(norm: str, activation: str) -> None:
     mixers = ("self-attention+bias+bidirectional",)
     network = small("encoder", mixers=mixers, norm=norm, activation=activation, positions="none")
     net, tokens = twin(network, dtype=torch.float64), drawn((2, 7), SMALL["u"])
-    x = net.stack.embedding(tokens)
+    x = net.stack.entered(tokens)
     with torch.no_grad():
         unsettled(net)
-        for layer in net.stack.layers:
+        for layer in layers_of(net.stack):
             theirs = nn.TransformerEncoderLayer(
                 6, 2, 24, activation=activation, norm_first=norm == "pre", **PEER
             )
@@ -346,7 +338,7 @@ def test_an_encoder_equals_torch_nn(norm: str, activation: str) -> None:
             torch.testing.assert_close(layer(x), expected, atol=1e-12, rtol=0)
             x = expected
         if norm == "pre":
-            norm_at_end: Any = net.stack.norm
+            norm_at_end: Any = net.stack.end[0]
             x = F.layer_norm(x, (6,), norm_at_end.gain, norm_at_end.offset)
         torch.testing.assert_close(net.hidden(tokens), x, atol=1e-11, rtol=0)
 
@@ -364,22 +356,23 @@ def test_an_encoder_decoder_equals_torch_nn(norm: str) -> None:
     later = torch.ones(7, 7, dtype=torch.bool).triu(1)
     with torch.no_grad():
         unsettled(net)
-        for layer in net.stack.layers:
+        for layer in layers_of(net.stack):
             theirs = nn.TransformerDecoderLayer(6, 2, 24, norm_first=norm == "pre", **PEER)
             same_layer(layer, theirs, 3)
-            copied(layer.cross, theirs.multihead_attn)
+            copied(layer.places[1].part, theirs.multihead_attn)
             expected = theirs(x, memory[:, :5], tgt_mask=later)
             torch.testing.assert_close(layer(x, memory[:, :5]), expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_norm_equals_torch_nn(bias: bool) -> None:
-    ours = LayerNorm(6, bias=bias, eps=True, made={"dtype": torch.float64})
+    norm = Use("norm", parts.layer_norm(bias))
+    ours: Any = Part(norm, {"l": 3, "d": 6}, {}, (), {"dtype": torch.float64})
     x = torch.randn(3, 6, dtype=torch.float64)
     with torch.no_grad():
         for p in ours.parameters():
             p.normal_()
-        expected = F.layer_norm(x, (6,), ours.gain, ours.offset, eps=1e-5)
+        expected = F.layer_norm(x, (6,), ours.gain, getattr(ours, "offset", None), 1e-5)
         torch.testing.assert_close(ours(x), expected, atol=1e-14, rtol=1e-14)
 
 
@@ -426,21 +419,23 @@ def test_a_one_hot_product_is_a_look_up() -> None:
 
 def test_scales_multiply_tokens_and_positions() -> None:
     nets = {s: twin(small("decoder", scale=s), dtype=torch.float64) for s in ("none", "all")}
-    embedding = nets["none"].stack.embedding
+    embedding: Any
+    positions: Any
+    embedding, positions = nets["none"].stack.entry
     tokens = drawn((2, 7), SMALL["u"])
-    expected = (embedding.E[tokens] + embedding.P) * math.sqrt(6)
-    torch.testing.assert_close(nets["all"].stack.embedding(tokens), expected)
-    only = twin(small("decoder", scale="tokens"), dtype=torch.float64).stack.embedding(tokens)
-    torch.testing.assert_close(only, embedding.E[tokens] * math.sqrt(6) + embedding.P)
+    expected = (embedding.E[tokens] + positions.P) * math.sqrt(6)
+    torch.testing.assert_close(nets["all"].stack.entered(tokens), expected)
+    only = twin(small("decoder", scale="tokens"), dtype=torch.float64).stack.entered(tokens)
+    torch.testing.assert_close(only, embedding.E[tokens] * math.sqrt(6) + positions.P)
 
 
 def test_tied_weights_are_one_parameter() -> None:
     net = twin(small("transformer-base"))
     assert net.encoder is not None
-    assert net.head.W is net.stack.embedding.E is net.encoder.embedding.E
+    assert net.ending[0].E is net.stack.entry[0].E is net.encoder.entry[0].E
     apart = twin(small("transformer-base", tied=False, shared_vocabulary=False))
     assert apart.encoder is not None
-    assert apart.encoder.embedding.E is not apart.stack.embedding.E
+    assert apart.encoder.entry[0].E is not apart.stack.entry[0].E
 
 
 def test_segments_are_added() -> None:
@@ -453,7 +448,7 @@ def test_segments_are_added() -> None:
 
 def test_layers_take_mixers_in_turn() -> None:
     net = twin(small("decoder", mixers=("she", "self-attention+bias")))
-    kinds = [type(layer.mixer).__name__ for layer in net.stack.layers]
+    kinds = [type(mixer_of(layer)).__name__ for layer in layers_of(net.stack)]
     assert kinds == ["SheDirect", "ExplicitSelfAttention", "SheDirect"]
     assert net.generate(drawn((1, 2), SMALL["u"]), 3).shape == (1, 5)
 
@@ -462,7 +457,7 @@ def test_towers_share_an_encoder() -> None:
     """Both documents' first rows, side by side: swapped documents swap halves."""
     net = twin(small("simpletron-matching"), dtype=torch.float64).eval()
     tokens = drawn((2, 2, 7), SMALL["u"])
-    found, swapped = net._first(tokens, None), net._first(tokens.flip(1), None)
+    found, swapped = net.first_rows(tokens), net.first_rows(tokens.flip(1))
     assert found.shape == (2, 12)
     torch.testing.assert_close(swapped, found.roll(6, 1), atol=1e-13, rtol=0)
     assert net(tokens).shape == (2, 3)
@@ -472,11 +467,11 @@ def test_an_implementation_is_taken_where_a_mixer_has_it() -> None:
     tokens = drawn((2, 7), SMALL["u"])
     network = small("decoder", mixers=("self-attention", "she"))
     plain, fused = (twin(network, implementation=i).eval() for i in (None, "sdpa"))
-    kinds = [type(layer.mixer).__name__ for layer in fused.stack.layers]
+    kinds = [type(mixer_of(layer)).__name__ for layer in layers_of(fused.stack)]
     assert kinds == ["FusedSelfAttention", "SheDirect", "FusedSelfAttention"]
     torch.testing.assert_close(plain(tokens), fused(tokens), atol=1e-5, rtol=0)
     forms = twin(small("decoder", mixers=("she",), form="fft"))
-    assert type(forms.stack.layers[0].mixer).__name__ == "SheFft"
+    assert type(mixer_of(layers_of(forms.stack)[0])).__name__ == "SheFft"
 
 
 def test_seeds_decide_the_parameters() -> None:
@@ -488,7 +483,8 @@ def test_seeds_decide_the_parameters() -> None:
         assert torch.equal(value, again.state_dict()[name])
     matrices = [p for p in one.parameters() if p.dim() > 1]
     assert len({float(p.detach().double().sum()) for p in matrices}) == len(matrices)
-    assert not torch.equal(one.stack.embedding.E, other.stack.embedding.E)
+    first, others = (next(iter(net.parameters())) for net in (one, other))
+    assert not torch.equal(first, others)
 
 
 # What is asked for wrongly.
