@@ -19,16 +19,23 @@ from costmodel.language.equations import Mixer
 from costmodel.prediction.boards import Board
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
+from costmodel.program.phases import phase_name
 from profiler.counting.rules import nominal_words
 from profiler.counting.zero_gradients import MEANING
 from profiler.hardware.result import hardware_level
-from profiler.modules.described import class_differences, dispatched_classes, sum_classes
+from profiler.modules.described import (
+    class_differences,
+    description_of,
+    dispatched_classes,
+    sum_classes,
+)
 from profiler.modules.registry import Implementation
 from profiler.reconcile.cost import cost_of
 from profiler.reconcile.derived import Prediction, derived
 from profiler.reconcile.hardware import beyond, hardware_causes, moved
 from profiler.reconcile.levels import EXHAUSTED, Cause, Ladder, PeerFigure
 from profiler.reconcile.memory import memory
+from profiler.reconcile.predicted import predicted_s
 from profiler.records.measurement import REASON, Measurement
 from profiler.run.caveats import no_quiet_time
 from profiler.run.lower_bounds import limits_on
@@ -64,6 +71,15 @@ def ladder(
     except (Unanswered, Unsupported) as reason:
         limits = str(reason)
     cost, why = cost_of(measurement, theory, sum(third.values()), limits)
+    phase, ops = phase_name(measurement.phase), dispatch["by_op"]
+    cost["predicted_s"] = None
+    try:
+        described = description_of(mixer, implementation, phase, ops)
+        cost["predicted_s"] = predicted_s(
+            mixer, described, phase, theory.sizes, measurement.dtype, on
+        )
+    except (Unanswered, Unsupported) as reason:
+        why["predicted_s"] = str(reason)
     fourth = hardware_level(measurement)
     executing = hardware_causes(measurement)
     explained = {

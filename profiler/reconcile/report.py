@@ -98,6 +98,7 @@ SUMMARY = (
     Column("bound", "bound", numeric=False),
     Column("bound_share", "reached"),
     Column("rest_s", "above the floor"),
+    Column("predicted_s", "predicted"),
     Column("memory", "peak memory, bytes"),
     Column("unexplained_bytes", "unexplained bytes"),
     Column("energy", "energy a call"),
@@ -113,13 +114,13 @@ OF_SUMMARY = (
           "them; --full shows causes and tensors",)),
     Note((MEMORY,)),
 )  # fmt: skip
-OF_FLOOR = Note(
-    (
-        "floor: the longest time that one limit alone takes on the board: products, exponentials, "
-        "compulsory bytes, span or launches; reached: the floor as a share of the time, above "
-        "100 % where caches hold what the floor moves through memory",
-    )
-)
+OF_FLOOR = Note((
+    "floor: the longest time that one limit alone takes on the board: products, exponentials, "
+    "compulsory bytes, span or launches; reached: the floor as a share of the time, above 100 % "
+    "where caches hold what the floor moves through memory; predicted: the kernels of the "
+    "implementation one after the other, each its operations at the board's rates, or the bytes "
+    "that exceed the last cache",
+))  # fmt: skip
 
 
 def summary(found: Sequence[Ladder]) -> Iterator[Table]:
@@ -133,7 +134,7 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         common, varying = _sizes(group)
         left_out = set() if any(varying) else {"sizes"}
         on = any(x.reasons.get("floor_s") != NO_BOARD for x in group)
-        left_out |= set() if on else set(FLOOR)
+        left_out |= set() if on else {*FLOOR, "predicted_s"}
         shown = [c for c in SUMMARY if c.name not in left_out]
         rows = []
         for ladder, own in zip(group, varying, strict=True):
@@ -179,7 +180,7 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
         "unexplained_bytes": cell("unexplained_bytes", signed),
         "energy": cell("energy_J", lambda value: scaled(value, "J")),
         "verdict": _verdict(ladder),
-        **{key: _of_floor(ladder, key) for key in FLOOR},
+        **{key: _of_floor(ladder, key) for key in (*FLOOR, "predicted_s")},
     }
 
 
@@ -190,7 +191,7 @@ def _mark(ladder: Ladder) -> str:
 
 
 TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
-         "peak_memory_bytes", "energy_J", *FLOOR)  # fmt: skip
+         "peak_memory_bytes", "energy_J", *FLOOR, "predicted_s")  # fmt: skip
 """The quantities of rung 5 that the summary shows."""
 
 
@@ -565,7 +566,7 @@ def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
     rows += _csv_hardware(x, lead)
     cost = x.rungs["5"]
     single = [key for key, _, _ in COSTS]
-    for key in (*SPREAD, *ENDS, "latency_processes", *single, *FLOOR):
+    for key in (*SPREAD, *ENDS, "latency_processes", *single, *FLOOR, "predicted_s"):
         why = None if cost[key] is not None else x.reasons[key]
         rows.append((*lead, "5", "rung", key, cost[key], why))
     for words, said in (("stop rule", "latency_stop_rule"), ("grade", "latency_grade")):

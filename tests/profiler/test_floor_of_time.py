@@ -78,3 +78,35 @@ def test_the_command_prints_floor_bound_share_and_rest(
     assert f"{row['bound_share']:.1%}" in told and row["bound"] in told and "reached: " in told
     assert cli.run(["reconcile", "--from", str(runs), "--board", "h1000"]) == 2
     assert "did you mean 'h100'?" in capsys.readouterr().err
+
+
+def test_a_predicted_time_is_that_of_the_kernels_one_after_the_other() -> None:
+    """Self-attention without fusion: products of contractions at one rate, the softmax entry by
+    entry at half of the rate of multiply-adds, exponentials at their own."""
+    (found,), _ = ladders([ATTENTION], with_rates(**RATES, vector_fp32=1e9, l2_bytes=1e9))
+    executed = found.rungs["2"]
+    quick, _ = ladders(
+        [ATTENTION],
+        with_rates(**RATES | {"matrix_fp32": 1e18}, vector_fp32=1e9, l2_bytes=1e9),
+    )
+    rest = quick[0].rungs["5"]["predicted_s"]
+    products = found.rungs["5"]["predicted_s"] - rest
+    softmax = 16 * 7 + 16 * 8  # additions of 16 rows of 8 entries, and subtractions of the maxima
+    assert products == pytest.approx((executed["mul"] + executed["add"] - softmax) / 1e9)
+    others = executed["div"] + softmax + executed["compare"]
+    assert rest == pytest.approx(others / 0.5e9 + executed["exp"] / 1e9)
+
+
+def test_bytes_beyond_the_cache_move_at_the_bandwidth() -> None:
+    rates = {**RATES, "matrix_fp32": 1e18, "vector_fp32": 1e18, "special": 1e18}
+    held, slow = (
+        ladders([ATTENTION], with_rates(**rates, l2_bytes=size))[0][0].rungs["5"]["predicted_s"]
+        for size in (1e9, 1)
+    )
+    assert held < 1e-9 < slow
+
+
+def test_gradients_have_no_predicted_time() -> None:
+    (found,), _ = ladders([replace(ATTENTION, phase="training-step")], with_rates(**RATES))
+    assert found.rungs["5"]["predicted_s"] is None
+    assert "forward passes and new tokens alone" in found.reasons["predicted_s"]
