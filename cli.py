@@ -1003,6 +1003,8 @@ def carried_out(typed: Sequence[str]) -> int:
         told([said])
         return FAILED
     except BaseException as error:  # SystemExit in other code would end the process silently
+        if isinstance(error.__context__, BrokenPipeError):  # rich, which prints --help, leaves so
+            return 0
         told([raised_in_users_file(error) or words_of(error)])
         return FAILED
     return 0

@@ -517,12 +517,17 @@ def test_errors_reach_standard_error_of_the_process() -> None:
     assert made.returncode == 2 and made.stdout == "" and made.stderr.count("\n") == 1
 
 
-def test_a_closed_pipe_is_no_error() -> None:
-    """More than the 64 KiB that a pipe holds."""
-    printed = "cli.py table me --l 1:2500 --columns l,total"
-    command = f"{shlex.quote(sys.executable)} {printed} | head -1"
+@pytest.mark.parametrize(
+    ("printed", "reader", "first"),
+    [
+        ("table me --l 1:2500 --columns l,total", "head -1", "sizes:"),  # more than a pipe holds
+        ("sweep --help", "true", ""),
+    ],
+)
+def test_a_closed_pipe_is_no_error(printed: str, reader: str, first: str) -> None:
+    command = f"{shlex.quote(sys.executable)} cli.py {printed} | {reader}"
     made = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert made.stderr == "" and made.stdout.startswith("sizes:")
+    assert made.stderr == "" and made.stdout.startswith(first)
 
 
 @pytest.mark.parametrize("width", [40, 80])

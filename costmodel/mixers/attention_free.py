@@ -10,9 +10,11 @@ sums over rows are matrix products; exp(w) is then work on weights alone.
 
 In AFT-local w_ik is 0 unless |i - k| is less than w, the paper's s; what may differ from 0 is the
 parameter u, of 2w - 1 columns. Row i reads those of rows 1..l, so that at w = l it is l^2 of the
-l(2l - 1) entries of u; the paper has no w beyond l. `windowed` adds up all rows once, and to each
-row the sum of exp(w_ik) - 1 times what lies in its window, as the paper does for AFT-conv. In
-AFT-simple w is 0 (section 3.3). As the paper prints it, there is no projection behind, and no bias.
+l(2l - 1) entries of u. The paper has no w beyond l; there, w adds columns that no row reads: the
+module holds them, so parameters count them, and weights read do not. `windowed` adds up all rows
+once, and to each row the sum of exp(w_ik) - 1 times what lies in its window, as the paper does for
+AFT-conv. In AFT-simple w is 0 (section 3.3). As the paper prints it, there is no projection behind,
+and no bias.
 """
 
 from __future__ import annotations

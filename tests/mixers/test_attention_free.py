@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import costmodel as cm
 from costmodel.questions.counting.counts import with_once
@@ -151,6 +152,19 @@ def test_parameters_of_attention_free_mixers_equal_a_count_by_hand(sizes: Sizes)
             weights = l * (w if name in CAUSAL else 2 * w - 1)
         given = {letter: sizes[letter] for letter in mixer.letters}
         assert cm.parameters(mixer).at(**given) == 3 * d * d + weights
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_weights_beyond_the_sequence_are_held_and_never_read(name: str) -> None:
+    """At w >= l every row sees all rows, as in AFT-full."""
+    mixer, full = cm.mixer(name), cm.mixer(name.replace("local", "full"))
+    (described,) = registry.implementations(mixer).values()
+    for w in (5, 6, 11):
+        sizes = {"b": 1, "l": 5, "d": 3, "w": w}
+        module = registry.build(described, sizes, device="cpu", dtype=torch.float64, seed=0)
+        assert cm.parameters(mixer).at(**sizes) == sum(p.numel() for p in module.parameters())
+        read = cm.traffic(mixer).compulsory.at(**sizes)
+        assert read == cm.traffic(full).compulsory.at(l=5, d=3)
 
 
 @each_size
