@@ -53,8 +53,8 @@ class Parameters(Amount):
 
 @about_mixer
 def parameters(mixer: Mixer) -> Parameters:
-    """The number of a mixer's parameters, by array, as polynomials in the sizes: all that its module
-    holds, also those that no phase reads at some sizes; `traffic` counts those that a phase reads.
+    """The number of a mixer's parameters, by array, as polynomials in the sizes: all that its
+    module holds, read or not; `traffic` counts the weights that a phase reads.
 
     >>> import costmodel as cm
     >>> cm.parameters(cm.mixer("me")).at(l=128)
