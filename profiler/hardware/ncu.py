@@ -290,7 +290,7 @@ def ability(
     counters can."""
 
     def refused(metric: str) -> Refused | None:
-        """Read one metric of a process with one kernel; returns why ncu refuses it, or None if it
+        """Read one metric of a process with one kernel; return why ncu refuses it, or None if it
         is read."""
         run = NcuRun("probe", (metric,), "none")
         program = (python, "-c", ONE_KERNEL.format(device=device))

@@ -38,7 +38,7 @@ def compile_call(
     timer: Timer | None = None,
     compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Compiled | Unavailable:
-    """Compile `fn` by torch.compile; returns the compiled call, and the seconds up to its first
+    """Compile `fn` by torch.compile; return the compiled call, and the seconds up to its first
     settled call, less one call.
 
     Calls are settled once three consecutive durations agree within `warmup_steady` (5 %); earlier

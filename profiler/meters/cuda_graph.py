@@ -57,7 +57,7 @@ class Graphs(Protocol):
         ...
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
-        """Capture a call; returns replay, release, and the result that replays overwrite."""
+        """Capture a call; return replay, release, and the result that replays overwrite."""
         ...
 
     def probe(self) -> None:

@@ -118,7 +118,7 @@ def sample_with_threads(
     tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Sampled:
     """Time regions (one call or more) of `work`, and, if preemption makes the time of several
-    threads vague (too wide an interval), anew with one thread; returns the last samples.
+    threads vague (too wide an interval), anew with one thread; return the last samples.
 
     The threads of a call wait for one another in spin loops, so all wait for the preempted one: a
     call may take hundreds of times as long. With one thread, regions between two preemptions are

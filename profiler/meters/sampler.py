@@ -284,7 +284,7 @@ def is_late(samples: Sequence[float], late: float) -> bool:
 def warm_up(
     setting: Instruments, work: Call, prepare: Call, clock: Clock | None = None
 ) -> list[float]:
-    """Call `work` until three consecutive durations agree, or a cap is reached; returns the
+    """Call `work` until three consecutive durations agree, or a cap is reached; return the
     durations in seconds.
 
     A GPU continues until it has worked for `warmup_gpu_seconds` and its clock, if known, has

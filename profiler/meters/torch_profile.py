@@ -217,7 +217,7 @@ def settled(seen: Sequence[list[str]]) -> bool:
 def launched_in(
     fn: Callable[..., Any], args: tuple[Any, ...], reset: Callable[[], Any] | None
 ) -> list[str]:
-    """Run a call once under torch's profiler; returns the sorted names of its kernels, copies and
+    """Run a call once under torch's profiler; return the sorted names of its kernels, copies and
     fills."""
     if reset is not None:
         reset()

@@ -552,7 +552,8 @@ class InChunks(DeltaRule):
         return (chunk.S if E is None else E.unsqueeze(-1) * chunk.S) + added
 
     def whole(self, x: Tensor, rows: Rows) -> Tensor:
-        """The reads o (b, s, g, r, V) of all rows, row by row, in chunks of C rows."""
+        """The reads o (b, s, g, r, V) of all rows, g groups of r heads with values of width V: row
+        by row, in chunks of C rows."""
         decays, chunk, found = self.decay(x, self.rate()), Chunk(None, {}), []
         for i in range(x.shape[1]):
             row = Rows(*(of[:, i] for of in rows))

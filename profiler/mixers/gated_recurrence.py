@@ -153,8 +153,9 @@ class Unit(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): the convolution at the token's row, then
-        one step of the recurrence."""
+        """The output y_t (b, d) of one token x_t (b, d): the convolution at the token's row U, then
+        one step of the recurrence H' = exp(T) H + root(T) I U from `state`, with gates I and R,
+        which gives T."""
         assert isinstance(state, PreparedState)
         U, rows = x_t @ self.W_X, {}
         if self.whole:

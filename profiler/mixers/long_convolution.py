@@ -98,7 +98,7 @@ class LongConvolved(Mixer):
         return {name: self.like.new_zeros(batch, self.k - 1, self.d) for name in self.SHORT}
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
-        """Append u_t (b, d) and the rows of other arrays to the state; returns the long convolution
+        """Append u_t (b, d) and the rows of other arrays to the state; return the long convolution
         at u_t, plus D * u_t, (b, d)."""
         assert isinstance(state, PreparedState)
         state.append(**{self.HELD: u_t}, **rows)

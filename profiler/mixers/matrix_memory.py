@@ -206,8 +206,8 @@ class CellsInChunks(Cells):
         h: int | None = None,
         whole: bool = True,
     ) -> None:
-        """Declare the cells' weights, for chunks of C rows; the other arguments are those of all
-        cells."""
+        """Declare the cells' weights, for chunks of C rows; n cells with keys of width K and values
+        of width h (default d/n); `whole`: with the maps around them."""
         super().__init__(d=d, l=l, n=n, K=K, h=h, whole=whole)
         require_sizes(C=C)
         self.C = C

@@ -191,7 +191,8 @@ class MegaCarried(Mega):
 
     def averages(self, x: Tensor) -> Tensor:
         """The moving averages (b, s, d) of rows x (b, s, d), by the recurrence h' = E h + B x over
-        rows; a row's average is the sum over N of eta h."""
+        rows, with N averages h (b, d, N) of each channel; a row's result is their sum weighted by
+        eta."""
         E, B = self.rates()
         h = B * x[:, 0].unsqueeze(-1)
         rows = [h]

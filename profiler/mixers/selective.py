@@ -140,8 +140,9 @@ class Mamba(Selective):
         self.W_out: nn.Parameter = self.weight(E, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The output y (b, s, d) of sequences x (b, s, d), by a loop over rows that holds S (b, E,
-        N) of one row at a time."""
+        """The output y (b, s, d) of sequences x (b, s, d), by a loop over rows that holds the state
+        S (b, E, N) of one row at a time: E channels with N states each, which B writes and C reads;
+        a row's value X times D is added to what is read."""
         X = self.rows(x, "X", None, {})
         step, U, B, C = self.given(X)
         kept = torch.exp(step[:, 1:].unsqueeze(-1) * self.A())
@@ -154,7 +155,8 @@ class Mamba(Selective):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d), by one step of the recurrence from
-        `state`."""
+        `state`, which holds S (b, E, N), N states of each of E channels: B writes U, the value
+        times the step, to S, and C reads it."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X = self.rows(x_t, "X", state, new)
@@ -307,7 +309,8 @@ class Mamba2Recurrent(Mamba2):
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of sequences x (b, s, d), by a loop over rows that holds one row's
-        S."""
+        state S (b, G, n/G, P, N): n heads of P channels with N states each, in G groups that share
+        keys K and queries Q; a row is read by Q, and D times its value X added."""
         X, K, Q, step, U = self.given(x, None, {})
         kept = torch.exp(step[:, 1:] * self.A())
         S: Tensor | None = None
@@ -319,7 +322,8 @@ class Mamba2Recurrent(Mamba2):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d), by one step of the recurrence from
-        `state`."""
+        `state`, which holds S (b, G, n/G, P, N): its decay times S, plus U (the step times the
+        value X) times the key K, is read by the query Q."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -728,7 +732,9 @@ class Mamba3(Selective):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d), by one step of the recurrence from
-        `state`."""
+        `state`: S, in a rotated part (_T) and another (_F), is decayed and gets the values of this
+        token (U) and the one before (V) times their keys K, rotated by the running angles theta;
+        queries Q read it."""
         rows = self.given(x_t)
         theta = rows.turn.unsqueeze(1) * rows.step.unsqueeze(-1)
         theta = state.held("theta") + theta if state.position else theta

@@ -198,7 +198,8 @@ class Heads(SequenceMixer):
         return size
 
     def _make_tables(self) -> None:
-        """Register cos and sin of the angles of the channels that turn, (l, K) or (l, r)."""
+        """Register the tables cos and sin of the rotary embedding, (l, K) or, if only r channels
+        turn, (l, r): an angle for each of l positions and pair of channels."""
         half, device = self.turned // 2, self.like.device
         pair = torch.arange(half, dtype=torch.float64, device=device) / half
         row = torch.arange(self.l, dtype=torch.float64, device=device)

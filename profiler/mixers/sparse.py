@@ -238,8 +238,8 @@ class Longformer(Windowed):
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
-        """The output y (b, s, d) of x (b, s, d): attention of the global rows by their projections,
-        then the other rows, if any."""
+        """The output y (b, s, d) of x (b, s, d): the first `self.s` rows, which are global, attend
+        to all rows by projections of their own; the other rows, if any, to global and near ones."""
         first = (x[:, : self.s] @ self.W_Q_g, x @ self.W_K_g, x @ self.W_V_g)
         q, k, v = (self._split(rows, self.n).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]

@@ -123,7 +123,8 @@ class Carried(Diagonal):
 
     def convolved(self, u: Tensor) -> Tensor:
         """The model's output (b, s, d) for rows u (b, s, d), by the recurrence S = E S + B u over
-        rows, plus D u."""
+        rows, whose states S (b, d, N) are complex, N per channel; a row's output is read from S,
+        plus D u."""
         E, B, _ = self.discretised()
         S: Pair | None = None
         found = []
@@ -160,7 +161,7 @@ class Carried(Diagonal):
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
         """One step of the recurrence with row u_t (b, d), appended to the state with the rows of
-        other arrays; returns the model's output (b, d)."""
+        other arrays; return the model's output (b, d)."""
         assert isinstance(state, PreparedState)
         E_re, E_im, B_re, B_im = state.prepared
         S = None

@@ -58,6 +58,9 @@ class Part(nn.Module):
         self, use: Use, sizes: Mapping[str, int], shared: dict[str, nn.Parameter],
         names: Collection[str], made: Made,
     ) -> None:  # fmt: skip
+        """Make the part's parameters and buffers: parameters in `names` that another part has made
+        are taken from `shared`; others are new, drawn at random but for offsets (zeros) and gains
+        (ones). `made` has their device and dtype."""
         super().__init__()
         if use.mixer.name not in COMPUTED:
             known = ", ".join(COMPUTED)

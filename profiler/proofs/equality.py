@@ -363,7 +363,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
 
     def apart(case: ModuleCase) -> str:
         """Words on how the dispatched operations of a module differ from those that the equations
-        count; "" if they do not."""
+        count; "" if they do not, or are not comparable: `left` then gets the reason."""
         for phase in phases:
             for t, dispatched in _dispatched(case, phase):
                 left.update((f"no counting rule for {op}", None) for op in dispatched.unknown)

@@ -253,7 +253,8 @@ class Team:
             self.events.put(told)
 
     def _measured(self, name: str, block: Block, note: Note) -> None:
-        """Measure the wanted points of a block; wait until each outcome is handled."""
+        """Measure the wanted points of a block by the worker `name`: put each outcome (a failure if
+        the process died) into the queue of events, and wait until it is handled."""
         for point in block.points:
             if self.stopping.is_set() or not self.wanted(point):
                 continue

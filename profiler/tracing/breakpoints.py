@@ -49,7 +49,7 @@ FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
 
 def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
     """Run the module at the sizes at which conditions of its code change along each letter, and at
-    their neighbours; returns the points (tuples of sizes) at which the module runs. A condition
+    their neighbours; return the points (tuples of sizes) at which the module runs. A condition
     that cannot be followed becomes a doubt."""
     found: dict[Point, None] = {}
     continued: Counter[Any] = Counter()

@@ -273,8 +273,8 @@ def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
 def closest_switches(
     mixer: Mixer, found: Trace, phase: str, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """Search (form, rewrites) of the equations that leave least of the traced operations
-    unexplained; among equals, the fewest rewrites.
+    """Find the form of the equations, and the rewrites of it, that leave least of the traced
+    operations unexplained; among equals, the fewest rewrites.
 
     A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
     forward pass, or a form with the same forward count; rewrites of gradients are added as long as
@@ -310,9 +310,9 @@ def closest_switches(
 def switches_of_backward(
     mixer: Mixer, found: Trace, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """Search (form, rewrites) of a backward pass: the rewrites of the forward pass, with rewrites
-    of gradients added; among forms with the forward pass's count, the form that leaves least
-    unexplained."""
+    """Find the form of the equations, and the rewrites of it, for a backward pass: the rewrites of
+    the forward pass, with rewrites of gradients added; among forms with the forward pass's count,
+    the form that leaves least unexplained."""
     before = compare_pass(found, mixer)
     ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
     forward = equation_counts(mixer, before.form, ran, found, "forward")

@@ -48,7 +48,7 @@ RULE_AT = "has sizes at which there is a rule for"
 
 
 def by_cases(found: Trace) -> Trace:
-    """Search formulas by cases: returns the trace, with formulas by cases where no formula fits all
+    """Search formulas by cases: return the trace, with formulas by cases where no formula fits all
     sizes, by the fewest splits; unchanged if no splits give a formula in each case. Exempt are the
     peak and, in cases by quotient, the bytes."""
     traces = Traces(found)
@@ -57,9 +57,9 @@ def by_cases(found: Trace) -> Trace:
 
 
 def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
-    """Search a trace with a formula, or formulas by cases, for every quantity but the peak and, in
-    cases by quotient, the bytes, by at most `depth` splits of the sizes, one inside another; None
-    if there is none, or the search has made `MOST_TRACES` traces."""
+    """Search for a trace with a formula, or formulas by cases, for every quantity but the peak and,
+    in cases by quotient, the bytes, by at most `depth` splits of the sizes, one inside another;
+    None if there is none, or the search has made `MOST_TRACES` traces."""
     if not failures(found) and not small_sizes(found):
         return found
     for cases in splits(found, traces.everywhere.boundaries) if depth else ():

@@ -121,7 +121,7 @@ def failure_at(points: SizeSamples, poly: Poly, quantity: Quantity, point: Point
 def earliest_failure(
     points: SizeSamples, poly: Poly, quantity: Quantity, base: Point, found: Break
 ) -> Break:
-    """Search a failure of a formula at smaller sizes than the failure `found`: along the first
+    """Search for a failure of a formula at smaller sizes than the failure `found`: along the first
     letter whose size in `found` suffices to break the formula with the others those of `base`, the
     smallest failing size by bisection; `found` if no letter alone breaks it."""
     for i, letter in enumerate(points.letters):
@@ -151,8 +151,8 @@ def failure_if_runs(
 
 
 def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
-    """Search the least size of each letter from which formulas of operations and parameters hold,
-    the other letters being those of `base`. A formula that fails below becomes a note."""
+    """Find the least size of each letter from which formulas of operations and parameters hold, the
+    other letters being those of `base`. A formula that fails below becomes a note."""
     # formulas that fail already above `base` are sought again by cases, and not tested here
     wrong = first_failures(points, polys, points.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
@@ -189,7 +189,7 @@ def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Poin
 def failure_at_corner(
     points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point, least: Sequence[int]
 ) -> Break | None:
-    """Search a failure of a formula where two letters, or all, have their least sizes; None if
+    """Search for a failure of a formula where two letters, or all, have their least sizes; None if
     there is none. Each least size was found with the other letters at `base`, so that two small
     sizes together are untested."""
     lower = [i for i, x in enumerate(base) if least[i] < x]

@@ -57,8 +57,9 @@ def axis_with_atoms(
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
     quick: Callable[[int], bool] = lambda place: True,
 ) -> Axis | None:
-    """Search a basis of functions of one size that gives all numbers of runs: powers and products
-    with its atoms (step functions such as floor((x + 3)/4)); None if no such functions are found.
+    """Search for a basis of functions of one size that gives all numbers of runs: powers and
+    products with its atoms (step functions such as floor((x + 3)/4)); None if no such functions are
+    found.
 
     Args:
         letter, step, start: the size, the number whose multiples are tried, the first place.
@@ -101,7 +102,7 @@ class AtomSearch:
         self.tried: set[frozenset[Poly]] = set()
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
-        """Search the basis of polynomials in the size and the atoms (step functions such as
+        """Search for the basis of polynomials in the size and the atoms (step functions such as
         floor((x + 3)/4)), of the lowest degree that gives every number; None if no degree does,
         these atoms were tried before, or there are too many."""
         key = frozenset(atoms)

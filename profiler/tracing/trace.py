@@ -454,8 +454,8 @@ class FormulaSearch:
     def starts(self) -> Iterator[Point]:
         """Yield points (tuples of sizes) at which the search may start, smallest first: `SMALLEST`
         with all letters scaled alike or, in a case, each letter separately and raised into the
-        case, so that the next sizes of every bounded letter lie in the case too: `room` of them,
-        then fewer."""
+        case, so that the next sizes of every bounded letter (one that a condition of the case
+        limits) lie in the case too: `room` of them, then fewer."""
         points = self.points
         smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
         alike = [(scale,) * len(smallest) for scale in self.scales]

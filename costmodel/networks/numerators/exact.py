@@ -39,7 +39,8 @@ class Split:
 def split(graph: Graph, use: Use) -> Split:
     """The numbers of operations of one run of a part in a training step that multiply weights, and
     of those that join tokens (products of computed arrays at different tokens, recurrent states);
-    operations of other equations are in neither.
+    operations of other equations are in neither. `pairs` are the multiplications of the forward
+    pass among the latter.
 
     Raises:
         Unsupported: an equation whose gradient is not derived."""

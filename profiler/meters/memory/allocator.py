@@ -87,7 +87,7 @@ def peak_memory(
 
 def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
     """Call `once`, which measures the peak of a call, until two consecutive peaks are equal, at
-    most `MOST_RUNS` times; returns all results."""
+    most `MOST_RUNS` times; return all results."""
     runs = [once()]
     while len(runs) < MOST_RUNS:
         runs.append(once())
@@ -207,7 +207,7 @@ def statistics_of(device: torch.device) -> Mapping[str, int]:
 
 
 def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, Any]:
-    """Call `fn`, so that libraries allocate their workspaces before a measurement; returns the size
+    """Call `fn`, so that libraries allocate their workspaces before a measurement; return the size
     of the workspaces and how it was found, as details of a reading.
 
     cuBLAS keeps a workspace per handle and stream in torch's allocator from the first product on.

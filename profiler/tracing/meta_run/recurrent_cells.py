@@ -111,8 +111,8 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
             ) * rows + cell.forward * (rows * units)
 
         def backward(wanted: Sequence[bool]) -> Operations:
-            """The number of operations of the backward pass; `wanted[0]`: the input requires a
-            gradient."""
+            """The number of operations of the backward pass of all layers, each in one direction or
+            both (`maps`: their input widths); `wanted[0]`: the input requires a gradient."""
             total = NOTHING
             for place, inputs in enumerate(maps):
                 # the cells; dh of this step's result plus that of the next step
