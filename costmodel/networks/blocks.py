@@ -134,7 +134,7 @@ class Block:
         return (self.name, *(f"layers.{r}" for r in self.sublayers[0].residual.ranges))
 
     def with_parts(self, change: Callable[[Use], Use]) -> Block:
-        """The block with every part changed."""
+        """A copy of the block in which every part is what `change` makes of it."""
         found = []
         for one in self.sublayers:
             around: dict[str, Any] = {
@@ -355,7 +355,7 @@ class Description:
         return bool(self.trained or self.adapters)
 
     def with_parts(self, change: Callable[[Use], Use]) -> Description:
-        """The description with every part changed."""
+        """A copy of the description in which every part is what `change` makes of it."""
         stacks = tuple(
             replace(
                 stack,

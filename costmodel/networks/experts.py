@@ -143,7 +143,9 @@ def _routed(
 
 
 def _moved(f: Form, scores: Array, at: tuple[Index, Index], correction: str) -> Array:
-    """The scores (l, E) with what is added before the best of them are chosen."""
+    """Write the equation best = scores + moved (a trained parameter or a buffer (E,), by
+    `correction`), from which the best experts are chosen, and return its array (l, E); without a
+    correction the scores."""
     if not correction:
         return scores
     declare = f.mixer.parameter if correction == "parameter" else f.mixer.buffer

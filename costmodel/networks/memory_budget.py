@@ -229,7 +229,8 @@ def _together(name: str, lines: Sequence[MemoryLine]) -> MemoryLine:
 
 
 def _sum(numbers: Sequence[Number]) -> Number:
-    """The sum of numbers (integers or formulas), or the first that is `Missing` (a reason)."""
+    """The sum of numbers (integers or formulas) as a formula, or the first that is `Missing` (a
+    reason)."""
     result = Exact()
     for number in numbers:
         if isinstance(number, Missing):

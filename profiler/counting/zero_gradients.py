@@ -183,7 +183,7 @@ def set_mask(tensor: Tensor, mask: Tensor | None) -> None:
 
 
 def subtracted(total: Operations, carried: Operations) -> Operations:
-    """The operations total - carried, class by class."""
+    """The operations `total` less the operations `carried`, class by class."""
     names = {*total.other, *carried.other}
     return Operations(
         total.mul - carried.mul,

@@ -309,7 +309,8 @@ def diagnose(
 
 
 def tried(name: str, probe: Probe, around: Surroundings) -> MachineFinding:
-    """The finding of a probe; an exception of the probe becomes a finding."""
+    """Run a probe, a function that tries to measure something, and return its finding; an exception
+    becomes the finding that `name` cannot be measured."""
     try:
         return probe(around)
     except Exception as error:  # failures are what probes look for

@@ -99,7 +99,8 @@ def board(group: Group) -> str:
 
 
 def host_facts(group: Group) -> str:
-    """Cores, caches, main memory, and their limits, in words."""
+    """Words on the host's cores, cache, main memory, and limits of their use; facts not recorded
+    are left out, but main memory is said to be unknown."""
     container, limit = group.fact("container"), group.fact("cpu_limit")
     return comma_list([
         fact(group, "{} cores", "cores"),

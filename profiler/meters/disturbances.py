@@ -231,7 +231,8 @@ class CpuWatch:
         return found
 
     def aside(self, prepare: Call) -> Call:
-        """A call of `prepare` whose processor time and waiting time are not counted."""
+        """Return a function that calls `prepare`, without counting the processor time and waiting
+        time of the call."""
 
         def uncounted() -> Any:
             self.used = self._counted(1)

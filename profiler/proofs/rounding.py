@@ -97,7 +97,8 @@ class _Rounded(DispatchMode):
         """The numbers of intermediate results inside a kernel: float32's for shorter types."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation and round its result in place, unless the result is a view."""
+        """Run an operation in float64, round its result in place to the low precision unless it is
+        a view, and return it; operands of sums get random errors if `chance` is set."""
         result = self._in_steps(kind, args, kwargs)
         if result is NotImplemented:
             if self.chance and not kind.writes and any(part in kind.func.__name__ for part in SUMS):

@@ -159,8 +159,8 @@ def moved_bytes(which: str) -> Derive:
     writes its result) or `compulsory` (inputs and weights are read once, outputs written once)."""
 
     def bytes_(of: ExecutedMixer) -> Exact:
-        """The bytes that one call moves, as a formula. "strict": nothing outside a mask is
-        counted."""
+        """The bytes that one call moves in the way `which`, as a formula. By the convention
+        "strict" nothing outside a mask is counted."""
         rules = convention(("strict", *of.does.rewrites))
         elements: Elements = getattr(traffic(of.mixer, of.phase, of.does.form, rules), which)
         total = Exact()

@@ -90,7 +90,8 @@ class Measuring:
 
 
 def printable(found: Measurement | Failure) -> Measurement | Failure:
-    """The outcome as it is, or a failure if its record cannot be written as a line of a file."""
+    """The outcome as it is, or a failure in its place if its record cannot be written as a line of
+    JSON."""
     try:
         if isinstance(found, Measurement):
             line_of(found)

@@ -206,7 +206,8 @@ def sweep(
         return next((worker for worker in measured if worker), "")
 
     def keep(outcome: Outcome) -> None:
-        """Add an outcome to the session and, if there is a file, to the file."""
+        """Add an outcome to the session if it is a failure, and its record, also of a failure, to
+        the file; tell if another process wrote the same point."""
         point, found = outcome.point, outcome.found
         tried.add(point.key)
         if isinstance(found, Failure):

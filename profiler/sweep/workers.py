@@ -117,7 +117,8 @@ class Deal:
     def __init__(
         self, blocks: Sequence[Block], workers: Sequence[str], home: Callable[[Block], str]
     ) -> None:
-        """`home`: the worker that measured a part of a block before; "" if there is none."""
+        """Begin with all blocks waiting. `home`: the worker that measured a part of a block before;
+        "" if there is none."""
         self.waiting = list(blocks)
         self.workers = set(workers)
         self.home = home

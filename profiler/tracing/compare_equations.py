@@ -549,7 +549,8 @@ def amount_unexplained(left: Classes) -> tuple[int, int, int]:
 
 
 def reduced_halves(poly: Poly) -> Poly:
-    """The same function of the sizes, with floor(x/2) in the first power only.
+    """The polynomial rewritten, with equal values at all sizes, so that each floor(x/2) occurs in
+    the first power only.
 
     >>> k = Poly.atom("k")
     >>> up, down = (k + 1) // 2, k // 2
@@ -570,7 +571,8 @@ def reduced_halves(poly: Poly) -> Poly:
 
 
 def first_powers(poly: Poly, half: Fn, whole: Poly) -> Poly:
-    """The same function without powers of f = `half` = floor(whole/2) above the first."""
+    """The polynomial rewritten, with equal values at all sizes, without powers of f = `half` =
+    floor(whole/2) above the first."""
     # (2f - x)(2f - x + 1) = 0 gives 4f**2 = (4x - 2)f - x(x - 1) for x = whole
     square = (Poly.atom(half) * (whole * 4 - 2) - whole * (whole - 1)) * Fraction(1, 4)
     while high := [m for m in poly.terms if dict(m).get(half, 0) > 1]:

@@ -45,7 +45,7 @@ class Accumulation:
     """Tracks the nodes of every backward pass that starts inside `watching`."""
 
     def __init__(self) -> None:
-        """Begin with no node run and no zeros made."""
+        """Begin with no node (a step of a backward pass) run and no zeros made."""
         self.ended: int | None = None
         """The number of the last node that ran, among nodes whose gradients may meet others."""
         self.alone = (0, 0)

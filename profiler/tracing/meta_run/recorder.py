@@ -83,7 +83,8 @@ class Recorder(shape_values.MetaMode):
         shapes: bool = False,
         met: dict[CallKey, KnownCall] | None = None,
     ) -> None:
-        """Start in the forward phase, with the storages of `held` alive."""
+        """Start in the forward phase, with the storages of `held` alive. `shapes`: also record the
+        shapes of results; `met`: costs of calls that earlier runs recorded."""
         super().__init__()
         self.phase = "forward"
         self.counted: list[tuple[str, KnownCall]] = []

@@ -602,7 +602,8 @@ def nested_tensors(value: Any) -> Iterator[Tensor]:
     seen: set[int] = set()
 
     def within(nest: Any) -> Iterator[Tensor]:
-        """Yield the tensors in a nest that were not seen before."""
+        """Yield the tensors, not seen before, in a nest: in lists, tuples, mappings, sets and
+        attributes of objects."""
         for leaf in tree_leaves(nest):
             if id(leaf) in seen or isinstance(leaf, OPAQUE):
                 continue
