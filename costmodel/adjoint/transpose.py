@@ -228,9 +228,9 @@ def _solvable(position: Poly, left: Sequence[str]) -> str | None:
 
 
 def entries(array: Array, layout: Layout, system: System | None = None) -> Constraints:
-    """The constraints that all entries of an array satisfy, in the variables of the layout
-    (`names_of`). `system` tells which quotients of sizes are whole: whether l rows are l/C whole
-    chunks."""
+    """The constraints that all entries of an array satisfy, in variables for its axes: one for
+    each, or two for an axis that `layout` gives an inner extent (chunks and places in a chunk).
+    `system` tells which quotients of sizes are whole: whether l rows are l/C whole chunks."""
     found: set[Poly] = set()
     for axis, (size, extent) in enumerate(zip(array.shape, layout, strict=True)):
         if extent is None:

@@ -47,7 +47,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def called(*args: P.args, **named: P.kwargs) -> T:
-        """Check the arguments that are given, and call the function."""
+        """Check the kinds of the arguments that are given, and call the function. WrongKind for one
+        of another kind, and for a call that the parameters do not allow."""
         for parameter, kinds, several in _kinds(function):
             value: Any = MISSING
             if parameter in named:

@@ -479,8 +479,9 @@ class Mixer:
         """The mixer without the sizes of its braces, about which proofs for all sizes ask; h is a
         size by itself if braces give h."""
         self.powers_of_two: tuple[Poly, ...] = ()
-        self.bounded_sizes: tuple[tuple[Poly, Poly], ...] = ()
         """The sizes that must be powers of two."""
+        self.bounded_sizes: tuple[tuple[Poly, Poly], ...] = ()
+        """(size, bound): sizes that must be at most a bound."""
         self.has_head_width = False
         """Whether its equations use h, which braces may set."""
         self._named: set[str] = set()

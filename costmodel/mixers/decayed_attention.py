@@ -490,8 +490,7 @@ def gla(chosen: Chosen) -> Mixer:
     m.parameter("b_2", n * K)
 
     def made(f: Form) -> tuple[Array, Array, Array]:
-        """Write and return queries over sqrt(K), keys and values; in `chunked` by chunk and
-        place."""
+        """Write and return queries over sqrt(K), keys and values (in `chunked` by place)."""
         places = Chunks(f, l, *m.sizes("C")).places if f.name == "chunked" else in_turn(f)
         Q, K_, V_ = (
             projected(f, of, width, name, places=places)

@@ -203,8 +203,8 @@ class Chunks:
             self.E = self.decays(rule.decay)
 
     def left(self, chunk: Any) -> Any:
-        """The number of rows from the first row of a chunk to the last row l; 0 for an empty last
-        chunk."""
+        """The number of rows from the first row of a chunk to the last row l; 0 for an empty
+        one."""
         return self.l - (chunk - 1) * self.C
 
     def last(self, chunk: Any) -> Any:
@@ -465,8 +465,8 @@ class Layer:
         return head.define(f"H_{name}", shape, at, function("silu", C[at]))
 
     def read(self, head: Head, rule: Callable[[Read], None]) -> Array:
-        """Define and return R (l, n V), the rows that W_out maps: what `rule` reads, and unless
-        `core` normalised, and times the gate if there is one. `rule` is called with a function
+        """Define and return R (l, n V), the rows that W_out maps: what `rule` reads; unless `core`,
+        normed in each head, and times the gate if there is one. `rule` is called with a function
         (row, value) that defines what a row reads."""
         f, at, i, c = head.f, head.at, head.i, head.c
         column, shape = (

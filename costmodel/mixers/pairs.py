@@ -50,8 +50,8 @@ class Keys:
 
     @property
     def ranges(self) -> Iterator[list[tuple[Any, Any]]]:
-        """For each range of a union, a list of the bounds (first, last) of these keys' positions
-        (slots) on the last axes of the array of scores, one pair for each axis."""
+        """For each range of keys (of a union), the bounds (first, last) of their positions (slots)
+        on the last axes of the array of scores, a list with one pair for each axis."""
         for over in one_by_one(self.over):
             yield [
                 (

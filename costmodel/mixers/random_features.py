@@ -153,9 +153,9 @@ def performer(chosen: Chosen) -> Mixer:
     {("causal", "gate"): "a gate acts on the sums up to each row"},
 )
 def random_feature_attention(chosen: Chosen) -> Mixer:
-    """The mixer of random feature attention: linear attention with sines and cosines of normalised
-    queries and keys times Gaussian frequencies of learned scale. Form `direct` sums over all rows;
-    `causal` has `recurrent`, `parallel` and `chunked`; `gate` a gated `recurrent`."""
+    """The mixer of random feature attention: linear attention with sines and cosines of normed
+    queries and keys times Gaussian frequencies of learned scale. Form `direct` (over all rows);
+    options: `causal` (`recurrent`, `parallel`, `chunked`), `gate` (a gated `recurrent`)."""
     mixer = begun(
         "rfa",
         "Random feature attention",

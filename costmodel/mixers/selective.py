@@ -150,8 +150,7 @@ def mamba(chosen: Chosen) -> Mixer:
         c, o, s, r = f.index("c", 1, E), f.index("o", 1, E), f.index("s", 1, N), f.index("r", 1, R)
 
         def mapped(name: str, W: Array, at: Index) -> Array:
-            """Define and return `name` (l, width of W), X times W; normed if the mixer has
-            gains."""
+            """Define and return `name` (l, width of W), X times W; normed if there are gains."""
             raw = f.array(f"{name}_p" if gains else name, l, W.shape[1])
             raw[i, at] = sum_(X[i, o] * W[o, at], over=o)
             if not gains:
@@ -238,8 +237,8 @@ def recurrent(on: Heads) -> None:
 
 def parallel(on: Heads) -> None:
     """Section 3.2: write the equations of the output O by pairs of rows, W: the product of a row's
-    Q with each K up to the row, times the decay between. F (l, n) is the logarithm of all decays up
-    to a row."""
+    Q with each K up to the row, times the decay between. F (l, n) is the log of all decays up to a
+    row."""
     g, h, s, i, later, j = map(on.index, ("g", "h", "s", "i", "i2", "j"))
     l, n, G = on.f.mixer.sizes("l n G")
     k = on.f.index("k", 1, i)
@@ -320,8 +319,9 @@ def mamba_2(chosen: Chosen) -> Mixer:
 
 
 def write(f: Form, form: Callable[[Heads], None]) -> None:
-    """Write the equations of a form of Mamba-2: rows X, K and Q, the steps and U; `form` then
-    defines O by a recurrence, by pairs or by chunks; gate and norm follow unless `core`; then y."""
+    """Write the equations of a form of Mamba-2: rows X, K, Q, the step sizes, U = step X; `form`
+    then defines O (what heads read) by a recurrence, pairs or chunks; gate and norm, unless `core`;
+    y."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
     W_dt, b_dt, log_A, gain = (m.arrays.get(name) for name in ("W_dt", "b_dt", "log_A", "gain"))

@@ -167,8 +167,8 @@ FARTHEST = 128
 def bucket(distance: int, buckets: int, both: bool) -> int:
     """The bucket, counted from 1, in which T5 puts a key that stands `distance` tokens before the
     query: half of the `buckets` have one distance each, the others widen with the logarithm of the
-    distance. With `both`, half of all buckets are for keys after the query; without, such keys are
-    in bucket 1."""
+    distance. With `both`, half of all buckets are for keys after the query; else such keys are in
+    bucket 1."""
     first, number = 1, buckets
     if both:
         buckets = max(1, buckets // 2)

@@ -95,7 +95,8 @@ sinkhorn = sorted_blocks()
 
 def sorted_rows() -> Mixer:
     """The mixer of Reformer's attention with one round of hashing: rows are sorted by the best of
-    2m directions, and a row attends to its chunk of C sorted rows and the chunk before."""
+    2m directions (`at`, undone by `back`), and a row attends to its chunk of C sorted rows and the
+    chunk before. Z and A are (heads, chunk, row in the chunk, row attended to)."""
     mixer = Mixer(
         "reformer",
         title="Reformer",

@@ -99,7 +99,8 @@ def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
 
 
 def windowed() -> Mixer:
-    """The mixer Longformer: rows attend to a window and the first s rows, which attend to all."""
+    """The mixer Longformer: rows attend to a window and to the first s rows; these attend to all
+    rows, by maps of their own (`_g`)."""
     m = Mixer(
         "longformer",
         title="Longformer",
@@ -133,8 +134,7 @@ def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
 
 
 def drawing() -> Mixer:
-    """The mixer BigBird: rows attend to a window, c drawn rows, and the first s, which attend to
-    all."""
+    """The mixer BigBird: rows attend to a window, c drawn rows and the first s, which see all."""
     m = Mixer(
         "bigbird",
         title="BigBird",

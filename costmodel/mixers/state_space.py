@@ -65,8 +65,7 @@ class Diagonal:
 
     def read(self, f: Form, form: str, u: Array) -> Node:
         """Write the equations of the state space model, and return its output for the rows u at row
-        i, channel b, an expression: by a recurrence in the form `recurrent`, else as a
-        convolution."""
+        i, channel b, an expression: by a recurrence in the form `recurrent`, else a convolution."""
         C = complex_(self.m.arrays["C"])
         E, B, T = self._discretised(f)
         if form == "recurrent":
@@ -120,8 +119,8 @@ class Diagonal:
         return E, B, T
 
     def _power(self, f: Form, name: str, exponent: ComplexArray, at: Any) -> ComplexArray:
-        """Define and return `name`, exp of a complex exponent at the indices `at`, by radius and
-        angle."""
+        """Define and return `name`, exp of a complex exponent at the indices `at`, by its two
+        parts."""
         radius = f.array(f"G_{name}" if name != "E" else "G", *self._extents(at))
         power = complex_(f.array(name, *self._extents(at), 2))
         radius[at] = exp(exponent[at].real)
@@ -296,7 +295,8 @@ h3 = hungry()
 
 
 def augmented() -> Mixer:
-    """The mixer of SPADE's bottom layer: a map of S4D beside attention to w rows, both normed."""
+    """The mixer of SPADE's bottom layer: y is a map of two layers side by side, both normed: S4D
+    with a gated map (G), and attention in n heads to w rows (L)."""
     m = Mixer(
         "spade",
         title="SPADE",

@@ -88,7 +88,8 @@ def factorized_random(f: Form, x: Array, k: Index) -> Array:
 
 
 def written(name: str, title: str, idea: str, scores: Scores, *, causal: bool) -> Mixer:
-    """The mixer of attention with scores by `scores`, to rows k <= i if `causal`, else to all."""
+    """The mixer of attention whose scores (n, l, l) `scores` defines, to rows k <= i if
+    `causal`."""
     source = "Tay et al. 2020, arXiv 2005.00743, section 3"
     m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")

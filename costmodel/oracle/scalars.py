@@ -154,7 +154,8 @@ def arithmetic(
     other operand remains, otherwise the result is an empty sum."""
 
     def made(left: Step, right: Step) -> Step:
-        """The operation on two compiled operands."""
+        """A function that computes both compiled operands, applies the operation, and counts it
+        unless an operand is an empty sum."""
 
         def step(point: Point, instance: Instance) -> Scalar:
             """The operation at a point, without helpers: most of an execution is spent here."""

@@ -342,7 +342,9 @@ def _joined_pairs(
 
 
 def chunks_of(known: Rows) -> Chunks | None:
-    """The chunks in which rows lie; None without chunks, or with chunks of several sizes."""
+    """The length of the sequence and the size letter of the chunks in which rows lie: the factor by
+    which an index is multiplied in row numbers. None without chunks, or with chunks of several
+    sizes."""
     found: set[Poly] = set()
     for equation in known.system.equations:
         if known.places.get(equation.array) is None:

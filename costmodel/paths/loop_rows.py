@@ -343,8 +343,9 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether a depth that enters the loop (comes from operands outside it) is proven to grow from
-    row to row at least by what the loop adds per row: the entering depth plus the depth added by
-    `steps` is at most a depth that enters at the next row."""
+    row to row at least by what the loop adds per row: the entering depth plus the depth that a way
+    in `steps` (array -> ways to it from the previous row) adds is at most a depth that enters at
+    the next row."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(
@@ -400,10 +401,11 @@ def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
 
 
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
-    """(array, level in `#row`) for paths that enter the loop, at the depth of `entry`, in one of
-    the last rows before the row asked for. This depth is affine in the row, so that the best row to
-    enter is the first (which the caller starts a run from) or one of these. Raises Unsupported: the
-    depth is not affine in the row."""
+    """(array, level in `#row`) for the arrays of the row asked for: depths, under conditions, of
+    paths that enter the loop at `entry`, from operands outside of it, in one of the last rows
+    before. The depth at which they enter is affine in the row, so that the best row to enter is the
+    first (from which the caller starts) or one of these. Raises Unsupported: that depth is not
+    affine."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("operands of the recurrence do not deepen by a constant from row to row")

@@ -347,10 +347,11 @@ def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
 
 
 def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
-    """The row to which an array's entries belong, of the rows that they are computed from: the row
-    of the readers if one of the ranges is that single row, else the row nearest to the readers, or
-    the last row without readers. None for entries that are computed from no rows. Raises
-    Unsupported: readers lie on both sides of the rows, or the row nearest to them is not known."""
+    """The row to which the entries of an array belong, one of the rows in `ranges` from which they
+    are computed: the row of their readers if it is the only one of a range, else the row nearest to
+    the readers, or the last row without readers. None for entries that are computed from no rows.
+    Raises Unsupported: readers lie on both sides of the rows, or the row nearest to them is not
+    known."""
     readers = [
         (read, equation.domain | read.constraints, here)
         for equation in known.system.equations

@@ -51,7 +51,8 @@ class _Adapting:
         self.arrays = dict(form.arrays)
 
     def form(self) -> Form:
-        """The form with adapters."""
+        """The form with adapters: the author's equations, in each of which the linear maps have
+        what an adapter adds, and the equations of the rows times A."""
         for equation in self.old.equations:
             value = rewrite(equation.value, partial(self._beside, equation))
             self.equations.append(replace(equation, value=value))
@@ -59,7 +60,9 @@ class _Adapting:
         return Form(self.made, self.old.name, indices, self.arrays, self.equations)
 
     def _beside(self, equation: Equation, node: Node) -> Node:
-        """A sum that is a linear map, plus what the adapter adds; any other node as it is."""
+        """For a sum that is a linear map, x W, the node x W + (x A) B, with A and B declared as
+        parameters and the equation of x A added to `self.equations` at its first use; any other
+        node as it is."""
         found = _linear_map(node, equation)
         if found is None or not isinstance(node, Reduce):
             return node

@@ -150,7 +150,7 @@ def _dense(system: System) -> System:
     own = dict(pair for loop in loops(system) for pair in _over_own_rows(loop))
 
     def widened(equation: Equation) -> Equation:
-        """An equation whose indices run over the widened ranges, but over its own loop's rows."""
+        """The equation with wider ranges of indices, but not in sums over rows of its loop."""
         kept = own.get(equation, {})
         return replace(
             equation,

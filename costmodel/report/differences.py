@@ -124,7 +124,10 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
         return right.made_for.get((of, made.how, made.step), "")
 
     def match(name: str) -> str:
-        """The equation of the second mixer that is compared with one of the first; "" if none."""
+        """The equation of the second mixer, of those not yet taken (`free`), that is compared with
+        the equation `name` of the first; "" if none. Tried in turn: its known counterpart; the same
+        name and reads; a similar name, equal reads and classes of operations; the same name and a
+        common read; equal reads and operations."""
         if (found := counterpart(name)) in free:
             return found
         read = {counterpart(n) for n in left.reads[name]}

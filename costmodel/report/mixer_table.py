@@ -168,7 +168,8 @@ def baseline(request: Request) -> Callable[[Case], Case]:
     """
 
     def of(case: Case) -> Case:
-        """The case of self-attention that the ratios of `case` divide by."""
+        """The case of self-attention whose figures the ratios of `case` divide by, at the same
+        sizes, or given or default ones; Unanswered for a network, and where it has no answers."""
         if isinstance(case.mixer, Whole):
             raise Unanswered("no ratio: a network is no mixer beside self-attention")
         mixer = builtin(BASELINE)

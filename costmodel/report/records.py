@@ -32,7 +32,7 @@ class Csv(Writer):
     """The rows of a document as comma-separated values; a missing value is an empty cell."""
 
     def write(self, document: Document) -> str:
-        """The rows of the document in CSV, the header first."""
+        """The rows of the document in CSV, the header first; for documents with rows alone."""
         assert document.rows is not None
         header, rows = document.rows()
         file = StringIO()

@@ -169,10 +169,11 @@ def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> P
 def _faster_end(
     shape: Poly, parts: Mapping[Terms, str], variable: str, constraints: Constraints
 ) -> Poly | None:
-    """The end of the range at which slope*index + logarithms is largest, if the linear part
-    dominates: in one step of the index, the logarithms together change at most by `logs`, and the
-    linear part by `pace` or more. None if the linear part does not dominate, the depth has other
-    parts, or which bound is the end depends on the sizes."""
+    """The end of the range at which the depth `shape`, slope*index + logarithms, is largest, if the
+    linear part dominates: in one step of the index, the logarithms together change at most by
+    `logs`, and the linear part by `pace` or more. `parts`: terms in the index -> the atom that
+    stands for them. None if the linear part does not dominate, the depth has other parts, or which
+    bound is the end depends on the sizes."""
     pace: Number = 0
     logs: Number = 0
     rest = shape
