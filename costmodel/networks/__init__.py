@@ -254,7 +254,7 @@ def with_adapters(described: Description, typed: str | None) -> Description:
 
 
 def _with_adapter(made: Mapping[Use, tuple[Mixer, frozenset[str]]], use: Use) -> Use:
-    """Make the part with the mixer and the adapters that `made` has for it, else as it is."""
+    """A copy of the part with the mixer and adapters that `made` has for it; else the part."""
     if use not in made:
         return use
     mixer, names = made[use]

@@ -208,7 +208,7 @@ class Assembly:
         return tuple(self._placing.uses)
 
     def use(self, section: str, part: Use) -> Use:
-        """Make the part of the network that stands for a part of a block, or of another place."""
+        """The part of the network that stands for a part of a block, or of another place."""
         return self._placing.of[section, part.equal]
 
     def trains(self, use: Use) -> bool:

@@ -379,7 +379,7 @@ class Description:
         yield from self.ending
 
     def ends_with(self, label: str) -> Use | None:
-        """Make the part after the layers with this label, None if there is none."""
+        """The part after the layers with this label, None if there is none."""
         return next((use for use in self.ending if use.label == label), None)
 
     @property

@@ -386,8 +386,9 @@ class ChunksByChannel(ByChannel):
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The reads (b, n, s, V), chunk after chunk: each query reads the rows of its chunk so far,
-        plus S, the decayed sum of k^T v, at the end of the chunk before. A chunk of fewer than C
-        rows, the last, does not update S."""
+        plus S, the decayed sum of k^T v, at the end of the chunk before. B, the decay since the
+        chunk's start, multiplies the query q of a row and divides its key k. A chunk of fewer than
+        C rows, the last, does not update S."""
         S: Tensor | None = None
         found = []
         split = (torch.split(rows, self.C, dim=2) for rows in (self.logarithms(x), q, k, v))

@@ -412,8 +412,9 @@ class Mamba2Chunked(Mamba2):
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of sequences x (b, s, d), chunk after chunk: each row reads the
-        rows of its chunk up to itself and the states S at the chunk's start. A chunk of fewer than
-        C rows, the last, does not update S."""
+        rows of its chunk up to itself, by its query Q and their keys K, times their decay, and the
+        states S at the chunk's start; D times its value X is added. A chunk of fewer than C rows,
+        the last, does not update S."""
         X, K, Q, step, U = self.given(x, None, {})
         A, read = self.A(), []
         S: Tensor | None = None

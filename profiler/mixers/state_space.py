@@ -442,8 +442,9 @@ class Spade(S4D):
         return self.combined(self.convolved(x), local)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): attend from the token to the held rows and
-        its own, then the model at the token."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from the token to the keys and
+        values that `state` holds and its own, and join the result with the output of the state
+        space model at the token."""
         q, k, v = self.heads(x_t)
         keys, values = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)

@@ -204,7 +204,7 @@ class _Sizes(dict[str, int]):
 def _drawn(
     mixer: Mixer, letters: Sequence[str], fixed: Mapping[str, int], chance: random.Random
 ) -> tuple[int, dict[str, int]]:
-    """A dict: draw (batch, letter -> size): random small values beside the `fixed` ones or, if none
+    """Draw (batch, dict: letter -> size): random small values beside the `fixed` ones or, if none
     is fixed, values of the whole range, small ones more often. A size with a divisor, as d with n
     in d/n, is made a multiple of the divisor; a fixed size gets a divisor that divides it. The
     result may still not fit the mixer, which the caller tests."""

@@ -86,10 +86,10 @@ class PlainModule:
         return {MODULE: only}
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
-        """A dict: every combination of the sizes, as dicts letter -> size: the sizes that the
-        parameters name, by default with the parameters' defaults, and b, l and d of the input x (b,
-        l, d). A function that returns inputs of its own has only the sizes that its parameters
-        name. `phase` is not used: all phases have the same sizes.
+        """Every combination of the sizes, as dicts letter -> size: the sizes that the parameters
+        name, by default with the parameters' defaults, and b, l and d of the input x (b, l, d). A
+        function that returns inputs of its own has only the sizes that its parameters name. `phase`
+        is not used: all phases have the same sizes.
 
         Raises:
             SizeError: there are more than 100,000, or the function fails when its inputs are asked

@@ -60,7 +60,7 @@ def read_falcon(c: Configuration) -> Description:
 
 def _selective(c: Configuration, name: str, remark: str = "") -> Description:
     """Describe the network of a configuration of Mamba, for the classes whose names begin with
-    `name`."""
+    `name`; `remark` is a sentence for a reader."""
     d, inner = _common(c.with_defaults(ONE))
     rank = c.get("time_step_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("time_step_rank")
