@@ -305,8 +305,9 @@ def rule_labels(
 
 
 def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool:
-    """Whether power comes in bursts, within a window or between windows, which begin at different
-    phases of the load.
+    """Whether power comes in bursts, within a window (the relative spread of its single power
+    readings exceeds `limits.steady`) or between windows, which begin at different phases of the
+    load.
 
     The counter shows differences between phases, or the second sensor does, which samples a smaller
     part of the time. `across` is the relative standard deviation of energy between trials.
