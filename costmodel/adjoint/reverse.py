@@ -138,7 +138,8 @@ class _Builder(Sums):
     shared: Shared = field(default_factory=Shared)
 
     def built(self) -> System:
-        """The complete training step."""
+        """The system of a training step: the forward equations, then those of the gradients, which
+        are written here block by block, from the output back."""
         output = self.system.mixer.role("output")
         self.handed[output] = [Handed(_of_loss(output, self.system.given), sequence=True)]
         for block in reversed(blocks(self.system)):
@@ -293,8 +294,8 @@ class _Builder(Sums):
         return normed_row(self.system, equation, self.rewrites)
 
     def _of_normed_row(self, equation: Equation, row: NormedRow) -> None:
-        """Hand the gradient of a normalised row to its entries, from the result. Unsupported if
-        only a part of the row is read."""
+        """Hand the gradient of a normalised row on to its entries, as a formula in the result of
+        the row rather than in its entries. Unsupported if only a part of the row is read."""
         for scope in self._scopes(equation):
             if row.over not in scope.free:
                 raise Unsupported(

@@ -251,7 +251,8 @@ def fast_food(f: Form) -> Product:
     H = f.mixer.buffer("H", h, h, value=lambda p, q, sizes: 1 - 2 * odd_in_both(p - 1, q - 1))
 
     def product(f: Form, name: str, U: Array) -> tuple[Node, Index]:
-        """Write X = B U and Y = G P H X; return S H Y / sqrt(h) at z, and z."""
+        """Write X = B U and Y = G (P H) X (B, G, S: diagonals; P: a permutation; H: Hadamard
+        matrix); return S H Y / sqrt(h) at z, and z."""
         j, i, c, z = f.indices["j"], f.indices["i"], f.indices["c"], f.index("z", 1, h)
         X, Y = (f.array(f"{letter}_{name}", *U.shape) for letter in "XY")
         X[j, i, c] = B[c] * U[j, i, c]

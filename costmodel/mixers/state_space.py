@@ -213,7 +213,7 @@ s4d = diagonal(
 
 @offering({"softmax": "powers of E over their sum, DSS_softmax; A is any complex number"})
 def dss(chosen: Chosen) -> Mixer:
-    """The mixer DSS_exp, or DSS_softmax with the option `softmax`."""
+    """The mixer DSS: exponentials as the kernel, or, with `softmax`, each divided by their sum."""
     return diagonal(
         "dss",
         "DSS" if chosen else "DSS (exp)",

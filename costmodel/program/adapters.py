@@ -43,6 +43,7 @@ class _Adapting:
     """Writes one form anew, with adapters."""
 
     def __init__(self, made: Mixer, form: Form, rank: int) -> None:
+        """The form `form` of a mixer, to be written with adapters of this rank for mixer `made`."""
         self.made, self.old = made, form
         self.p = Index("rank", (Poly.of(1),), (Poly.of(rank),))
         self.narrow: dict[tuple[Array, Ref, tuple[Index, ...]], Array] = {}

@@ -164,6 +164,7 @@ def _sums(value: Formula) -> Iterator[Poly]:
 
 
 def _floors(poly: Poly) -> Iterator[Fn]:
+    """The functions floor(a/b) in a polynomial, those inside of other functions too."""
     for monomial in poly.terms:
         for atom, _ in monomial:
             if isinstance(atom, Fn):
