@@ -185,7 +185,8 @@ def exchanged(
 
 
 def layer_numbers(option: str, typed: str) -> list[int]:
-    """The numbers of layers that a text such as 2,4,6 or 3-7 names; ModelError for another text."""
+    """The numbers of the layers, from 1, that the text `typed` of an `option`, such as 2,4,6 or
+    3-7, names; ModelError for another text."""
     found: list[int] = []
     for text in listed(typed):
         first, dash, last = text.partition("-")
@@ -203,8 +204,9 @@ def apart(
     recompute: str | None,
     adapter: str | None = None,
 ) -> Description:
-    """The description with the layers apart that `--train layers.3-7.attn`, `--recompute
-    layers.3-7` or `--adapter` name by their numbers, counted from 1; unchanged without any.
+    """A copy of the description in which the layers that `--train layers.3-7.attn`, `--recompute
+    layers.3-7` or `--adapter` name by their numbers (from 1) are counted apart from the others;
+    unchanged without any.
 
     Args:
         number: the number of layers, None if it is not known.
@@ -228,8 +230,8 @@ def apart(
 
 
 def with_adapters(described: Description, typed: str | None) -> Description:
-    """The description with low-rank adapters in the parts that `--adapter layers.*.attn=16` names;
-    all other parameters are frozen, but those that `--train` names.
+    """A copy of the description with low-rank adapters in the parts that `--adapter
+    layers.*.attn=16` names; all other parameters are frozen, but those that `--train` names.
 
     Raises:
         ModelError: no pair of a pattern and a rank, or a pattern that names no part with a linear

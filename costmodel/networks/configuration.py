@@ -95,7 +95,8 @@ class Configuration:
     def inside(
         self, name: str, read: Mapping[str, Any], numbers: str = "", **only: Any
     ) -> Configuration:
-        """The configuration that a field holds as an object, {} where none is given.
+        """Read the configuration that a field holds as an object: one without fields where none is
+        given.
 
         Args:
             read: its fields that are read, with their defaults.

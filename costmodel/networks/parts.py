@@ -285,8 +285,9 @@ ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
 
 
 def _xielu(f: Form, entry: Node, at: Width) -> Node:
-    """a_p max(x, 0)^2 + a_n (exp(min(x, 0)) - 1 - min(x, 0)) + x/2 of an entry x at two indices,
-    with two parameters: a_p = softplus(alpha_p) and a_n = 1/2 + softplus(alpha_n).
+    """Declare the activation xIELU's parameters and arrays, and return the expression a_p max(x,
+    0)^2 + a_n (exp(min(x, 0)) - 1 - min(x, 0)) + x/2 of an entry x at two indices, with a_p =
+    softplus(alpha_p) and a_n = 1/2 + softplus(alpha_n).
 
     Huang and Schlag 2024, arXiv 2411.13010, eq. (19); as transformers' XIELUActivation.
     """

@@ -30,9 +30,9 @@ class Making:
         self, uses: Iterable[Use], sizes: Mapping[str, int], implementation: str | None,
         device: torch.device, dtype: torch.dtype, seed: int,
     ) -> None:  # fmt: skip
-        """`uses` are all parts, and `sizes` all sizes of the network; `implementation`: the name of
-        the implementation to take of mixers that have one of that name; `seed`: of the parameters'
-        random numbers."""
+        """Begin with no module made. `uses` are all parts, and `sizes` all sizes of the network;
+        `implementation`: the name of the implementation to take of mixers that have one of that
+        name; `seed`: of the parameters' random numbers."""
         self.sizes, self.implementation, self.seed = sizes, implementation, seed
         self.device, self.dtype = device, dtype
         self.mixers = 0
@@ -172,7 +172,8 @@ class Stack(nn.Module):
         """Whether a table of positions ends at the size `letter`."""
 
     def entered(self, tokens: Tensor, first: int = 0, segments: Tensor | None = None) -> Tensor:
-        """The rows (b, s, d) of tokens (b, s), of which the first is at a position."""
+        """The rows (b, s, d) that the parts before the layers (embedding, positions, segments) make
+        of tokens (b, s), the first at the position `first`."""
         x = tokens
         others = {"segments": segments, "positions": first}
         for part in self.entry:

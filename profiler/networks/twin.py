@@ -177,7 +177,7 @@ class Twin(nn.Module):
 
     @torch.no_grad()
     def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
-        """Greedy decoding: the prompt (b, p) continued by `new` tokens, (b, p+new).
+        """Decode greedily: return the prompt (b, p) continued by `new` tokens, (b, p+new).
 
         All tokens pass through the mixers' `step`; TwinError without it, or beyond the positions.
         """

@@ -42,7 +42,7 @@ def predicted_s(
     dtype: str,
     on: Board | None,
 ) -> float:
-    """The predicted seconds of a call: its kernels one after the other.
+    """Predict the seconds of a call, as the sum of its kernels' times, one after the other.
 
     Args:
         described: the equations and kernel classes of the implementation in the phase.

@@ -285,8 +285,8 @@ LAST = "last_attention"
 
 
 def _mimo(c: Configuration, kind: str) -> Use:
-    """Make the attention of MiMo-V2-Flash: twice as many heads of keys, and sinks, within
-    windows."""
+    """Make the attention of MiMo-V2-Flash: in layers of the `kind` with a window, twice as many
+    heads of keys, and sinks (a learned score of no key)."""
     turned, sizes = rotary(c, 0.334, kind)
     groups, near = c.size("num_key_value_heads"), kind == NEAR
     biased = ("qkv-bias",) if c.switch("attention_bias") else ()
