@@ -533,7 +533,8 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
     place = interpreter.places.entry(equation.positions)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
-        """The positions kept in one row, all as deep as the deepest comparison."""
+        """The positions that the selection keeps of one row, one for each point of `at`, as
+        scalars, all as deep as the deepest comparison. The comparisons are counted."""
         found = {p[over.atom]: read(p, instance) for p in points(point)}
         said = interpreter.places.said(point)
         if not found:

@@ -41,7 +41,8 @@ class Owners:
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
         """Find the owner (the token whose arrival triggers the work) of each instance, from the
         last component of the graph of arrays to the first, and within a component from the last
-        instance to the first, as owners come from readers."""
+        instance to the first, as owners come from readers. `kinds`: which arrays are temporaries or
+        summaries, from a run at other sizes; None: found here."""
         self.memory = run.memory
         self.writer: dict[Entry, Instance] = {}
         self.readers: dict[Entry, list[Instance]] = {}
