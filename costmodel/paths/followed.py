@@ -80,7 +80,7 @@ class Span:
     @classmethod
     def of_rows(cls, rows: int, nodes: int) -> Span:
         """For each of `nodes` nodes, the range of rows that belong to it: row k for node k below
-        `rows`, no row for further nodes."""
+        `rows`, no row (an empty range) for the other nodes, entries without rows."""
         import numpy as np
 
         first, last = np.full(nodes, rows), np.full(nodes, -1)

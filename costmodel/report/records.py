@@ -62,7 +62,7 @@ class Json(Writer):
     """The data of a document as one JSON object of schema 1, with one line per item of a list."""
 
     def write(self, document: Document) -> str:
-        """The object of the document as text in JSON, with the number of its schema."""
+        """The object of a document with `data` as text in JSON, with the number of its schema."""
         assert document.data is not None
         entries = {"schema": 1, **document.data()}
         return (
