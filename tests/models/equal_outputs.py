@@ -29,6 +29,15 @@ from profiler.networks.twin import Twin
 FILE = Path(__file__).parent / "equal_outputs.json"
 LENGTH = 7
 
+STRAIGHT = ("gpt2", "gpt-sw3", "openai-gpt")
+"""Types whose linear maps are (in, out)."""
+
+NEIGHBOURS = ("glm", "glm4", "gptj", "codegen")
+"""Types that turn neighbouring channels, where the mixer turns those of two halves."""
+
+IN_ORDER = {"glm4": (0, 2, 1, 3), "kolibri1": (0, 2, 1, 3)}
+"""Type -> its norms in the order in which rows pass them, where the class names them otherwise."""
+
 UNIT = ("gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 """Types whose norms of queries and keys have gains 1 + w, where mixers have w."""
 
@@ -56,8 +65,8 @@ each of the "heads", in "pairs" of columns, or "" for a parameter that stays as 
 BIASED: Sequence[Rule] = [
     (rf"{theirs}\.{kind}", f"{letter}_{ours}", "columns")
     for kind, letter in (("weight", "W"), ("bias", "b"))
-    for theirs, ours in (("k_proj", "K"), ("v_proj", "V"), ("(o_proj|out_proj|dense)", "out"),
-                         ("(gate_proj|g_proj)", "G"))
+    for theirs, ours in (("(k_proj|key)", "K"), ("(v_proj|value)", "V"),
+                         ("(o_proj|out_proj|dense)", "out"), ("(gate_proj|g_proj)", "G"))
 ]  # fmt: skip
 DELTA: Sequence[Rule] = [
     (r"q_proj\.weight", "W_Q", "columns"), (r"k_proj\.weight", "W_K", "columns"),
@@ -68,7 +77,8 @@ DELTA: Sequence[Rule] = [
 ]  # fmt: skip
 RULES: Mapping[str, Sequence[Rule]] = {
     "self-attention": [
-        (r"q_proj\.weight", "W_Q W_G", "heads"), (r"q_proj\.bias", "b_Q b_G", "heads"), *BIASED,
+        (r"(q_proj|query)\.weight", "W_Q W_G", "heads"),
+        (r"(q_proj|query)\.bias", "b_Q b_G", "heads"), *BIASED,
         (r"query_key_value\.weight", "W_Q W_K W_V", "heads"),
         (r"query_key_value\.bias", "b_Q b_K b_V", "heads"),
         (r"(qkv_proj|c_attn)\.weight", "W_Q W_K W_V", "columns"),
@@ -140,10 +150,10 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"up_proj\.bias", "b_up", ""), (r"down_proj\.bias", "b_down", ""),
     ],
     "ffn": [
-        (r"(up_proj|c_fc|fc1|dense_h_to_4h)\.weight", "W_1", "columns"),
-        (r"(up_proj|c_fc|fc1|dense_h_to_4h)\.bias", "b_1", ""),
-        (r"(down_proj|c_proj|fc2|dense_4h_to_h)\.weight", "W_2", "columns"),
-        (r"(down_proj|c_proj|fc2|dense_4h_to_h)\.bias", "b_2", ""),
+        (r"(up_proj|c_fc|fc1|fc_in|dense_h_to_4h)\.weight", "W_1", "columns"),
+        (r"(up_proj|c_fc|fc1|fc_in|dense_h_to_4h)\.bias", "b_1", ""),
+        (r"(down_proj|c_proj|fc2|fc_out|dense_4h_to_h)\.weight", "W_2", "columns"),
+        (r"(down_proj|c_proj|fc2|fc_out|dense_4h_to_h)\.bias", "b_2", ""),
     ],
     "experts": [
         (r"(gate|router|router\.layer|router\.gate)\.weight", "W_R", "columns"),
@@ -169,18 +179,20 @@ RULES: Mapping[str, Sequence[Rule]] = {
 def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     """Give a twin the parameters of the class, by their names; ValueError for one that no rule
     names, or a parameter of the twin that the class lacks."""
-    layer = re.compile(r".*?\.(?:layers|h)\.(\d+)\.(.*)")
+    layer = re.compile(r".*?\.(?:layers|layer|h)\.(\d+)\.(.*)")
     at: dict[int, dict[str, Tensor]] = {}
-    beside: list[Tensor] = []
+    beside: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if found := layer.match(name):
             at.setdefault(int(found[1]), {})[found[2]] = value
         else:
-            beside.append(value)
+            beside[name] = value
+    last = sorted(beside, key=lambda name: name.endswith("predictions.bias"))
     stack = net.stack
     own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()]
     tables = {id(p) for p in stack.entry.parameters()}
-    for parameter, value in zip({id(p): p for p in own}.values(), beside, strict=True):
+    for parameter, name in zip({id(p): p for p in own}.values(), last, strict=True):
+        value = beside[name]
         _set(parameter, value if id(parameter) in tables or value.ndim == 1 else value.t())
     for k, one in enumerate(stack.layers):
         blocks = about.decoder.blocks
@@ -193,11 +205,14 @@ def _set(parameter: Tensor, value: Tensor) -> None:
         parameter.copy_(value.reshape(parameter.shape))
 
 
-JOINED = {
-    "fc1": ("mlp", "fc1."), "fc2": ("mlp", "fc2."),
-    "shared_mlp": ("block_sparse_moe", "shared_expert."),
-}  # fmt: skip
-"""Module of a layer -> the module to which it belongs, and how its names begin there."""
+MOVED: Sequence[tuple[str, str]] = [
+    ("fc1", "mlp.fc1"), ("fc2", "mlp.fc2"), ("shared_mlp", "block_sparse_moe.shared_expert"),
+    (r"attention\.self", "attention"), (r"attention\.output\.dense", "attention.o_proj"),
+    (r"attention\.output\.LayerNorm", "norm_1"), (r"attention\.ln", "norm_1"),
+    (r"intermediate\.dense", "mlp.fc1"), (r"output\.dense", "mlp.fc2"),
+    (r"output\.LayerNorm", "norm_2"),
+]  # fmt: skip
+"""How names of a layer begin that belong to another module of the layer, and how there."""
 
 AFTER = ("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block")
 """Modules of a layer that rows pass after the mixer, wherever the class names them."""
@@ -207,18 +222,23 @@ def _load_layer(layer: Any, bases: Sequence[str], tensors: Mapping[str, Tensor],
     """The parameters of a layer, whose parts are called `bases`: norms in the order in which rows
     pass them, then mixer and FFN."""
     groups: dict[str, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        first, rest = name.split(".", 1)
-        group, lead = JOINED.get(first, (first, ""))
-        groups.setdefault(group, {})[lead + rest] = value
+    for full, value in tensors.items():
+        name = full
+        for begins, moved in MOVED:
+            name, times = re.subn(rf"^{begins}\.", f"{moved}.", name)
+            if times:
+                break
+        group, rest = name.split(".", 1)
+        groups.setdefault(group, {})[rest] = value
     norms = [name for name, group in groups.items() if {*group} <= {"weight", "bias"}]
+    norms = [norms[k] for k in IN_ORDER.get(kind, range(len(norms)))]
     around = [(place.before, place.out, place.after) for place in layer.places]
     ours = [one for three in around for one in three if one and [*one.parameters()]]
     for module, name in zip(ours, norms, strict=True):
         _set(module.gain, groups[name]["weight"])
         if "bias" in groups[name]:
             _set(module.offset, groups[name]["bias"])
-    inner = sorted(groups.keys() - norms, key=lambda name: name in AFTER)
+    inner = sorted((n for n in groups if n not in norms), key=lambda name: name in AFTER)
     for place, base, name in zip(layer.places, bases, inner, strict=True):
         _load_part(place.part, base, groups[name], kind)
 
@@ -236,14 +256,25 @@ def _load_part(part: Any, base: str, tensors: Mapping[str, Tensor], kind: str) -
             targets = targets[:1]  # the gate has a map of its own
         if kind == "gpt_oss" and targets[0] in ("W_gate", "b_gate"):
             how = "pairs"
-        turned = value if kind == "gpt_oss" and value.ndim == 3 else _turned(value, how)
+        straight = kind in STRAIGHT or (kind == "gpt_oss" and value.ndim == 3)
+        turned = value if straight else _turned(value, how)
         heads = getattr(part, "groups", getattr(part, "n", 1))
         for target, piece in zip(targets, _pieces(turned, targets, how, given, heads), strict=True):
+            if kind in NEIGHBOURS and target[2:] in ("Q", "K"):
+                piece = _in_halves(piece, part.K, part.turned)
             unit = kind in UNIT and name in ("q_norm.weight", "k_norm.weight")
             _set(given[target], piece + 1 if unit else piece)
             lacking.discard(target)
     if lacking:
         raise ValueError(f"{kind}: the class has no {', '.join(sorted(lacking))} of {base}")
+
+
+def _in_halves(value: Tensor, width: int, turned: int) -> Tensor:
+    """The columns of heads of a width, of which the first `turned` are pairs of neighbours, with
+    all first ones of the pairs before all second ones."""
+    heads = value.reshape(*value.shape[:-1], -1, width)
+    first = heads[..., :turned]
+    return torch.cat([first[..., ::2], first[..., 1::2], heads[..., turned:]], -1)
 
 
 def _turned(value: Tensor, how: str) -> Tensor:
