@@ -232,7 +232,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "cohere2_moe": {"first_k_dense_replace": ()},
     "codegen": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
     "deepseek_v2": {**LATENT, "n_group": (1,), "mlp_bias": ()},
-    "falcon": {"num_kv_heads": (2, 6), "multi_query": (True,)},
+    "falcon": {"num_kv_heads": (2,), "multi_query": (True,)},
     "glm4_moe_lite": LATENT,
     "gpt_neo": {
         "attention_types": ([[["global", "local"], 2]],),
