@@ -287,11 +287,14 @@ def chunks_of(f: Form) -> Chunks:
     return Chunks(f, *f.mixer.sizes("l C"))
 
 
-@offering(CORE)
+@offering(
+    {**CORE, "no-norm": "no norm of the gated rows, as in Falcon-H1"},
+    {("core", "no-norm"): "the recurrence alone has no norm"},
+)
 def mamba_2(chosen: Chosen) -> Mixer:
     """The mixer Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K
-    (the paper's B) and Q (C); with `core` without convolution, gate and norm. Forms: `recurrent`,
-    `parallel`, `chunked`."""
+    (the paper's B) and Q (C); with `core` without convolution, gate and norm, with `no-norm`
+    without norm. Forms: `recurrent`, `parallel`, `chunked`."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",
@@ -310,7 +313,8 @@ def mamba_2(chosen: Chosen) -> Mixer:
         m.parameter(name, *shape)
     if "core" not in chosen:
         m.parameter("W_Z", d, n * P)
-        m.parameter("gain", n * P)
+        if "no-norm" not in chosen:
+            m.parameter("gain", n * P)
     m.parameter("W_out", n * P, d)
     for form in (recurrent, parallel, chunked):
         with m.form(form.__name__) as f:
@@ -320,7 +324,7 @@ def mamba_2(chosen: Chosen) -> Mixer:
 
 def write(f: Form, form: Callable[[Heads], None]) -> None:
     """Write the equations of a form of Mamba-2: rows X, K, Q, the step sizes, U = step X; `form`
-    then defines O (what heads read) by a recurrence, pairs or chunks; gate and norm, unless `core`;
+    then defines O (what heads read) by a recurrence, pairs or chunks; gate and norm, if declared;
     y."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
@@ -338,9 +342,9 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
     U[*lying.at, g, on.channel] = step[*lying.at, on.head] * X[*lying.at, g, on.channel]
     form(on)
     (_, u), column = places(f, "u", n * P, G)
-    read = O
+    read = gated(f, O, "u") if "W_Z" in m.arrays else O
     if gain is not None:
-        H, read = gated(f, O, "u"), f.array("Y", *O.shape)
+        H, read = read, f.array("Y", *O.shape)
         read[i, g, u] = rms_norm(H[i, g, u], over=u, gain=gain[column], eps=EPS)
     y[i, b] = sum_(read[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
 

@@ -13,6 +13,7 @@ from typing import Any
 from costmodel.data import read_data
 from costmodel.errors import ModelError
 from costmodel.networks.architectures import (
+    falcon_h1,
     gemma,
     gpt2,
     granitemoehybrid,
@@ -32,6 +33,7 @@ from costmodel.networks.choices import Choices
 from costmodel.networks.configuration import Configuration
 
 READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
+    "falcon_h1": falcon_h1.read,
     "falcon_mamba": mamba.read_falcon,
     "gemma": gemma.read,
     "gemma2": gemma.read_2,
@@ -61,7 +63,6 @@ FOREIGN: Mapping[str, str] = {
     "hc_mult": "several residual streams",
     "num_kv_shared_layers": "layers that read the keys and values of another layer",
     "num_mem_blocks": "a block that several layers share",
-    "mamba_d_ssm": "two mixers side by side in one layer",
 }
 """A field of architectures with a part that does not exist here -> that part."""
 
@@ -143,7 +144,6 @@ MISSING: Mapping[str, str] = {
     "cpmant": "relative positions",
     "diffllama": "differential attention with keys for several heads",
     "doge": "a mask that each token makes",
-    "falcon_h1": "two mixers side by side in one layer, Mamba-2 among them without its norm",
     "hrm_text": "layers that run several times",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
     "jetmoe": "experts for the maps of attention",

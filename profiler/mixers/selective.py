@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Collection
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -252,9 +253,12 @@ class Mamba2(Selective):
     (d, n), b_dt, log_A and D (n,), gain (n*P,) and W_out (n*P, d). A subclass chooses the
     recurrence over rows, pairs of rows, or chunks."""
 
-    def __init__(self, *, d: int, l: int, n: int, P: int, N: int, G: int, k: int = 1) -> None:
+    def __init__(
+        self, *, d: int, l: int, n: int, P: int, N: int, G: int, k: int = 1,
+        options: Collection[str] = (),
+    ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels with N states each, in G groups, and k taps;
-        ValueError unless G divides n."""
+        with the option `no-norm` without gain. ValueError unless G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, N=N, G=G, k=k)
         if n % G:
@@ -269,6 +273,8 @@ class Mamba2(Selective):
         self.D: nn.Parameter = self.weight(n)
         if not self.core:
             self.W_Z = self.weight(d, n * P)
+        self.normed = not self.core and "no-norm" not in options
+        if self.normed:
             self.gain: nn.Parameter = self.weight(n * P)
         self.W_out: nn.Parameter = self.weight(n * P, d)
 
@@ -287,12 +293,14 @@ class Mamba2(Selective):
 
     def out(self, x: Tensor, read: Tensor) -> Tensor:
         """The output y (..., d) from the reads (..., n, P) of the state by n heads of P channels:
-        times silu of the gate, normalised within each of G groups (neither if `core`), then mapped
-        by W_out."""
+        times silu of the gate, normalised within each of G groups (neither if `core`, no norm with
+        `no-norm`), then mapped by W_out."""
         rows = read.flatten(-2)
         if not self.core:
+            rows = rows * F.silu(x @ self.W_Z)
+        if self.normed:
             split = (self.G, self.n // self.G * self.P)
-            gated = (rows * F.silu(x @ self.W_Z)).view(*rows.shape[:-1], *split)
+            gated = rows.view(*rows.shape[:-1], *split)
             rows = rms_norm(gated, self.gain.view(split), EPS).flatten(-2)
         return rows @ self.W_out
 
@@ -402,11 +410,12 @@ class Mamba2Chunked(Mamba2):
     chunk's start."""
 
     def __init__(
-        self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1
-    ) -> None:
+        self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1,
+        options: Collection[str] = (),
+    ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels with N states each, in G groups; k taps of the
-        convolutions; chunks of C rows."""
-        super().__init__(d=d, l=l, n=n, P=P, N=N, G=G, k=k)
+        convolutions; chunks of C rows; with the option `no-norm` without gain."""
+        super().__init__(d=d, l=l, n=n, P=P, N=N, G=G, k=k, options=options)
         require_sizes(C=C)
         self.C = C
 
@@ -507,6 +516,7 @@ BARE_HEADS = dict.fromkeys(HEADS, "contraction")
 @implementation(
     "mamba-2",
     "recurrent",
+    options=("no-norm",),
     form="recurrent",
     rewrites=("dense",),
     kernels=CORE | NORMED | kernels(*HEADS, convolution="convolution"),
@@ -540,6 +550,7 @@ NEW_PAIRS = PAIRS | {"F": "elementwise"}
 @implementation(
     "mamba-2",
     "parallel",
+    options=("no-norm",),
     form="parallel",
     rewrites=("dense",),
     kernels=ALL_PAIRS | NORMED | kernels(*HEADS, convolution="convolution"),
@@ -574,6 +585,7 @@ IN_CHUNKS = {
 @implementation(
     "mamba-2",
     "chunked",
+    options=("no-norm",),
     form="chunked",
     kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="reduction"),
     step_kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="reduction"),

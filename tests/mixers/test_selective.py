@@ -31,7 +31,10 @@ from tests.mixers.held import (
 )
 from tests.small import by_sizes
 
-NAMES = ("mamba", "mamba+core", "mamba+norms", "mamba-2", "mamba-2+core", "mamba-3", "mamba-3+core")
+NAMES = (
+    "mamba", "mamba+core", "mamba+norms", "mamba-2", "mamba-2+core", "mamba-2+no-norm", "mamba-3",
+    "mamba-3+core",
+)  # fmt: skip
 ROUNDING = 1e-10
 """Sums of at most 12 terms of normal numbers and of exponentials of their products, in float64."""
 
@@ -116,6 +119,7 @@ def mamba_2(x: Array, W: Arrays, sizes: Sizes) -> Array:
                 y[i, j * P + p] += W["D"][j] * own
     if "W_Z" in W:
         y = y * silu(x @ W["W_Z"])
+    if "gain" in W:
         for i in range(len(x)):
             for part in np.split(np.arange(n * P), G):
                 y[i, part] /= math.sqrt(np.mean(y[i, part] ** 2) + 1e-5)

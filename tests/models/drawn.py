@@ -431,6 +431,19 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "qkv_bias": (True, False),
         "id2label": ({"0": "a", "1": "b", "2": "c"}, {"0": "a"}),
     },
+    "falcon_h1": {
+        **USUAL,
+        "hidden_size": (24, 48),
+        "num_hidden_layers": (1, 3),
+        "mamba_d_ssm": (None, 30, 42),
+        "mamba_n_heads": (6,),
+        "mamba_n_groups": (1, 3),
+        "mamba_d_state": (3, 8),
+        "mamba_d_conv": (3, 4),
+        "mamba_rms_norm": (True, False),
+        "attention_bias": (True, False),
+        "mlp_bias": (True, False),
+    },
     "gemma": USUAL,
     "gemma2": {**USUAL, "sliding_window": (3,)},
     "gemma3_text": {**USUAL, "sliding_window": (3,), "sliding_window_pattern": (2, 3)},
@@ -602,7 +615,7 @@ PLAIN = (bool, int, float, str, type(None))
 """Types of values that stand in a file as they are."""
 
 
-BY_CLASS = ("gpt2", "gpt-sw3", "vit")
+BY_CLASS = ("falcon_h1", "gpt2", "gpt-sw3", "vit")
 """Further types whose reader has the defaults of the class."""
 
 
@@ -610,9 +623,7 @@ def main(kinds: Sequence[str]) -> None:
     """Write the files anew; with types named, of these types alone."""
     lines = ",\n".join(
         f"{json.dumps(kind)}: {json.dumps(one)}"
-        for kind, one in defaults(
-            sorted({*ROWS, *ENCODERS, *T5S, "gpt2", "gpt-sw3", "vit"})
-        ).items()
+        for kind, one in defaults(sorted({*ROWS, *ENCODERS, *T5S, *BY_CLASS})).items()
     )
     DEFAULTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     every = sorted({*FIELDS, *ROWS})

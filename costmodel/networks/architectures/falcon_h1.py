@@ -1,0 +1,75 @@
+"""Which network does a configuration of Falcon-H1 describe?
+
+In each layer Mamba-2 and attention read the same normed rows, and both outputs are added; an FFN
+follows. The class multiplies rows at several places by constants of the configuration, `muP`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import (
+    attention,
+    block,
+    decoder,
+    mixer,
+    part,
+    rotary,
+)
+from costmodel.networks.blocks import Block, Description
+from costmodel.networks.configuration import Configuration
+
+MULTIPLIERS = (
+    "lm_head_multiplier", "embedding_multiplier", "mlp_multipliers", "key_multiplier",
+    "attention_out_multiplier", "attention_in_multiplier", "ssm_multipliers", "ssm_in_multiplier",
+    "ssm_out_multiplier",
+)  # fmt: skip
+ONLY_NUMBERS = (
+    "mamba_chunk_size", "time_step_limit", "num_logits_to_keep", "mamba_norm_before_gate",
+)  # fmt: skip
+"""Constants, sizes of kernels, and on which side of the gate the norm of Mamba-2 stands."""
+
+
+def read(c: Configuration) -> Description:
+    """The blocks of FalconH1ForCausalLM or -Model."""
+    c.with_class().require(
+        {
+            "mamba_conv_bias": (True,),
+            "mamba_proj_bias": (False,),
+            "projectors_bias": (False,),
+            "hidden_act": ("silu",),
+        }
+    )
+    c.taken.update((*MULTIPLIERS, *ONLY_NUMBERS, "mamba_expand"))
+    d, heads, norm = c.size("hidden_size"), c.size("mamba_n_heads"), parts.rms_norm()
+    inner = c.size_or_none("mamba_d_ssm") or c.size("mamba_expand") * d
+    width = c.get("mamba_d_head")
+    width = inner // heads if width == "auto" else c.size("mamba_d_head")
+    if heads * width != inner:
+        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of mamba_d_ssm")
+    state = mixer(
+        "mamba-2",
+        () if c.switch("mamba_rms_norm") else ("no-norm",),
+        n=heads,
+        P=width,
+        N=c.size("mamba_d_state"),
+        G=c.size("mamba_n_groups"),
+        k=c.size("mamba_d_conv"),
+    )
+    turned, share = rotary(c)
+    biased = ("bias",) if c.switch("attention_bias") else ()
+    ffn = parts.gated_ffn("silu", c.switch("mlp_bias"))
+    beside = block("hybrid", state, attention(c, *biased, *turned, **share), norm=norm)
+    one, two = beside.sublayers
+    after = block("hybrid", part("gated FFN", ffn), norm=norm).sublayers
+    layer = Block("hybrid", (one, replace(two, before=None, beside=True), *after))
+    return decoder(
+        c,
+        "FalconH1",
+        [layer] * c.size("num_hidden_layers"),
+        norm,
+        {"f": c.size("intermediate_size")},
+        state="fp32",
+        remark="products with the multipliers of the configuration are not counted",
+    )
