@@ -46,10 +46,11 @@ class _Placing:
     of: dict[tuple[str, object], Use] = field(default_factory=dict)
     """Section and `Use.equal` of a part -> the part of the network that stands for all such."""
 
-    def add(self, stack: Stack | None, found: Templates) -> None:
+    def add(self, stack: Stack | None, found: Templates, sets: int | None = None) -> None:
         """Add the parts `found`, pairs (part, how often it stands in the network): equal parts
         become one part, run as often as all together, once in each tower (a copy of the layers with
-        the same parameters, for another sequence). `stack`: None for parts after the layers."""
+        the same parameters, for another sequence). `stack`: None for parts after the layers;
+        `sets`: how many sets of parameters all layers share, None if each has its own."""
         together: dict[object, list[tuple[Use, Poly]]] = {}
         for use, number in found:
             together.setdefault(use.equal, []).append((use, number))
@@ -59,8 +60,9 @@ class _Placing:
             formulas = self.described.formulas
             own = {x: poly.substitute(formulas) for x, poly in first.sizes.items()}
             towers = self.described.towers if stack is not None else 1
+            copies = number if sets is None else Poly.of(sets * len(same))
             placed = replace(
-                first, runs=number * towers, copies=number, sizes={**formulas, **own}
+                first, runs=number * towers, copies=copies, sizes={**formulas, **own}
             )  # fmt: skip
             self.uses.append(placed)
             self.of["" if stack is None else stack.section, same[0][0].equal] = placed
@@ -85,7 +87,7 @@ class _Placing:
             _each(every, lambda s: s.residual),
             _each(every, lambda s: s.after),
         ):
-            self.add(stack, found)
+            self.add(stack, found, stack.sets)
 
 
 def _each(

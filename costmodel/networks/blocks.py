@@ -167,6 +167,8 @@ class Stack:
     """The passes in which the stack runs at most."""
     depth: int | None = None
     """The number of its layers; None: that of the network, L."""
+    sets: int | None = None
+    """How many sets of parameters its layers, equal ones, share; None: each layer has its own."""
 
     @property
     def period(self) -> int:
@@ -296,8 +298,11 @@ class Description:
         1; `number`: how many layers the stack has.
 
         Raises:
-            ModelError: a layer that is not there, or one without such a mixer."""
+            ModelError: a layer that is not there, one without such a mixer, or layers that share
+                their weights."""
         *others, last = self.stacks
+        if last.sets is not None:
+            raise ModelError(f"--replace {old}: the layers share their weights, and so their parts")
         blocks = [last.blocks[k % len(last.blocks)] for k in range(number)]
         for layer in layers:
             if not 1 <= layer <= number:

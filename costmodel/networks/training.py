@@ -164,7 +164,8 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
         if own_parameters(use).terms
     )
     if again:
-        yield "towers", again[0].runs - again[0].copies, number, True
+        named = "towers" if graph.network.described.towers > 1 else "layers with the same weights"
+        yield named, again[0].runs - again[0].copies, number, True
 
 
 def _total(numbers: Iterable[Exact]) -> Exact:

@@ -163,9 +163,11 @@ class Stack(nn.Module):
 
         self.entry = made(stack.entry)
         number = stack.depth or making.sizes["L"]
-        self.layers = nn.ModuleList(
-            Layer(stack.blocks[k % len(stack.blocks)], stack, making) for k in range(number)
-        )
+        sets = stack.sets or number
+        own = [Layer(stack.blocks[k % len(stack.blocks)], stack, making) for k in range(sets)]
+        self.layers = nn.ModuleList(own[k * sets // number] for k in range(number))
+        self.unread = nn.ModuleList(own[number:])
+        """Sets of parameters beyond the number of layers, which a class has too."""
         self.end = made(stack.end)
         self.letter = "e" if stack.section == "encoder" else "l"
         self.bounded = any(use.mixer.name == "positions" for use in stack.entry)

@@ -283,6 +283,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "num_hidden_layers": (3, 4, 9),
         "intermediate_size": (2, 70),
     },
+    "albert": {"tie_word_embeddings": (), "num_hidden_groups": (1, 2)},
     "bert-generation": {"tie_word_embeddings": ()},
     "modernbert": {"global_attn_every_n_layers": (2, 3)},
     "modernbert-decoder": {"global_attn_every_n_layers": (2, 3)},

@@ -331,6 +331,26 @@ def test_every_phase_of_a_read_model_has_its_costs(tmp_path: Path) -> None:
     assert made.prompt.at(p=8, q=2).total > made.new.at(p=8, q=2).total > 2 * 7e9
 
 
+@pytest.mark.parametrize(("groups", "layers"), [(1, 6), (2, 6), (3, 3)])
+def test_layers_with_the_same_weights_add_up_their_gradients(
+    tmp_path: Path, groups: int, layers: int
+) -> None:
+    """ALBERT: a set of weights of a layer for each group; each further layer adds a gradient of all
+    of them, once a batch."""
+    config = {
+        "model_type": "albert", "hidden_size": 24, "num_attention_heads": 6, "vocab_size": 31,
+        "intermediate_size": 11, "num_hidden_layers": layers, "num_hidden_groups": groups,
+    }  # fmt: skip
+    net = read(tmp_path, config)
+    layer = 4 * 24 * 25 + 24 * 11 + 11 + 11 * 24 + 24 + 4 * 24
+    fewer = read(tmp_path, {**config, "num_hidden_groups": 1}).parameters().at()
+    assert net.parameters().at() - fewer == (groups - 1) * layer
+    once = net.count("backward").at(l=5).once
+    assert once is not None
+    alone = read(tmp_path, {**config, "num_hidden_groups": layers}).count("backward").at(l=5).once
+    assert once.total - (alone.total if alone else 0) == (layers - groups) * layer
+
+
 def test_memory_of_a_context(tmp_path: Path) -> None:
     found = printed(
         "memory", written(tmp_path, LLAMA), "--context", "128k", "--batch", "8", "--fit", "160GB"

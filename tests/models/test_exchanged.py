@@ -54,6 +54,12 @@ def test_equal_mixers_change_nothing() -> None:
     assert every is not None and every.mixers == ("retnet",)
 
 
+def test_layers_that_share_their_weights_are_not_exchanged_one_by_one(tmp_path: Path) -> None:
+    described = read(tmp_path, {"model_type": "albert"}).described
+    with pytest.raises(ModelError, match="the layers share their weights, and so their parts"):
+        networks.exchanged(described, "self-attention=fnet", "2", 12)
+
+
 def test_the_table_says_what_changes() -> None:
     words = "model gpt-2 --replace self-attention=retnet --layers 1,12 --phase training --l 8"
     output = CliRunner().invoke(app, words.split()).output

@@ -182,6 +182,7 @@ def decoder(
     entry: Sequence[Use] = (),
     before: Sequence[Use] = (),
     pooler: bool = False,
+    sets: int | None = None,
 ) -> Description:
     """Put a network together: an embedding, a layer for each of `blocks`, a norm, and, for the
     class with a head, scores of the vocabulary with their loss.
@@ -199,6 +200,7 @@ def decoder(
             of embedded rows as its size d, where that is another than d.
         before: what stands before the head.
         pooler: the class without a head has a linear map and tanh of the first row.
+        sets: how many sets of parameters all layers share; None: each layer has its own.
 
     Raises:
         ModelError: the configuration names another class."""
@@ -229,6 +231,7 @@ def decoder(
         (Use("embedding", parts.look_up(scaled), table=True, sizes=narrow), *entry),
         in_turn(blocks),
         () if norm is None else (Use("norm at the end", norm),),
+        sets=sets,
     )
     return Description(
         c.name,

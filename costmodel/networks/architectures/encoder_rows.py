@@ -19,7 +19,7 @@ LIKE_BERT: dict[str, Any] = {
     "kind": "encoder", "head_class": "ForMaskedLM", "options": ("bias", "bidirectional"),
     "turned": "", "norm": "layer", "place": "after", "end": False, "ffn": "plain",
     "ffn_bias": True, "embedding_norm": True, "dropout": "hidden_dropout_prob", "head_bias": True,
-    "numbers": "attention_probs_dropout_prob classifier_dropout",
+    "numbers": "attention_probs_dropout_prob classifier_dropout classifier_dropout_prob",
 }  # fmt: skip
 """Norms after each sum, biases, an FFN without a gate, a norm of the embedding."""
 
@@ -50,6 +50,11 @@ MODERN_BERT: dict[str, Any] = {
 }
 
 ENCODER_ROWS: Mapping[str, Plain] = {
+    "albert": Plain(
+        **LIKE_BERT, name="Albert", positions="learned", segments="type_vocab_size",
+        narrow="embedding_size", widened=True, transform=Transform(), pooler=True,
+        groups="num_hidden_groups", fixed={"inner_group_num": (1,), **TIED},
+    ),
     "bert-generation": Plain(
         **LIKE_BERT | {"head_class": "Decoder"}, name="BertGeneration", bare="Encoder",
         positions="learned", fixed=TIED,

@@ -208,6 +208,8 @@ class Plain:
         transform: what stands before the head, None for nothing.
         pooler: the class without a head has a linear map and tanh of the first row.
         dropout: fields with probabilities of dropout, separated by spaces.
+        groups: the field with the number of sets of parameters that all layers share; "": each
+            layer has its own.
         state: the element type of recurrent states; "": as the weights.
         check: what in the configuration is not read, in words; "" if all is.
         remark: what a count leaves out.
@@ -253,6 +255,7 @@ class Plain:
     transform: Transform | None = None
     pooler: bool = False
     dropout: str = ""
+    groups: str = ""
     state: str = ""
     check: Callable[[Configuration], str] | None = None
     remark: str = ""
@@ -317,6 +320,7 @@ class Plain:
             c, self.name, layers, norm if end else None, sizes, state=self.state, kind=self.kind,
             bare=self.bare, head_classes=(self.head_class, *self.more), ties=self.ties,
             before=self._before(c, norm), pooler=self.pooler,
+            sets=c.size(self.groups) if self.groups else None,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
             cap=_switched(c, self.cap), divided=self.divided,
             bias=_switched(c, self.head_bias), entry=entry,
