@@ -48,7 +48,8 @@ def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) 
         changes: fields of `Choices`, such as `mixers=("she",)` or `norm="none"`.
 
     Raises:
-        ModelError: an unknown network or choice; UnknownMixer: an unknown mixer."""
+        ModelError: an unknown network or choice; UnknownMixer: an unknown mixer.
+    """
     choices = preset(name)
     if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
         known = ", ".join(Choices.__dataclass_fields__)
@@ -72,7 +73,8 @@ def described(
 
     Raises:
         ModelError: neither or both are given, the configuration cannot be read, or the network is
-            read as blocks and has none of the choices to be changed."""
+            read as blocks and has none of the choices to be changed.
+    """
     if (name is None) == (config is None):
         raise ModelError(
             "give the name of a network (`costmodel model --list` shows them all), or --hf "
@@ -98,7 +100,8 @@ def standing(name: str) -> Mixer | None:
 
     Raises:
         ModelError: a configuration that cannot be read, or a network whose layers have no
-            number."""
+            number.
+    """
     base, sizes = name.partition("{")[0], braces(name)
     is_file = base.endswith(".json")
     if not is_file and base not in names():
@@ -122,7 +125,8 @@ def memory_options(
         precision: element types by role, such as `parameters=bf16,optimiser=fp32`.
 
     Raises:
-        ModelError: an unknown value, or no phase training-step (`recompute`: nor backward)."""
+        ModelError: an unknown value, or no phase training-step (`recompute`: nor backward).
+    """
     there = {name: value for name, value in typed.items() if value is not None}
     for name in (*there, *(("precision",) if precision is not None else ())):
         step = "training-step" in phases
@@ -269,7 +273,8 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
 
     Raises:
         ModelError: a pattern that names no part with parameters, a head whose weights a frozen
-            embedding has, or no phase with gradients."""
+            embedding has, or no phase with gradients.
+    """
     if typed is None:
         return described
     if not {"backward", "training-step"} & {*phases}:
@@ -317,7 +322,8 @@ def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choic
     no vocabulary is not tied.
 
     Raises:
-        ModelError: an unknown value, or a change of a part that the network lacks."""
+        ModelError: an unknown value, or a change of a part that the network lacks.
+    """
     typed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     for name in MANY:
         if name in typed:

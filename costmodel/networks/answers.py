@@ -175,7 +175,8 @@ class PartAnswers(Answers):
         network.
 
         Raises:
-            Unanswered, Unsupported: there is no answer; the message is the reason."""
+            Unanswered, Unsupported: there is no answer; the message is the reason.
+        """
         join = join_of(question)
         name = f"{question.__module__}.{question.__qualname__}"
         if name not in self._known:
@@ -215,7 +216,8 @@ class PartAnswers(Answers):
         passes the part in that phase.
 
         Raises:
-            Unsupported: the part has no length; the message is the reason."""
+            Unsupported: the part has no length; the message is the reason.
+        """
         found = 0
         if reason := self._beyond(case.sizes):
             raise Unsupported(reason)
@@ -254,7 +256,8 @@ class PartAnswers(Answers):
         sum over steps. None if the part adds nothing in this stage.
 
         Raises:
-            Unanswered, Unsupported: there is no answer; the message is the reason."""
+            Unanswered, Unsupported: there is no answer; the message is the reason.
+        """
         use = self.use
         if question is parameters_of:
             held = parameters(use.mixer)

@@ -126,7 +126,8 @@ class OwnSizes:
 
         Raises:
             SizeError: an unknown or bad size; a given size that follows from others by a formula
-                (`fixed`) and differs from it; a last position beyond a table of positions."""
+                (`fixed`) and differs from it; a last position beyond a table of positions.
+        """
         sizes = {**self.sizes, **given}
         for letter, (why, value) in self.fixed.items():
             # a given size that agrees with its formula is no contradiction

@@ -202,7 +202,8 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
     says.
 
     Raises:
-        ModelError: an unknown key, or a value of another type; `where` names the entry."""
+        ModelError: an unknown key, or a value of another type; `where` names the entry.
+    """
     known = {f.name for f in fields(Choices)}
     if unknown := sorted(set(entry) - known):
         near = difflib.get_close_matches(unknown[0], known, 1)

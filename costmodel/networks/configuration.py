@@ -248,7 +248,8 @@ class Configuration:
         kinds are replaced by today's.
 
         Raises:
-            ModelError: a list of another length, or a kind that is not in `known`."""
+            ModelError: a list of another length, or a kind that is not in `known`.
+        """
         found = self.get("layer_types") if listed is None else listed
         if found is None:
             return None

@@ -73,7 +73,8 @@ def experts(
         clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
-        correction: as in `CORRECTIONS`; None: a buffer where scores are sigmoids of all."""
+        correction: as in `CORRECTIONS`; None: a buffer where scores are sigmoids of all.
+    """
     if correction is None:
         correction = "buffer" if routing.startswith("sigmoid") else ""
     m = Mixer("experts", title="Mixture of experts", source=SHAZEER, group="part of a network")

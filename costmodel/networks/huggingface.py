@@ -193,7 +193,8 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
 
     Raises:
         ModelError: not JSON, an unknown architecture or part, a missing size, or a field that is
-            not read and may change a count."""
+            not read and may change a count.
+    """
     config = configuration(path)
     kind = config.fields["model_type"]
     if kind not in READERS:

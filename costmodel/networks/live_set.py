@@ -56,7 +56,8 @@ def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "n
 
     Raises:
         Unsupported: a part whose gradients are not derived.
-        SizeError: a size without a value."""
+        SizeError: a size without a value.
+    """
     layers = graph.network.layers or sizes["L"]
     again = repetition(graph.network, layers)
     if again is None:

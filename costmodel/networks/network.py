@@ -38,7 +38,8 @@ class Network(Assembly):
 
         Args:
             convention: as for mixers, and `dropout=free` or `dropout=mul`.
-            recompute: "layers" to run the forward pass of layers again before their gradients."""
+            recompute: "layers" to run the forward pass of layers again before their gradients.
+        """
         return answers_of(self, stage, counting(convention), recompute)
 
     def parameters(self) -> Parameters:
@@ -58,7 +59,8 @@ class Network(Assembly):
         Args:
             phase: `training` (a forward pass over l tokens, with the loss), `inference` (one new
                 token at t), `backward` (the gradients of a forward pass, and the additions that
-                join gradients of different parts), or `training-step` (forward and backward)."""
+                join gradients of different parts), or `training-step` (forward and backward).
+        """
         return self.answers(phase_name(phase), convention).parts
 
     def count(self, phase: str = "training", convention: str | Counting = "strict") -> Counts:
@@ -68,7 +70,8 @@ class Network(Assembly):
 
         Raises:
             Unanswered, Unsupported: a part does not have the phase; the reason is the part's
-                own."""
+                own.
+        """
         return self.held(self.answers(phase_name(phase), convention).of(counted))
 
     def state(self) -> State:
@@ -157,7 +160,8 @@ def generation(network: Network, convention: str | Counting = "strict") -> Gener
     Dropout and loss are left out; an encoder reads its e tokens with the prompt.
 
     Raises:
-        Unanswered: the network has no head over the vocabulary."""
+        Unanswered: the network has no head over the vocabulary.
+    """
     if network.described.head != "vocabulary":
         raise Unanswered(f"{network.name} has no head over the vocabulary: it generates no tokens")
     return Generation(network, counting(convention))
@@ -170,7 +174,8 @@ def network(given: Choices | Description, **sizes: int) -> Network:
         sizes: sizes that take the place of the network's own.
 
     Raises:
-        ModelError: its layers differ, and their number L is open; UnknownMixer: no such mixer."""
+        ModelError: its layers differ, and their number L is open; UnknownMixer: no such mixer.
+    """
     chosen = description(given) if isinstance(given, Choices) else given
     chosen = chosen.with_sizes(**checked(sizes)) if sizes else chosen
     layers = chosen.sizes.get("L") if chosen.patterned else None

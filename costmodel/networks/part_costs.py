@@ -44,7 +44,8 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
 
     Raises:
         ConventionError: an unknown name, two names of one kind, or an option of a backward pass,
-            which the convention of a mixer may have and that of a network may not."""
+            which the convention of a mixer may have and that of a network may not.
+    """
     if isinstance(names, Counting):
         return names
     given = names.split(",") if isinstance(names, str) else list(names)
@@ -69,7 +70,8 @@ def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> d
     those that the given sizes determine.
 
     Raises:
-        SizeError: a size is missing, or comes out fractional."""
+        SizeError: a size is missing, or comes out fractional.
+    """
     found: dict[str, int] = {}
     for letter in ("l", *use.mixer.letters):
         poly = use.sizes.get(letter, Poly.atom(letter))

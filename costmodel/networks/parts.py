@@ -76,7 +76,8 @@ def look_up(scaled: bool = False) -> Mixer:
     """Make the part embedding, as a mixer of one equation: y (l, d) has the rows of E (u, d) that
     the tokens (l) name; `scaled` multiplies each row by sqrt(d).
 
-    The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry."""
+    The scale: Vaswani et al. 2017, arXiv 1706.03762, section 3.4; one multiplication an entry.
+    """
     m = _new_part("look-up", "Embedding, look-up", "rows that are read by number")
     l, d, u = m.sizes("l d u")
     tokens = m.input("tokens", l, below=u)
@@ -111,7 +112,8 @@ def patches() -> Mixer:
     behind the token's row: y (l, d).
 
     Dosovitskiy et al. 2020, arXiv 2010.11929, eq. (1); the map of a patch is a convolution whose
-    stride is its width."""
+    stride is its width.
+    """
     m = _new_part("patches", "Patches, with a class token", "Dosovitskiy et al. 2020, eq. (1)")
     l, d = m.sizes("l d")
     r = m.size("r", "numbers of a patch", 768)
@@ -135,7 +137,8 @@ def positions(kind: str, product: bool = False, scaled: bool = False, *, offset:
             OPT (`product` and `scaled` are off).
         product: learned rows are the product of one-hot rows (l, u) with P (u, d), as Chen 2023
             prints it (arXiv 2308.07661v1, eqs. (5) and (6)): work on parameters alone, done once.
-        scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5))."""
+        scaled: learned rows are multiplied by sqrt(d) (arXiv 2308.07661v2, at eq. (5)).
+    """
     m = _new_part("positions", f"Positions, {kind}")
     l, d, u = m.sizes("l d u")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -196,7 +199,8 @@ def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer
     """Make the part layer norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none
     (`GAINS`); `bias` and the constant under the root, `eps`, as asked.
 
-    Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps."""
+    Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps.
+    """
     m = _new_part("layer-norm", "Layer norm", "Ba et al. 2016, arXiv 1607.06450")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -219,7 +223,8 @@ def rms_norm(*, gain: str = "w") -> Mixer:
     """Make the part RMS norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none
     (`GAINS`).
 
-    Zhang and Sennrich 2019, arXiv 1910.07467."""
+    Zhang and Sennrich 2019, arXiv 1910.07467.
+    """
     m = _new_part("rms-norm", "RMS norm", "Zhang and Sennrich 2019, arXiv 1910.07467")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -248,7 +253,8 @@ def scale() -> Mixer:
     """Make the part scale, as a mixer of rows (l, d): each entry divided by sqrt(d), as T5 does
     before its head: one division an entry.
 
-    Raffel et al. 2019, arXiv 1910.10683; transformers, T5ForConditionalGeneration."""
+    Raffel et al. 2019, arXiv 1910.10683; transformers, T5ForConditionalGeneration.
+    """
     m = _new_part("scale", "Scale", "transformers, T5ForConditionalGeneration")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -263,7 +269,8 @@ def dropout() -> Mixer:
     """Make the part dropout, as a mixer of rows (l, d): the product with a mask of 0 and 1/(1-p),
     one multiplication an entry.
 
-    Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone."""
+    Chen 2023, arXiv 2308.07661v2, eq. (6); a network counts it under `dropout=mul` alone.
+    """
     m = _new_part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
     l, d = m.sizes("l d")
     x, y, mask = m.input("x", l, d), m.output("y", l, d), m.buffer("mask", l, d)
@@ -327,7 +334,8 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
     which has two parameters of its own, a linear map f to d; `squared`: the activation's square, as
     in Nemotron-H.
 
-    Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2)."""
+    Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
+    """
     m = _new_part("ffn", "FFN", "Chen 2023, arXiv 2308.07661v1, eq. (15)")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d, cite="(15)")
@@ -355,7 +363,8 @@ def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
     """Make the part gated FFN, as a mixer of rows (l, d): act(x W_gate) * (x W_up), f wide, times
     W_down to d.
 
-    Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu."""
+    Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu.
+    """
     m = _new_part("gated-ffn", "Gated FFN", "Shazeer 2020, arXiv 2002.05202, eq. (6)")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -387,7 +396,8 @@ def head(
 
     `tied`: the weights are the embedding's E (u, d), whose parameters the embedding has; else the
     head has its own W (d, u). `cap`: scores s as 30 tanh(s/30), as in Gemma 2; `divided`: scores
-    over a constant, as in Granite."""
+    over a constant, as in Granite.
+    """
     m = _new_part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
     l, d, u = m.sizes("l d u")
     x, y = m.input("x", l, d), m.output("y", l, u)

@@ -18,7 +18,8 @@ def load(path: Path) -> dict[str, Choices]:
 
     Raises:
         ModelError: not JSON, an unknown or missing key, a value of another type, a name that is
-            taken, or a `from` that no entry above defines."""
+            taken, or a `from` that no entry above defines.
+    """
     try:
         data = read_data(path)
     except ValueError as reason:
@@ -59,7 +60,8 @@ def presets() -> dict[str, Choices]:
     """A dict: name -> choices of every network that comes with the project, file by file.
 
     Raises:
-        ModelError: a file that cannot be read, or one name in two files."""
+        ModelError: a file that cannot be read, or one name in two files.
+    """
     found: dict[str, Choices] = {}
     for path in sorted(data_dir("models").glob("*.json"), key=_plain_first):
         for name, choices in load(path).items():

@@ -138,7 +138,8 @@ def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
     arrays that it reads and writes; dropout is left out.
 
     Raises:
-        Unanswered: a pooler beside a head over the vocabulary, whose row no loss reads."""
+        Unanswered: a pooler beside a head over the vocabulary, whose row no loss reads.
+    """
     about = network.described
     if about.ends_with("pooler") and about.head == "vocabulary":
         raise Unanswered(
@@ -172,7 +173,8 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
     parameters, and arrays that no trained parameter changes.
 
     A part that stands for equal parts of several layers has a gradient if it has one in any of the
-    layers: before the first trained part too, where the first layer alone would need none."""
+    layers: before the first trained part too, where the first layer alone would need none.
+    """
     found: dict[Use, frozenset[str]] = {}
     wanted: dict[Use, set[str]] = {}
     changing: set[Wire] = set()
@@ -275,7 +277,8 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
 
     Raises:
         Unanswered: the order of the parts is not known.
-        Unsupported: the paths change with the number of layers."""
+        Unsupported: the paths change with the number of layers.
+    """
     layers = network.layers
     again = None if layers is None else repetition(network, layers)
     if layers is not None and again is None:

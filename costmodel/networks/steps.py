@@ -49,7 +49,8 @@ def over_steps_at(step: Exact, sizes: Mapping[str, int]) -> int:
     p+q-1, at integer sizes, p and q among them; without a closed form it is added up step by step.
 
     Raises:
-        Unsupported: no closed form, and more than a million steps."""
+        Unsupported: no closed form, and more than a million steps.
+    """
     try:
         return over_steps(step).at(sizes)
     except Unsupported:

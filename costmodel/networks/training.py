@@ -88,7 +88,8 @@ class Graph:
 
         Raises:
             Unanswered: the convention is another tool's counter (`peer`), which counts no gradients
-                of this part; Unsupported: an equation whose gradient is not derived."""
+                of this part; Unsupported: an equation whose gradient is not derived.
+        """
         if peer := self.counting.convention.peer:
             system = system_of(use.mixer, use.form_under(self.rewrites), ("dense",), "training")
             unwanted = () if use.regularises else given_arrays(self.network)[use]
@@ -211,7 +212,8 @@ def linear_in_layers(
     -> (how often the key occurs, as a polynomial in L; number times that).
 
     `tally` counts the keys in the runs at a small number of layers; every period of layers adds the
-    same runs, so that two small numbers give the tally of any number."""
+    same runs, so that two small numbers give the tally of any number.
+    """
     again = None if network.layers is None else repetition(network, network.layers)
     if network.layers is not None and again is None:
         few, more, beside = network.layers, network.layers, Poly()
@@ -362,7 +364,8 @@ def keeper(
     anyway.
 
     Raises:
-        Unsupported: several parts keep different entries of the wire."""
+        Unsupported: several parts keep different entries of the wire.
+    """
     if wire.first and all(_keeps_whole_wire(graph, runs, w, recompute) for w in wire.first):
         return None
     number = Exact.of(wire.entries)

@@ -74,7 +74,8 @@ def attention(call: Call, axis: int = -2) -> Operations:
 
     Dropout draws a number and multiplies once for each pair. If gradients are recorded, the kernel
     also computes each row's maximum plus the logarithm of its sum: Algorithm 1 of Dao 2023, arXiv
-    2307.08691."""
+    2307.08691.
+    """
     dense_only(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape

@@ -159,7 +159,8 @@ def implementation(
 
     Raises:
         ValueError: a text in place of a tuple, an unknown kernel class or rewrite, or a second
-            class with the same name."""
+            class with the same name.
+    """
     for option, given in (
         ("rewrites", rewrites), ("step_rewrites", step_rewrites), ("options", options),
     ):  # fmt: skip

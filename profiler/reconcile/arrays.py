@@ -59,7 +59,8 @@ class Arrays:
         - A tensor of unknown shape has no candidates.
 
         `row` is one tensor in a record's list of live tensors: a dict with its name, shape, other
-        shapes under which it was seen (`views`), operation and autograd node."""
+        shapes under which it was seen (`views`), operation and autograd node.
+        """
         if row["name"]:
             name = self.output if row["name"] == "result" else row["name"]
             yield name, next((array for array in self.shapes if array.name == name), None)
@@ -84,7 +85,8 @@ class Arrays:
         Operations of the backward pass (`row["node"]` names their autograd node) make gradients,
         the forward pass makes all other arrays that equations define. A copy (`row["cause"]`) may
         also make an array that no equation defines, such as an input; a copy in the backward pass
-        may be of any array."""
+        may be of any array.
+        """
         defining, forward = self.system.defining, self.system.forward.defining
         gradient = array not in forward and (array in defining or array.gradient_of is not None)
         if row["cause"] == COPY:
@@ -97,7 +99,8 @@ class Arrays:
         tensor's.
 
         False if there are no candidates, if no equation defines a candidate, or if the number of a
-        candidate's entries has no formula."""
+        candidate's entries has no formula.
+        """
         arrays = [
             array for _, array in found if array is not None and array in self.system.defining
         ]
@@ -121,7 +124,8 @@ def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor
 
     No array is named for workspaces (memory inside one operation) and masks, nor without `arrays`.
     The cause (why the tensor is no array of the equations) is the row's; a tensor without one that
-    stores masked entries has the cause `DENSE`."""
+    stores masked entries has the cause `DENSE`.
+    """
     operation, cause = row["operation"], row["cause"]
     by = f" ({row['node']})" if row["node"] else ""
     found: list[tuple[str, Array | None]] = []

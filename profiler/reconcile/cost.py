@@ -49,7 +49,8 @@ def cost_of(
     `limits`: limit -> the seconds that this limit alone takes on a board, or why they are unknown.
     Time, memory and energy may each be missing. Rates are given only if the call kept the device
     busy, no other process used the device, and every reading reaches its lower bound
-    (`theory.below`: the readings that do not)."""
+    (`theory.below`: the readings that do not).
+    """
     readings = measurement.readings
     cost, why = latency_of(measurement)
     for each in (each for each in QUANTITIES.values() if each.cost):
@@ -88,7 +89,8 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
     interval, number of samples, stopping rule), by key; and a reason for every None among them.
 
     `latency_processor_s`, the processor time of one call, is present only if the call ran in one
-    thread and its processor time was recorded."""
+    thread and its processor time was recorded.
+    """
     latency = measurement.readings.get("latency")
     if latency is None:
         missing = measurement.reason("latency")

@@ -98,7 +98,8 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
 
     Raises:
         Unanswered, Unsupported: the equations do not say how many operations the call executes, or
-            how many bytes it moves."""
+            how many bytes it moves.
+    """
     phase = phase_name(measurement.phase)
     wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
     sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
@@ -143,7 +144,8 @@ def recounts(
     add up to the whole gap; causes without a difference are left out.
 
     Raises:
-        Unsupported: the equations cannot be counted before the first or after the last switch."""
+        Unsupported: the equations cannot be counted before the first or after the last switch.
+    """
     first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
     # `current` is the count after the first `turned` switches
@@ -227,7 +229,8 @@ def predict(
     Args:
         backend: the device's type, `cpu` or `cuda`. does: what the module executes: form, rewrites,
             and a kernel class for each contraction.
-        known: the classes for which this version of the peer has a formula."""
+        known: the classes for which this version of the peer has a formula.
+    """
     system = system_of(mixer, does.form, does.rewrites, phase)
     total = sum(executed_classes(mixer, does, phase, sizes).values())
     causes: dict[str, int] = {}
@@ -296,7 +299,8 @@ def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 
     Raises:
         Unanswered: a phase whose peak is not compared.
-        Unsupported: an equation whose gradient is not derived."""
+        Unsupported: an equation whose gradient is not derived.
+    """
     if reason := APART.get(phase):
         raise Unanswered(reason)
     found = peak(mixer, phase, does.form, ("strict", *held_rewrites(does)))

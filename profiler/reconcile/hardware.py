@@ -59,7 +59,8 @@ def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Itera
 
     `record`: the hardware counters; `operations`: the dispatched operations by class. For instance,
     if one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80
-    multiplications."""
+    multiplications.
+    """
     calibration = record["calibration"]
     entries = calibration["entries"]
     dispatched = {**{name: operations[name] for name in CLASSES}, **operations["other"]}
@@ -102,7 +103,8 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
     `dram_in_sequence` after a call before. {} if no counters were read.
 
     `least`: the derived bytes: `compulsory` (inputs and weights read once, outputs written once)
-    and `unfused` (each equation reads its operands from memory and writes its result)."""
+    and `unfused` (each equation reads its operands from memory and writes its result).
+    """
     if "hardware" not in measurement.counts:
         return {}
     found: dict[str, MovedMemory] = {}

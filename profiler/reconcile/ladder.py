@@ -124,7 +124,8 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
 
     "3": dispatched operations without a counting rule, and operations counted by an algorithm that
     their kernel may not run. "4": the hardware's counts, or some class of operations, are
-    missing."""
+    missing.
+    """
     dispatch, said = measurement.counts["dispatch"], []
     if dispatch["unknown"]:
         listed = ", ".join(f"{k} ({v['calls']} calls)" for k, v in dispatch["unknown"].items())
@@ -155,7 +156,8 @@ def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> 
     figure that is None. Unit: `flop` if the peer counts additions, else `mac`.
 
     The share of the time in operations that the peer does not count is None if the peer printed
-    nothing, if single operations were not timed, or if the device was not quiet."""
+    nothing, if single operations were not timed, or if the device was not quiet.
+    """
     printed = measurement.counts.get("peers", {}).get(peer.name)
     reasons = dict.fromkeys(("predicted", "unexplained"), predicted.reason)
     reasons = {name: why for name, why in reasons.items() if why}
@@ -188,7 +190,8 @@ def ladders(
 
     No error is raised: a problem is a record that keeps a failure, names a mixer or an
     implementation that does not exist, has sizes that its mixer refuses, or lacks a count. Records
-    of one mixer with one problem share a sentence."""
+    of one mixer with one problem share a sentence.
+    """
     found: list[Ladder] = []
     problems: dict[tuple[str, str], list[str]] = {}
 

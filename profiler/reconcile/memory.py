@@ -32,7 +32,8 @@ def held_memory(measurement: Measurement, held: Held, listed: str, told: str) ->
     bytes and the list of tensors. Missing parts are None.
 
     The reason is that of the first missing part: the reading `told`, the derived bytes or arrays,
-    the list of tensors."""
+    the list of tensors.
+    """
     lists, reading = measurement.readings.get(listed), measurement.readings.get(told)
     reason = held.reason
     if reading is None:

@@ -52,7 +52,8 @@ def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
 
     JSON follows schema 1. CSV has a row for each class of each count, cause and unexplained rest,
     for each figure of another counter, and for each cost in its own unit; a missing value is a row
-    with its reason."""
+    with its reason.
+    """
     header = (*LEAD, "rung", "entry", "quantity", "value", "reason")
     return Document(
         lambda: [*summary(found), *(t for x in found for t in tables(x, full=full))],
@@ -522,7 +523,8 @@ def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     with the reason for each class of unknown number, and a row for each label; one row with the
     reason without counters.
 
-    `lead`: the first cells of every row, which identify the ladder."""
+    `lead`: the first cells of every row, which identify the ladder.
+    """
     if x.hardware is None:
         return [(*lead, "4", "rung", None, None, x.reasons["4"])]
     counts, untold = x.hardware.counts, x.hardware.untold

@@ -115,7 +115,8 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
     Fraction(7, 4)
 
     Raises:
-        NotSmooth: a step function of the letters, or a value of zero."""
+        NotSmooth: a step function of the letters, or a value of zero.
+    """
     value, moved = Fraction(0), Fraction(0)
     for guards, poly in answer.pieces:
         if not all(guard.rational(sizes) >= 0 for guard in guards):

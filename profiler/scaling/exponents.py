@@ -139,7 +139,8 @@ def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue],
 
     A smaller size joins while its value lies on the line through the values above: within their
     uncertainty, or so near that the local slope differs by at most `AGREE`. A value that may not be
-    fitted (its `cut` says why: bound by launches, without an interval, busy) ends the range."""
+    fitted (its `cut` says why: bound by launches, without an interval, busy) ends the range.
+    """
     found: list[MeasuredValue] = []
     for each in sorted(values, key=lambda v: -v.size):
         if each.cut:

@@ -62,7 +62,8 @@ class DerivedGrowth:
         exponents at the smallest and largest size (ends) if these differ: "1.60 (1.42 to 1.85)".
 
         A formula with steps has one exponent between the ends in place of two local ones: "1.60
-        (1.61 between the ends)"."""
+        (1.61 between the ends)".
+        """
         power, first, last = (f"{number:.2f}" for number in (self.power, self.first, self.last))
         if power == first == last:
             return power

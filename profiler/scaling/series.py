@@ -114,7 +114,8 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
     A record with a failure belongs to a series if it has readings.
 
     A record of the last token, t = l, belongs to two series along l: one in which t varies with l,
-    and one in which t is fixed."""
+    and one in which t is fixed.
+    """
     groups: dict[tuple[object, ...], tuple[Key, list[Measurement]]] = {}
     for record in records:
         if has_nothing(record) or letter not in record.sizes:
@@ -192,7 +193,8 @@ def pooled_value(
     interval; None if no round has a value above zero.
 
     The value is `cut` (will not be fitted) if a round has no interval, or if launches bound the
-    time of a round."""
+    time of a round.
+    """
     read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
     rounds = [reading for _, reading in read if reading.value > 0]
     if not rounds:

@@ -66,7 +66,8 @@ def block(
         place: where norms stand, a name in `PLACES`; "beside...": all sublayers read the layer's
             input.
         scaled: the sum multiplies the output of a sublayer by a constant.
-        dropout: what each output passes before the sum."""
+        dropout: what each output passes before the sum.
+    """
     total = Use("residual sum", parts.residual(scaled))
     out = Use("norm, of the output", norm) if place in ("output", "both") else None
     before = None if place in ("output", "after") else Use("norm, before", norm)
@@ -117,7 +118,8 @@ def mixture(
             configuration does not say.
         chosen: how many experts a token goes through if the configuration does not say.
         activation: that of the gates, as this project names it; None: that of the usual field.
-        correction: what is added to scores that choose, a name in `experts.CORRECTIONS`."""
+        correction: what is added to scores that choose, a name in `experts.CORRECTIONS`.
+    """
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
              "moe_top_k")  # fmt: skip
@@ -203,7 +205,8 @@ def decoder(
         sets: how many sets of parameters all layers share; None: each layer has its own.
 
     Raises:
-        ModelError: the configuration names another class."""
+        ModelError: the configuration names another class.
+    """
     *classes, without = (class_prefix + end for end in (*head_classes, bare))
     scored = c.architecture(*classes, without) != without
     tied = c.switch("tie_word_embeddings") and scored and ties
@@ -265,7 +268,8 @@ def rotary(
 
     Raises:
         ModelError: a share of no pair of channels or of more than a head's width, or a parameter
-            that is not known here and may change more than the tables of angles."""
+            that is not known here and may change more than the tables of angles.
+    """
     given, turned = dict(c.rotary(kind)), None
     if usual is not None:
         field, width = c.get(FACTOR), head_width(c)

@@ -334,7 +334,8 @@ class Plain:
 
         Raises:
             ModelError: a kind that the type lacks, or windows listed while windows are switched
-            off."""
+            off.
+        """
         known = dict.fromkeys((FULL, *WINDOWS, *self.mixers))
         c.taken.update(("sliding_window", "sliding_window_pattern", "max_window_layers"))
         if "use_sliding_window" in c.defaults and not c.switch("use_sliding_window"):

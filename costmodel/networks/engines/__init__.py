@@ -29,7 +29,8 @@ class Engine:
 
         Args:
             held: what the network holds while it generates. typed: the element types that the user
-                names; where None, the engine's own."""
+                names; where None, the engine's own.
+        """
         if held.network.described.kind == "encoder-decoder":
             return Missing("the rule is of decoders that read no encoder's output")
         try:

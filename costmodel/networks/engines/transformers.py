@@ -35,7 +35,8 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     sequences.
 
     Raises:
-        Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type."""
+        Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type.
+    """
     if held.dtypes.name_of("cache") in QUANTISED:
         raise Unanswered("DynamicCache has no quantised type: take another --cache-dtype")
     tensors = [t for part in held.parts for t in _tensors(held, part, context, batch)]

@@ -28,7 +28,8 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     `context` tokens; recurrent states have the model's type unless the user names another one.
 
     Raises:
-        Unanswered: rows of several sizes in groups of layers, or a quantised type."""
+        Unanswered: rows of several sizes in groups of layers, or a quantised type.
+    """
     if typed.name_of("cache") in QUANTISED:
         raise Unanswered("vLLM 0.11.0 has no quantised cache: take another --cache-dtype")
     windows = _windows(held)

@@ -120,7 +120,8 @@ def compared(figures: Figures) -> Iterator[Compared]:
     nothing about the network yields its reason.
 
     Raises:
-        Unanswered, Unsupported: the training step is not derived, or the network is no decoder."""
+        Unanswered, Unsupported: the training step is not derived, or the network is no decoder.
+    """
     exact, _ = figures.exact, figures.parts  # parts too: their refusals concern every formula
     for numerator in NUMERATORS:
         try:

@@ -43,7 +43,8 @@ def split(graph: Graph, use: Use) -> Split:
     pass among the latter.
 
     Raises:
-        Unsupported: an equation whose gradient is not derived."""
+        Unsupported: an equation whose gradient is not derived.
+    """
     own = graph.gradients(use)
     system = own.system
     accounting = graph.counting.convention.accounting
