@@ -250,8 +250,8 @@ def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
 
 
 def in_layers(network: Assembly) -> frozenset[Use]:
-    """The set of parts that run in layers. No run names dropout: it counts as in the layers of its
-    stack where a part of these layers stands before it in the order of parts."""
+    """The set of parts that run in layers. Dropout has no run of its own in the schedule: it is in
+    a layer if an earlier part of its section (of the encoder, say) is."""
     runs = schedule(network, layers_of(network))
     inside = {run.use for run in runs if run.layer is not None}
     begun: set[str] = set()

@@ -97,8 +97,10 @@ class Difference:
 
 
 def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
-    """Subtract a mixer's equations from one traced pass, symbolically, and name causes of the
-    difference.
+    """Subtract the operations that a mixer's equations count from those of one traced pass, class
+    by class (mul, add, exp, ...), as polynomials in the sizes. Return the difference, its causes
+    (another form of the equations, rewrites of them, arithmetic on known zeros in the backward
+    pass) and the operations that no cause explains.
 
     Raises:
         UnknownMixer: no such mixer.

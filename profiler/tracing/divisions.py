@@ -246,9 +246,12 @@ def division_cases(
 
 
 def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Poly] | None:
-    """(a size that a floor divides, a divisor) The divisor serves all floors `beside` it: the least
-    common multiple of divisors that are numbers, or the size that divides. None if the floor
-    divides no size that stands alone in a term, or divides by a size that was not given.
+    """Choose a size l to write as q*c + r, and the divisor c, for the floor(above/below) `floor`:
+    (l, c). The divisor serves all floors `beside` it: c is the least common multiple of their
+    divisors that are numbers, or the size that divides.
+
+    None if `above` has no traced size, tried at all its values (`sizes.over` 1), as an atom of its
+    own, or if `below` has a size that is not traced.
 
     Raises:
         TraceError: the floors divide the size by several other sizes, or leave too many remainders.

@@ -160,8 +160,9 @@ def few_copies() -> Iterator[None]:
     known: dict[int, tuple[Any, list[Any]]] = {}  # holds the module, so that its id stays unique
 
     def copied(item: Any, memo: Any = None, *rest: Any) -> Any:
-        """A copy of a module, or its last copy once there are `KEPT` + 3; other items are copied as
-        usual."""
+        """Stand in for `copy.deepcopy`: the first `KEPT` + 3 calls for a module return new copies,
+        further calls the last of these copies. Items that are no modules, and modules inside an
+        item that is being copied (`memo` is given), are copied as usual."""
         if memo is not None or not isinstance(item, nn.Module):
             return plain(item, memo, *rest)
         _, copies = known.setdefault(id(item), (item, []))

@@ -295,10 +295,16 @@ class Cells:
     def _values(
         self, first: int, sides: Sequence[Side], other: Poly | Unsupported | None = None
     ) -> Iterator[Cell]:
-        """The cells of a number that lies between one or two functions of the size: one for each
-        value, plus an unknown number (a remainder) where the functions differ, None where they are
-        not defined. With `other`, only the first and last values of a long range have cells of
-        their own, and `other` stands between them; an `other` that is an error is raised."""
+        """Yield the cells (first size, value) from the size `first` on of a number that equals one
+        function of the size, or lies between a lower and an upper function: `sides`, each with the
+        sizes between which the function is monotone. A cell begins wherever a function changes its
+        value; the value is that of the lower function, plus an unknown from 0 to the difference
+        (a remainder) where the upper one is larger, and None where a function is not defined.
+
+        With `other`, a range of sizes in which a function takes more than a few values (`FEW`) has
+        such cells at its two ends alone, and one cell with the value `other` between them. An
+        `other` that is an error is raised there.
+        """
         cuts, many = {first}, []
         for of, stops in sides:
             for start, end in pairwise(stops):
