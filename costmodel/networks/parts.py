@@ -330,9 +330,9 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
 
 @noting
 def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -> Mixer:
-    """Make the part FFN, as a mixer of rows (l, d): a linear map d to f, an activation, or "xielu",
-    which has two parameters of its own, a linear map f to d; `squared`: the activation's square, as
-    in Nemotron-H.
+    """Make the part FFN, as a mixer of rows (l, d): a linear map from d to f, an activation, and a
+    linear map from f to d. The activation "xielu" has two parameters of its own; with `squared`,
+    the activation is squared, as in Nemotron-H.
 
     Chen 2023, arXiv 2308.07661v1, eq. (15); Vaswani et al. 2017, arXiv 1706.03762, eq. (2).
     """
