@@ -166,6 +166,13 @@ def test_constants_that_stand_in_were_fitted_without_the_board() -> None:
     assert alone
 
 
+def test_a_missed_goal_is_told_with_what_the_data_shows() -> None:
+    row = {"board": "h100", "file": "gemm.csv.gz", "median": 0.1, "p90": 0.3}
+    assert list(report.missed([row, {**row, "file": "other.csv.gz", "median": 9}])) == []
+    line, why = report.missed([{**row, "p90": 0.31}])
+    assert line == "h100 gemm misses 10 / 30: 10.0 / 31.0" and why == report.GOALS["gemm"][2]
+
+
 def test_the_constants_are_printed_with_their_meanings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

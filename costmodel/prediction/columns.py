@@ -152,7 +152,7 @@ COLUMNS: Mapping[str, Figure] = {
         *(predicted(end) for end in ("seconds", "low", "high")),
         Figure(
             "predicted_energy",
-            "predicted microjoules of all calls, at the board's mean power while they repeat",
+            "predicted microjoules of all calls, at the board's power while they run",
             energy,
             header="predicted energy (uJ)",
             unit="uJ",

@@ -149,13 +149,15 @@ def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
     return Prediction(seconds, seconds * fit.interval[0], seconds * fit.interval[1], joules)
 
 
-def power(calls: Calls, on: Board, seconds: Floats) -> Floats:
-    """The board's mean watts, (N,), while each of N calls, which takes `seconds`, is repeated.
+def power(calls: Calls, on: Board, seconds: Floats, *, gaps: bool = False) -> Floats:
+    """The board's mean watts, (N,), while each of N calls, which takes `seconds`, runs; with
+    `gaps`, while the host repeats it, as published power was measured.
 
     Raises:
         BoardError: the board has no figure that is needed.
     """
-    return watts(_read()["power"]["values"], calls, on, seconds)
+    constants = _read()["power"]["values"]
+    return watts(constants if gaps else {**constants, "gap": 0.0}, calls, on, seconds)
 
 
 def power_in_words() -> str:
