@@ -63,12 +63,15 @@ def shapes(made: Network) -> Twin | None:
 
 
 def test_twins_of_all_types_hold_as_many_parameters_as_the_classes() -> None:
+    """But for types whose every parameter is read below."""
     twins = 0
     for kind, one in FIRST.items():
+        if kind in EQUAL:
+            continue
         if (net := shapes(first(kind))) is not None:
             assert sum(p.numel() for p in net.parameters()) == one["parameters"], kind
             twins += 1
-    assert twins > 110
+    assert twins > 30
 
 
 def new_parts(used: set[str], net: Network) -> set[str]:
@@ -239,6 +242,7 @@ def test_a_twin_computes_what_the_class_of_transformers_computes(kind: str, tmp_
     net = twin(made, {"l": equal_outputs.LENGTH}, dtype=torch.float64).eval()
     theirs = {name: equal_outputs.drawn(name, shape) for name, shape in one["parameters"].items()}
     equal_outputs.load(net, replace(made.described, model_type=kind), theirs)
+    assert sum(p.numel() for p in net.parameters()) == made.parameters().at(**made.sizes)
     with torch.no_grad():
         scores = net(equal_outputs.tokens_of(net.sizes["u"]))[:, -1]
     expected = torch.tensor(one["scores"], dtype=torch.float64)

@@ -191,7 +191,8 @@ class Plain:
         ffn: "gated" or "plain"; `ffn_bias`: whether its maps have biases, or the field that says.
         width: the field with the width of the FFN, 4 d where the configuration has none, or what
             says the width; `activation`: the field with its activation, or, where the class has
-            no field, the activation as this project names it.
+            no field, the activation as this project names it; `gelu`: the one that the class
+            means by gelu.
         window: the width of a window, where it is not that of the usual fields.
         norm, place: names in `NORMS` and `decoder.PLACES`, the place of each kind of layer where
             kinds differ; `end`: a norm follows the layers; `begins`: the first layer has a norm
@@ -234,6 +235,7 @@ class Plain:
     ffn_bias: bool | str = "mlp_bias"
     width: str | Callable[[Configuration], int] = "intermediate_size"
     activation: str = "hidden_act"
+    gelu: str = "gelu"
     experts: Experts | None = None
     window: Callable[[Configuration], int] | None = None
     norm: str | Callable[[Configuration], str] = "rms"
@@ -389,7 +391,8 @@ class Plain:
     def _activation(self, c: Configuration) -> str:
         if self.activation in parts.ACTIVATIONS:
             return self.activation
-        return c.activation(self.activation)
+        found = c.activation(self.activation)
+        return self.gelu if found == "gelu" else found
 
     def _ffn(self, c: Configuration) -> Use:
         """The FFN of layers without experts, as a part: gated or plain; "relu2" is the square of

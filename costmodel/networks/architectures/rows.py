@@ -692,7 +692,8 @@ ROWS: Mapping[str, Plain] = {
     "openai-gpt": Plain(
         name="OpenAIGPT", head_class="LMHeadModel", norm="layer", place="after", end=False,
         options=("bias",), turned="", ffn="plain", ffn_bias=True, width="", activation="afn",
-        positions="learned", dropout="resid_pdrop embd_pdrop", numbers="attn_pdrop",
+        gelu="gelu-tanh", positions="learned", dropout="resid_pdrop embd_pdrop",
+        numbers="attn_pdrop",
     ),
     "opt": Plain(
         name="OPT", norm="layer", switches={"enable_bias": "bias"}, turned="", ffn="plain",
