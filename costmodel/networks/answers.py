@@ -487,9 +487,10 @@ class NetworkAnswers(Answers):
         return max(self._length_at(figure, case, path) for path in self._paths())
 
     def _length_at(self, figure: Figure, case: Case, path: Path) -> int:
-        """The length of a path in dependent operations at the sizes of `case`, an int: the lengths
-        of its parts, 1 for each sum of gradients, and the longest of paths through parts that run
-        in parallel."""
+        """The length of a path in dependent operations at the sizes of `case`, an int. The sum of
+        its length within each part (a part `made` from another one is left out), 1 for each sum of
+        gradients, and for each group of parallel branches the longest branch, as often as the group
+        runs."""
         alone, beside, sums = _parted(path)
         own = (part.length_at(figure, case, alone) for part in self.parts if part.made is None)
         found = sum(own) + sums.at(case.sizes)

@@ -80,9 +80,13 @@ class PlotSelection:
 def picture(
     records: Sequence[Measurement], asked: PlotSelection, on: Board | None = None
 ) -> Picture:
-    """Make the figure of records: for each letter and setting (what the series of a panel share) a
-    panel for each quantity that was measured. Raises MeasureError: no record is left, or nothing to
-    draw."""
+    """Make the figure of records: for each letter on the x axis and each setting (the sizes and
+    options that the series of a panel share), a panel for each measured quantity, with predictions
+    for the board `on` beside. Notes name what is derived, and which points are drawn hollow.
+
+    Raises:
+        MeasureError: no record is left, or nothing can be drawn.
+    """
     records = asked.kept(records)
     missing: list[str] = []
     lost: dict[tuple[str, str], set[str]] = {}

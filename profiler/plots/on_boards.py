@@ -130,8 +130,10 @@ def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
 
 
 def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Picture:
-    """Make the figure of floors with a panel for each record: what each limit of the board alone
-    takes, and the measured time above the longest.
+    """Make the figure of floors, with a panel for each record: a bar for the time that the call
+    needs by each limit of the board alone (arithmetic, memory traffic, ...), and a bar for the
+    measured time. `on`: the board; None gives no panel, only a reason
+    for each record.
 
     Raises:
         MeasureError: no record has a time and limits.

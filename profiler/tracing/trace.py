@@ -543,9 +543,10 @@ class FormulaSearch:
         return base
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
-        """(base, for every letter the functions of which its numbers are combinations). If small
-        sizes of a letter are a separate case, the base is moved up along this letter, once per
-        letter, and all functions are sought again."""
+        """The base and, for each letter, the functions of the letter (an `Axis`) whose linear
+        combinations give all counts along it. Where the counts follow such functions from a larger
+        size on alone, the base moves up to that size, once per letter (a letter that has moved
+        tries the two kinds of `LATER` that hold from the base on), and the search starts again."""
         moved: set[int] = set()
         while True:
             axes: list[Axis] = []

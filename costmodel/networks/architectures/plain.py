@@ -435,8 +435,9 @@ class Plain:
         return Use("map of the embedding", parts.dense(), sizes=sizes)
 
     def _before(self, c: Configuration, norm: Mixer) -> tuple[Use, ...]:
-        """The parts between the last layer and the head: a linear map with an activation and a
-        norm, as in BERT; () if the type has none."""
+        """The parts between the last layer and the head, as in BERT: a linear map with an
+        activation, to the width that the type names or else to that of the embedding, and `norm`.
+        () if this type of model has no such parts."""
         t = self.transform
         if t is None:
             return ()
