@@ -32,6 +32,9 @@ LENGTH = 7
 STRAIGHT = ("gpt2", "gpt-sw3", "openai-gpt")
 """Types whose linear maps are (in, out)."""
 
+STRAIGHT_EXPERTS = ("gpt_oss", "aria_text")
+"""Types whose maps of experts are (E, in, out)."""
+
 NEIGHBOURS = ("glm", "glm4", "gptj", "codegen")
 """Types that turn neighbouring channels, where the mixer turns those of two halves."""
 
@@ -256,7 +259,7 @@ def _load_part(part: Any, base: str, tensors: Mapping[str, Tensor], kind: str) -
             targets = targets[:1]  # the gate has a map of its own
         if kind == "gpt_oss" and targets[0] in ("W_gate", "b_gate"):
             how = "pairs"
-        straight = kind in STRAIGHT or (kind == "gpt_oss" and value.ndim == 3)
+        straight = kind in STRAIGHT or (kind in STRAIGHT_EXPERTS and value.ndim == 3)
         turned = value if straight else _turned(value, how)
         heads = getattr(part, "groups", getattr(part, "n", 1))
         for target, piece in zip(targets, _pieces(turned, targets, how, given, heads), strict=True):

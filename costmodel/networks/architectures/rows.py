@@ -469,11 +469,12 @@ ROWS: Mapping[str, Plain] = {
         remark="with num_kv_heads, the class keeps keys and values for each head of queries",
     ),
     "flint": Plain(
-        name="Flint", options=(*NORMED, "sinks"), kinds=_flint,
+        name="Flint", options=(*NORMED, "sinks"), kinds=_flint, still=frozenset({FULL}),
         experts=Experts(
-            shared="plain",
+            scores="chosen-sigmoid", shared="plain",
             there=lambda c, n: sparse(c, n, 0 if c.get("mlp_only_layers") is not None else 2),
         ),
+        remark="the sigmoids of the chosen scores count, where the class takes those of all",
     ),
     "glm": Plain(name="Glm", switches=QKV, share=0.5),
     "glm4": Plain(name="Glm4", switches=QKV, share=0.5, place="both"),
