@@ -68,7 +68,7 @@ FOREIGN: Mapping[str, str] = {
 
 
 INDEXER = "an indexer that chooses keys"
-CROSS = "a decoder that reads an encoder's output"
+CROSS = "weights of cross-attention that the class for causal language models has and does not read"
 PER_LAYER = "embeddings and widths of each layer"
 IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
@@ -141,8 +141,7 @@ MISSING: Mapping[str, str] = {
     "big_bird": "attention to blocks that are drawn",
     "bitnet": "a norm of the heads before the output, and one inside the FFN",
     "blt": "patches of bytes",
-    "cpmant": "relative positions",
-    "diffllama": "differential attention with keys for several heads",
+    "cpmant": "relative positions by segments",
     "doge": "a mask that each token makes",
     "hrm_text": "layers that run several times",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),

@@ -203,6 +203,11 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         ),
         "tie_word_embeddings": (),
     },
+    "diffllama": {
+        "num_key_value_heads": (2, 6),
+        "num_attention_heads": (6, 12),
+        "attention_bias": (),
+    },
     "gpt_neox_japanese": {**TURNED, "head_dim": (), "intermediate_multiple_size": (1, 3)},
     "kolibri1": {"num_hidden_layers": (3, 6)},
     "mimo_v2_flash": {

@@ -66,10 +66,14 @@ def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
         assert found == one["parameters"], one["config"]
 
 
-MORE = {"mamba-2", "gated-deltanet", "kda", "lightning", "rg-lru", "llama4_text"}
+MORE = {
+    "mamba-2", "gated-deltanet", "kda", "lightning", "rg-lru", "differential-attention",
+    "llama4_text",
+}  # fmt: skip
 """What multiplies more often in the classes than in the equations: mixers whose recurrence the
 classes compute in chunks, over rows that are padded to whole chunks; RG-LRU, whose gate of the
-first row has nothing to decay; and the type whose class computes all experts for all tokens."""
+first row has nothing to decay; differential attention, whose class computes all scores twice; and
+the type whose class computes all experts for all tokens."""
 
 
 def of_padding(net: Network) -> int:

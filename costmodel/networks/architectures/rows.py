@@ -7,6 +7,7 @@ biases. `tests/models/drawn.py` holds each row against the class of transformers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from costmodel.networks.architectures.decoder import (
@@ -302,6 +303,17 @@ def _mimo_kinds(c: Configuration, k: int, number: int) -> str:
     return FULL if k == 0 or (k + 1) % 6 == 0 else NEAR
 
 
+def _differential(c: Configuration) -> Use:
+    """Differential attention, which counts one head for two of the class."""
+    c.require({"attention_bias": (False,)})
+    turned, _ = rotary(c)
+    n, g = c.size("num_attention_heads"), c.size_or_none("num_key_value_heads")
+    if n % 2 or (g or n) % 2:
+        raise c.refused(f"{n} heads of queries and {g or n} of keys do not make pairs")
+    found = mixer("differential-attention", turned, n=n // 2, g=(g or n) // 2, h=head_width(c))
+    return replace(found, form="outputs")
+
+
 def _big_code(c: Configuration) -> Use:
     n = c.size("num_attention_heads")
     return attention(c, "bias", groups=1 if c.switch("multi_query") else n)
@@ -440,6 +452,10 @@ ROWS: Mapping[str, Plain] = {
     "deepseek_v3": Plain(
         name="DeepseekV3", mixers={FULL: latent}, numbers=DEEPSEEK,
         experts=Experts(scores="sigmoid", shared="plain"),
+    ),
+    "diffllama": Plain(
+        name="DiffLlama", mixers={FULL: _differential}, numbers="lambda_std_dev",
+        remark="scores are counted once, where the class computes all of them twice",
     ),
     "dots1": Plain(
         name="Dots1", options=NORMED, numbers=DEEPSEEK, kinds=_late,

@@ -72,8 +72,10 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
         raise Unanswered(
             f"{name}: {', '.join(a.name for a in rows)} are not the keys and values of a cache"
         )
+    as_keys = len({array.width for array in rows}) == 1
     for array, called in zip(rows, ROWS, strict=False):
-        heads, width = array.axes if len(array.axes) == 2 else (1, array.width)
+        axes = rows[0].axes if as_keys else array.axes
+        heads, width = (prod(axes[:-1]), axes[-1]) if len(axes) > 1 else (1, array.width)
         if kind in EXPANDED and heads > 1:
             heads = part.use.mixer.given["n"]
         kept = array.rows.at({"t": context})
