@@ -118,12 +118,12 @@ def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
         try:
             found = limits(case)
         except Unanswered as reason:
-            missing.append(f"{title} is not drawn: {reason}")
+            missing.append((title, f"not drawn: {reason}"))
             continue
         try:
             predicted = sum(step.seconds for step in steps(case))
         except Unanswered as reason:
-            missing.append(f"{title} has no predicted time: {reason}")
+            missing.append((title, f"no predicted time: {reason}"))
             predicted = None
         panels.append(floor_panel(title, found, predicted, "predicted"))
     return _floors(panels, missing)
@@ -146,24 +146,32 @@ def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Pictu
             mixer, _ = candidate_in_record(record.mixer, record.implementation, record.form)
             found = limits_on(record, mixer, record.form or mixer.default_form, on)
         except (ValueError, Unanswered) as reason:  # ValueError: of the mixers' names
-            missing.append(f"{title} is not drawn: {reason}")
+            missing.append((title, f"not drawn: {reason}"))
             continue
         if "latency" not in record.readings:
-            missing.append(f"{title} has no time: {record.reason('latency')}")
+            missing.append((title, f"no time: {record.reason('latency')}"))
             continue
         latency = record.readings["latency"].value
         panels.append(floor_panel(title, found, latency, "measured"))
     return _floors(panels, missing)
 
 
-def _floors(panels: Sequence[Panel], missing: Sequence[str]) -> Picture:
-    """Make the figure of panels of floors. Raises MeasureError: there is no panel."""
+def _floors(panels: Sequence[Panel], missing: Sequence[tuple[str, str]]) -> Picture:
+    """Make the figure of panels of floors; `missing` has pairs (title of a panel, what it lacks and
+    why). Raises MeasureError: there is no panel."""
+    lacking: dict[str, dict[str, None]] = {}
+    for title, reason in missing:
+        lacking.setdefault(reason, {})[title] = None
+    said = [
+        f"{title}{f', and {len(more)} more' if more else ''}: {reason}"
+        for reason, (title, *more) in lacking.items()
+    ]
     if not panels:
-        raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
+        raise MeasureError(f"nothing can be drawn: {'; '.join(said)}")
     note = (
         "each limit alone takes its time; they overlap and are not added; the longest is the floor"
     )
-    return Picture(tuple(panels), (note,), tuple(missing))
+    return Picture(tuple(panels), (note,), tuple(said))
 
 
 def floor_panel(title: str, found: Mapping[str, float], whole: float | None, name: str) -> Panel:

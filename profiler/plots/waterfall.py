@@ -21,11 +21,12 @@ RUNGS: Mapping[str, str] = {
 
 
 def picture(records: Sequence[Measurement]) -> Picture:
-    """A panel for each record that can be reconciled. Raises MeasureError: no record can be."""
+    """A panel for each record that can be reconciled, one for records that differ in nothing that
+    the panel shows, such as rounds of a sweep. Raises MeasureError: no record can be."""
     found, problems = ladders(records)
     if not found:
         raise MeasureError(f"nothing can be drawn: {'; '.join(problems)}")
-    return Picture(tuple(map(panel, found)), (), tuple(problems))
+    return Picture(tuple(dict.fromkeys(map(panel, found))), (), tuple(dict.fromkeys(problems)))
 
 
 def panel(ladder: Ladder) -> Panel:

@@ -233,6 +233,19 @@ def test_floors_lead_to_the_predicted_time_and_the_longest_binds() -> None:
     assert time.end * 1e9 == pytest.approx(row["predicted_time"], abs=1)
 
 
+def test_rounds_of_a_sweep_share_a_waterfall_and_a_reason() -> None:
+    found, _ = recorded([RUNS])
+    once, twice = (
+        KINDS["waterfall"].values(OfRecords(several, PlotSelection(), H100))
+        for several in (found, [*found, *found])
+    )
+    assert twice == once
+    with pytest.raises(MeasureError) as refused:
+        KINDS["floors"].values(OfRecords([*found, *found], PlotSelection(), None))
+    assert str(refused.value).count("no board is given") == 1
+    assert f"and {len(found) - 1} more" in str(refused.value)
+
+
 def test_floors_of_a_record_lead_to_the_measured_time() -> None:
     found, _ = recorded([RUNS])
     for record_, panel in zip(found, of_runs("floors").panels, strict=True):
