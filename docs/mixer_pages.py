@@ -1,6 +1,6 @@
 """The pages of the site about the built-in mixers, written from the catalogue.
 
-Each page has the mixer's equations, form by form, and a table of formulas for the figures of a
+Each page has the mixer's equations, form by form, and tables of formulas for the figures of a
 forward pass and of one new token. `conf.py` writes the pages when Sphinx starts.
 """
 
@@ -15,7 +15,7 @@ from costmodel.mixers import groups
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import Case, Figure, answers
 from costmodel.questions.registry import FIGURES
-from costmodel.report.document import Column, Line, Page, Table, Text, letter
+from costmodel.report.document import Column, Line, Page, Table, Text, letter, sentence
 from costmodel.report.markdown import Markdown, escaped
 from costmodel.report.mixer_document import cell
 from costmodel.report.references import of_mixer
@@ -25,7 +25,7 @@ PHASES: Mapping[str, Line] = {
     "training": ("forward pass over ", letter("l"), " tokens"),
     "inference": ("one new token at position ", letter("t")),
 }
-"""The phases that a page shows -> the header of their column."""
+"""The phases that a page shows -> the header of their table's formulas."""
 
 SHOWN = (
     "mul", "add", "div", "exp", "other", "total", "order", "parameters", "state", "weights",
@@ -75,7 +75,7 @@ def page(mixer: Mixer) -> str:
     lines = [f"# {escaped(mixer.title)}", "", f"{_sentence(mixer.idea)} Name: `{mixer.name}`."]
     lines += ["", *(f"- {item}" for item in _facts(mixer))]
     for form in mixer.forms:
-        lines += ["", f"## Form {form}", "", *_equations(mixer, form), "", _costs(mixer, form)]
+        lines += ["", f"## Form {form}", "", *_equations(mixer, form), "", *_costs(mixer, form)]
     return "\n".join(lines) + "\n"
 
 
@@ -112,16 +112,22 @@ def _equations(mixer: Mixer, form: str) -> Iterator[str]:
         yield from ("$$", f"{each.left} = {each.right}{where}{cite}", "$$", "")
 
 
-def _costs(mixer: Mixer, form: str) -> str:
-    """The table of a form's figures, a row for each figure and a column for each phase."""
-    cases = {p: Case(answers(mixer, form, p, Convention()), {"b": 1}) for p in PHASES}
-    rows = tuple(
-        (_words(figure), *(_answer(case, figure, phase) for phase, case in cases.items()))
-        for figure in map(FIGURES.__getitem__, SHOWN)
-    )
-    heads: dict[str, Line] = {"figure": ("figure",), **PHASES}
-    columns = tuple(Column(name, header, numeric=False) for name, header in heads.items())
-    return Markdown(Page()).table(Table("", columns, rows), ())
+def _costs(mixer: Mixer, form: str) -> Iterator[str]:
+    """A table of a form's figures for each phase; for a phase without an answer, the reason."""
+    for phase, words in PHASES.items():
+        about = answers(mixer, form, phase, Convention())
+        if about.unanswered:
+            yield from (
+                f"{Markdown(Page()).text(sentence(words))}None: {escaped(about.unanswered)}.",
+                "",
+            )
+            continue
+        case = Case(about, {"b": 1})
+        asked = [figure for name in SHOWN if phase in (figure := FIGURES[name]).phases]
+        rows = tuple((_words(one), _answer(case, one)) for one in asked)
+        heads: dict[str, Line] = {"figure": ("figure",), phase: words}
+        columns = tuple(Column(name, header, numeric=False) for name, header in heads.items())
+        yield from (Markdown(Page()).table(Table("", columns, rows), ()), "")
 
 
 def _words(figure: Figure) -> Line:
@@ -130,8 +136,6 @@ def _words(figure: Figure) -> Line:
     return (f"{figure.title}{' (elements)' if elements else ''}",)
 
 
-def _answer(case: Case, figure: Figure, phase: str) -> Text:
-    """The formula of a figure in a phase, the reason why it has none, or "" where nobody asks."""
-    if phase not in figure.phases:
-        return ""
+def _answer(case: Case, figure: Figure) -> Text:
+    """The formula of a figure, or the reason why it has none."""
     return cell(case.figure(figure), of="O" if figure.kind == "order" else "")

@@ -12,7 +12,9 @@ import pytest
 import cli
 import costmodel as cm
 from costmodel.mixers import builtin, names
+from costmodel.program.conventions import Convention
 from costmodel.proofs.check import prove
+from costmodel.questions.question import answers
 from costmodel.report.mathml import mathml
 from docs import docstrings, mixer_pages
 from profiler.proofs.equality import prove_mixer
@@ -140,7 +142,13 @@ def test_the_page_of_a_mixer_has_its_equations_and_its_costs(name: str) -> None:
     for formula in (*shown, *re.findall(r"(?<!\$)\$([^$\n]+)\$(?!\$)", page)):
         assert mathml(formula).startswith("<math>")
     totals = [line for line in page.splitlines() if line.startswith("| Total |")]
-    assert len(totals) == len(mixer.forms)
+    cases = [
+        answers(mixer, form, phase, Convention())
+        for form in mixer.forms
+        for phase in mixer_pages.PHASES
+    ]
+    assert len(totals) == sum(not case.unanswered for case in cases)
+    assert page.count("None: ") == sum(bool(case.unanswered) for case in cases)
     table = cm.table(mixer, form="all", symbolic=True, columns="total").to_markdown()
     cells = re.findall(r"^\| (\$.+\$) \|$", table, re.MULTILINE)
     assert cells
