@@ -307,6 +307,69 @@ def test_a_released_file_has_fields_that_the_class_reads_elsewhere(tmp_path: Pat
     assert less < found["cache_bytes"]
 
 
+RELEASED: list[tuple[int, dict[str, Any]]] = [
+    (11_221_680, {
+        "model_type": "albert", "architectures": ["AlbertForMaskedLM"], "hidden_size": 768,
+        "num_attention_heads": 12, "intermediate_size": 3072, "down_scale_factor": 1, "gap_size": 0,
+        "net_structure_type": 0, "num_memory_blocks": 0, "position_embedding_type": "absolute",
+    }),
+    (559_214_592, {
+        "model_type": "bloom", "n_embed": 1024, "n_layer": 24, "n_head": 16, "offset_alibi": 100,
+        "skip_bias_add": True, "bias_dropout_fusion": True, "unk_token_id": 0,
+    }),
+    (66_985_530, {
+        "model_type": "distilbert", "architectures": ["DistilBertForMaskedLM"],
+        "sinusoidal_pos_embds": False, "qa_dropout": 0.1,
+    }),
+    (1_311_625_216, {
+        "model_type": "falcon", "alibi": True, "bias": True, "hidden_size": 2048,
+        "multi_query": False, "num_attention_heads": 32, "num_hidden_layers": 24,
+        "parallel_attn": False, "vocab_size": 50304, "architectures": ["RWForCausalLM"],
+        "apply_residual_connection_post_layernorm": False,
+    }),
+    (521_411_104, {
+        "model_type": "falcon_h1", "hidden_size": 1024, "intermediate_size": 2048, "head_dim": 64,
+        "mamba_d_ssm": 1536, "mamba_d_state": 128, "mamba_n_heads": 24, "mamba_d_head": 64,
+        "num_attention_heads": 8, "num_hidden_layers": 36, "num_key_value_heads": 2,
+        "attn_layer_indices": None, "mamba_use_mlp": True, "mlp_expansion_factor": 8,
+        "key_multiplier": 0.390625, "vocab_size": 32784,
+    }),
+    (149_655_232, {
+        "model_type": "modernbert", "global_rope_theta": 160000.0, "local_rope_theta": 10000.0,
+        "global_attn_every_n_layers": 3, "classifier_pooling": "mean",
+        "position_embedding_type": "absolute",
+    }),
+    (6_649_286_656, {
+        "model_type": "mpt", "architectures": ["MPTForCausalLM"], "d_model": 4096, "n_heads": 32,
+        "n_layers": 32, "vocab_size": 50432, "verbose": 0, "init_config": {"init_std": None},
+        "attn_config": {"alibi": True, "attn_type": "multihead_attention", "clip_qkv": None,
+                        "qk_ln": False, "prefix_lm": False, "softmax_scale": None},
+    }),
+    (60_506_624, {
+        "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "n_positions": 512,
+        "output_past": True, "task_specific_params": {"summarization": {}},
+    }),
+    (86_567_656, {
+        "model_type": "vit", "architectures": ["ViTForImageClassification"],
+        "id2label": {str(k): "a name" for k in range(1000)}, "label2id": {"a name": 0},
+    }),
+]  # fmt: skip
+"""The parameters of ALBERT base, Bloom 560m, DistilBERT, Falcon-RW-1B, Falcon-H1-0.5B, ModernBERT
+base, MPT-7B, T5 small and ViT-B/16, whose files have fields that the classes read otherwise or not
+at all."""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "config"),
+    RELEASED,
+    ids=lambda one: one["model_type"] if isinstance(one, dict) else None,
+)
+def test_released_files_are_read_with_their_own_fields(
+    tmp_path: Path, parameters: int, config: dict[str, Any]
+) -> None:
+    assert read(tmp_path, config).parameters().at() == parameters
+
+
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex", "csv"])
 def test_memory_in_every_format(tmp_path: Path, format_: str) -> None:
     words = ["memory", written(tmp_path, LLAMA), "--context", "128k", "--format", format_]

@@ -174,6 +174,7 @@ def decoder(
     kind: str = "decoder",
     bare: str = "Model",
     head_classes: Sequence[str] = ("ForCausalLM",),
+    called: Sequence[str] = (),
     ties: bool = True,
     remark: str = "",
     scaled: bool = False,
@@ -194,6 +195,7 @@ def decoder(
         sizes: sizes of the network beside d, L, u and l.
         kind: "decoder", or "encoder", where each token sees all.
         bare, head_classes: how the names of the class without a head and of those with a head end.
+        called: names of the class with a head in released files.
         ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
         cap, divided, bias: scores are bounded, divided by a constant, or have a bias.
@@ -208,7 +210,7 @@ def decoder(
         ModelError: the configuration names another class.
     """
     *classes, without = (class_prefix + end for end in (*head_classes, bare))
-    scored = c.architecture(*classes, without) != without
+    scored = c.architecture(*classes, *called, without) != without
     tied = c.switch("tie_word_embeddings") and scored and ties
     head = parts.head(tied, bias, cap=cap, divided=divided)
     scores = {"d": before[-1].sizes["d"]} if before else {}

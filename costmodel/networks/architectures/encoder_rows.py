@@ -15,11 +15,14 @@ from costmodel.networks.configuration import Configuration
 TIED = {"tie_word_embeddings": (True,)}
 """An untied head has two biases in the class, of which the class reads one."""
 
+ABSOLUTE = {"position_embedding_type": ("absolute",)}
+
 LIKE_BERT: dict[str, Any] = {
     "kind": "encoder", "head_class": "ForMaskedLM", "options": ("bias", "bidirectional"),
     "turned": "", "norm": "layer", "place": "after", "end": False, "ffn": "plain",
     "ffn_bias": True, "embedding_norm": True, "dropout": "hidden_dropout_prob", "head_bias": True,
     "numbers": "attention_probs_dropout_prob classifier_dropout classifier_dropout_prob",
+    "fixed": ABSOLUTE,
 }  # fmt: skip
 """Norms after each sum, biases, an FFN without a gate, a norm of the embedding."""
 
@@ -51,13 +54,18 @@ MODERN_BERT: dict[str, Any] = {
 
 ENCODER_ROWS: Mapping[str, Plain] = {
     "albert": Plain(
-        **LIKE_BERT, name="Albert", positions="learned", segments="type_vocab_size",
+        **LIKE_BERT | {
+            "numbers": "attention_probs_dropout_prob classifier_dropout_prob down_scale_factor "
+            "gap_size net_structure_type num_memory_blocks",
+            "fixed": {"inner_group_num": (1,), **ABSOLUTE, **TIED},
+        },
+        name="Albert", positions="learned", segments="type_vocab_size",
         narrow="embedding_size", widened=True, transform=Transform(), pooler=True,
-        groups="num_hidden_groups", fixed={"inner_group_num": (1,), **TIED},
+        groups="num_hidden_groups",
     ),
     "bert-generation": Plain(
-        **LIKE_BERT | {"head_class": "Decoder"}, name="BertGeneration", bare="Encoder",
-        positions="learned", fixed=TIED,
+        **LIKE_BERT | {"head_class": "Decoder", "fixed": {**ABSOLUTE, **TIED}},
+        name="BertGeneration", bare="Encoder", positions="learned",
     ),
     "distilbert": Plain(
         **LIKE_BERT | {
@@ -69,7 +77,7 @@ ENCODER_ROWS: Mapping[str, Plain] = {
     "electra": Plain(
         **LIKE_BERT | {
             "numbers": "attention_probs_dropout_prob classifier_dropout summary_type "
-            "summary_use_proj summary_activation summary_last_dropout",
+            "summary_use_proj summary_activation summary_last_dropout generator_size",
         },
         name="Electra", more=("ForCausalLM",), positions="learned", segments="type_vocab_size",
         narrow="embedding_size", transform=Transform(activation="gelu"),

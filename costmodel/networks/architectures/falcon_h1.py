@@ -27,8 +27,10 @@ MULTIPLIERS = (
 )  # fmt: skip
 ONLY_NUMBERS = (
     "mamba_chunk_size", "time_step_limit", "num_logits_to_keep", "mamba_norm_before_gate",
+    "attn_layer_indices", "mamba_use_mlp", "mlp_expansion_factor",
 )  # fmt: skip
-"""Constants, sizes of kernels, and on which side of the gate the norm of Mamba-2 stands."""
+"""Constants, sizes of kernels, on which side of the gate the norm of Mamba-2 stands, and fields of
+released files that the class does not read."""
 
 
 def read(c: Configuration) -> Description:

@@ -175,12 +175,13 @@ class Plain:
 
     Args:
         name: the beginning of the names of its classes; `bare` and `head_class` are their ends, and
-            `more` are ends of further classes with the same head.
+            `more` are ends of further classes with the same head, `called` their names elsewhere.
         kind: "decoder", or "encoder", where each token sees all.
         options: options of every attention.
         switches: field that is true or false -> the option of attention that it switches on.
         fixed: field -> its only values that are read.
         same: field of a released file -> the field of the class that says the same.
+        spelled: usual name of a field -> a name that released files have for the field.
         numbers: fields that change numbers and no count, separated by spaces.
         turned: the rotary embedding: an option of attention, or "".
         share: the share of channels that turn by default, of each kind of layer where kinds have
@@ -220,11 +221,13 @@ class Plain:
     bare: str = "Model"
     head_class: str = "ForCausalLM"
     more: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
     kind: str = "decoder"
     options: tuple[str, ...] = ()
     switches: Mapping[str, str] = field(default_factory=lambda: {"attention_bias": "bias"})
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
+    spelled: Mapping[str, str] = field(default_factory=dict)
     numbers: str = ""
     turned: str = "rotary"
     share: float | Mapping[str, float] | Callable[[Configuration], float] | None = None
@@ -267,6 +270,7 @@ class Plain:
         each layer (mixer, then FFN or experts), and a head if its class has one. ModelError for a
         field whose value is not read here."""
         c.with_class().require(self.fixed)
+        c.spellings = {**c.spellings, **self.spelled}
         c.taken.update(self.numbers.split())
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
         if self.check and (words := self.check(c)):
@@ -321,6 +325,7 @@ class Plain:
         return decoder(
             c, self.name, layers, norm if end else None, sizes, state=self.state, kind=self.kind,
             bare=self.bare, head_classes=(self.head_class, *self.more), ties=self.ties,
+            called=self.called,
             before=self._before(c, norm), pooler=self.pooler,
             sets=c.size(self.groups) if self.groups else None,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),

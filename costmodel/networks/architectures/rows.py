@@ -396,6 +396,7 @@ ROWS: Mapping[str, Plain] = {
         name="Bloom", norm="layer", options=("bias", "alibi"), turned="", ffn="plain",
         ffn_bias=True, width="", activation="gelu-tanh", embedding_norm=True,
         dropout="hidden_dropout",
+        spelled={"hidden_size": "n_embed"},
         numbers="slow_but_exact n_inner offset_alibi seq_length unk_token_id "
         "masked_softmax_fusion skip_bias_add skip_bias_add_qkv bias_dropout_fusion "
         "attention_softmax_in_fp32",
@@ -481,7 +482,8 @@ ROWS: Mapping[str, Plain] = {
     "falcon": Plain(
         name="Falcon", norm="layer", place=_falcon_place, mixers={FULL: _falcon}, ffn="plain",
         ffn_bias="bias", width="ffn_hidden_size", activation="activation",
-        dropout="hidden_dropout", numbers="num_ln_in_parallel_attn",
+        dropout="hidden_dropout", called=("RWForCausalLM",),
+        numbers="num_ln_in_parallel_attn apply_residual_connection_post_layernorm",
         remark="with num_kv_heads, the class keeps keys and values for each head of queries",
     ),
     "flint": Plain(
@@ -683,10 +685,10 @@ ROWS: Mapping[str, Plain] = {
         name="Mixtral", experts=Experts(normalised=True, width="intermediate_size")
     ),
     "mpt": Plain(
-        name="Mpt", norm="layer, no bias", mixers={FULL: _mpt}, ffn="plain", ffn_bias=False,
-        width="", activation="gelu",
+        name="Mpt", called=("MPTForCausalLM",), norm="layer, no bias", mixers={FULL: _mpt},
+        ffn="plain", ffn_bias=False, width="", activation="gelu",
         numbers="max_seq_len emb_pdrop resid_pdrop learned_pos_emb init_device logit_scale "
-        "no_bias embedding_fraction norm_type verbose expansion_ratio init_config",
+        "no_bias embedding_fraction norm_type verbose expansion_ratio init_config tokenizer_name",
     ),
     "nanochat": Plain(
         name="NanoChat", norm="rms, no weights", ffn="plain", cap="final_logit_softcapping",

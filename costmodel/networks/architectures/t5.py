@@ -50,7 +50,13 @@ class T5:
         decoder and head; without the head; or the encoder alone."""
         c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
         c.taken.update(
-            ("relative_attention_max_distance", "initializer_factor", "classifier_dropout")
+            (
+                "relative_attention_max_distance",
+                "initializer_factor",
+                "classifier_dropout",
+                "n_positions",
+                "output_past",
+            )
         )
         ends = ("ForConditionalGeneration", "Model", "EncoderModel")
         named = c.architecture(*(self.name + end for end in ends)).removeprefix(self.name)
