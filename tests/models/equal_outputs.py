@@ -38,7 +38,7 @@ STRAIGHT_EXPERTS = ("gpt_oss", "aria_text")
 NEIGHBOURS = ("glm", "glm4", "gptj", "codegen")
 """Types that turn neighbouring channels, where the mixer turns those of two halves."""
 
-IN_ORDER = {"glm4": (0, 2, 1, 3), "kolibri1": (0, 2, 1, 3)}
+IN_ORDER = dict.fromkeys(("glm4", "kolibri1"), (0, 2, 1, 3))
 """Type -> its norms in the order in which rows pass them, where the class names them otherwise."""
 
 UNIT = ("gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
