@@ -60,12 +60,13 @@ def fitted(family: Family, data: Data, boards: Sequence[str]) -> Floats:
         return float(np.mean([np.abs(r).mean() + TIE * (r**2).mean() for r in ratios]))
 
     start = differential_evolution(
-        loss, ranges, maxiter=25, popsize=8, rng=0, tol=1e-3, polish=False
+        loss, ranges, maxiter=40, popsize=12, rng=0, tol=1e-3, polish=False
     )
-    found = minimize(
-        loss, start.x, method="Nelder-Mead", options={"maxiter": 800, "adaptive": True}
-    )
-    return np.asarray(found.x)
+    found = start.x
+    for _ in range(2):  # the second time from a new simplex
+        options = {"maxiter": 800, "adaptive": True}
+        found = minimize(loss, found, method="Nelder-Mead", options=options).x
+    return np.asarray(found)
 
 
 def widened(ratios: Sequence[Floats], boards: int) -> Floats:
