@@ -9,6 +9,7 @@ import pytest
 
 import costmodel as cm
 from costmodel.errors import Unanswered
+from costmodel.oracle.execute import execute
 from costmodel.program.conventions import convention
 from costmodel.questions.best_size import COSTS, MOST, best, free_size
 from costmodel.questions.question import Case, Missing, answers
@@ -39,6 +40,37 @@ def test_the_best_chunk_is_that_of_a_loop(name: str, phase: str) -> None:
         return
     found = best(asked, figure)
     assert (found.value, found.size) == (min(values), values.index(min(values)) + 1)
+
+
+CHUNKED = {
+    ("gated-deltanet+core", "chunked-solve"): {"l": 7, "d": 2, "n": 1, "g": 1, "K": 2, "V": 3},
+    ("mlstm+core", "chunked"): {"l": 7, "d": 2, "n": 1, "K": 3},
+}
+"""Mixer and form -> sizes; the least traffic is neither at the smallest nor at the largest C."""
+
+
+@pytest.mark.parametrize(("name", "form"), CHUNKED)
+def test_the_best_chunk_is_that_of_executions(name: str, form: str) -> None:
+    """Of all operations and of the traffic of a forward pass, and of the state after 6 tokens."""
+    mixer, sizes, t = cm.mixer(name), CHUNKED[name, form], 6
+    chunks = range(1, sizes["l"] + 1)
+    runs = {C: execute(mixer.forms[form], {**sizes, "C": C}) for C in chunks}
+    executed = {
+        "total": {C: sum((*x.counts().values(), *x.once().values())) for C, x in runs.items()},
+        "unfused": {
+            C: sum(each.activations + each.weights + each.state for each in x.unfused())
+            for C, x in runs.items()
+        },
+        "state": {C: execute(mixer.forms[form], {**sizes, "l": t + C, "C": C}).state(t)
+                  for C in range(1, t + 1)},
+    }  # fmt: skip
+    for cost, values in executed.items():
+        phase = "inference" if cost == "state" else "training"
+        about = answers(mixer, form, phase, convention("strict"))
+        given = {"b": 1, **sizes, "C": 1} | ({"t": t} if cost == "state" else {})
+        found = best(Case(about, given, symbolic=False), COSTS[cost])
+        least = min(values, key=lambda C: values[C])
+        assert (found.size, found.value) == (least, values[least]), cost
 
 
 def test_only_a_size_that_another_form_lacks_is_free() -> None:

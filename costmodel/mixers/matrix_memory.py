@@ -24,12 +24,14 @@ k (1 + (alpha - 1) k_a). Then
 
 o is normalised to mean 0 and variance 1 in each head, times a gain, plus a bias; v times the sum of
 r k r_k is added, g multiplies, and W_out follows. This is the first layer, which gives its v to all
-others; with `later`, v is v + sigmoid(map of low rank) (v_first - v).
+others; with `later`, v is v + sigmoid(map of low rank) (v_first - v). `chunked` computes kappa^T S
+of C rows from the S before them by forward substitution, as chunked delta rules do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -288,11 +290,12 @@ def rwkv_7(chosen: Chosen) -> Mixer:
     else:
         _declare(m, later="later" in chosen)
     W_out = m.parameter("W_out", n * h, d)
-    with m.form("recurrent") as f:
-        i, o, b = f.index("i", 1, l), f.index("o", 1, n * h), f.index("b", 1, d)
-        Y = f.array("Y", l, n * h)
-        TimeMixing(f, "core" in chosen).define(Y)
-        y[i, b] = sum_(Y[i, o] * W_out[o, b], over=o)
+    for form in ("recurrent", "chunked"):
+        with m.form(form) as f:
+            i, v, b = f.index("i", 1, l), f.index("f", 1, n * h), f.index("b", 1, d)
+            Y = f.array("Y", l, n * h)
+            TimeMixing(f, "core" in chosen, in_chunks=form == "chunked").define(Y)
+            y[i, b] = sum_(Y[i, v] * W_out[v, b], over=v)
     return m
 
 
@@ -327,39 +330,52 @@ def _declare(m: Mixer, *, later: bool) -> None:
 
 
 class TimeMixing:
-    """The equations of RWKV-7 before W_out in a form; the recurrence alone if `core`."""
+    """The equations of RWKV-7 before W_out in a form, row by row or `in_chunks`; the recurrence
+    alone if `core`."""
 
-    def __init__(self, f: Form, core: bool) -> None:
+    def __init__(self, f: Form, core: bool, *, in_chunks: bool) -> None:
         """Declare indices: head j, rows i and, from 2 on, `later`, channels p and c of a head; and
         unless `core` write the equations of the differences between a row and the row before."""
-        self.f, self.core, self.m = f, core, f.mixer
+        self.f, self.core, self.in_chunks, self.m = f, core, in_chunks, f.mixer
         l, self.d, n, h = self.l, _, self.n, self.h = self.m.sizes("l d n h")
         self.j, self.i, self.later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
         self.p, self.c = f.index("p", 1, h), f.index("c", 1, h)
         self.shift = None if core else self._shift()
+        self.copied: Array | None = None
+        """A copy of x, of which places of chunks can be read."""
+        if core and in_chunks:
+            a = f.index("a", 1, self.d)
+            self.copied = f.array("X", l, self.d)
+            self.copied[self.i, a] = self.m.role("input")[self.i, a]
 
     def define(self, Y: Array) -> None:
-        """Define Y (l, n h), the rows before W_out: E is the decay, alpha the rates, kappa and K
-        the two keys, O what r reads of S; without `core`, N is O normalised, B the sum of r k r_k,
-        and Z the gate."""
+        """Define Y (l, n h), the rows before W_out: L is the logarithm of the decay, alpha the
+        rates, kappa and K the two keys, O what r reads of S; without `core`, N is O normalised, B
+        the sum of r k r_k, and Z the gate."""
         f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
         column, weights = (j - 1) * self.h + c, self.m.arrays
         R, k, v = (self._mapped(name) for name in "rkv")
-        E, alpha = self._array("E"), self._array("alpha", latex=r"\alpha")
-        L = self._array("L")
-        L[j, later, p] = -DECAY * function("sigmoid", self._gate("w", later, "tanh"))
-        E[j, later, p] = exp(L[j, later, p])
-        read = later if self.core else i
-        alpha[j, read, p] = function("sigmoid", self._gate("a", read))
-        K, V, kappa = k, v, self._array("kappa", latex=r"\kappa")
-        if self.core:
-            kappa[j, later, c] = l2_norm(k[j, later, c], over=c)
-        else:
-            U, K, V = self._array("U"), self._array("K"), self._values(v)
-            U[j, later, c] = k[j, later, c] * weights["k_k"][column]
-            kappa[j, later, c] = l2_norm(U[j, later, c], over=c)
+        L, alpha = self._array("L"), self._array("alpha", latex=r"\alpha")
+        decaying = i if self.in_chunks else later
+        L[j, decaying, p] = -DECAY * function("sigmoid", self._gate("w", decaying, "tanh"))
+        chunks = InChunks(f) if self.in_chunks else None
+        removing = chunks.removing if chunks else [later]
+        for read in removing if self.core else [i]:
+            alpha[j, read, p] = function("sigmoid", self._gate("a", read))
+        K, V, kappa, F = k, v, self._array("kappa", latex=r"\kappa"), self._array("F")
+        U = k if self.core else self._array("U")
+        if not self.core:
+            K, V = self._array("K"), self._values(v)
             K[j, i, c] = k[j, i, c] * (1 + (alpha[j, i, c] - 1) * weights["k_a"][column])
-        O = self._carried(R, K, V, E, kappa, alpha)
+        for row in removing:
+            if not self.core:
+                U[j, row, c] = k[j, row, c] * weights["k_k"][column]
+        for row in removing:
+            kappa[j, row, c] = l2_norm(U[j, row, c], over=c)
+        for row in removing:
+            F[j, row, p] = kappa[j, row, p] * alpha[j, row, p]
+        rows = Rows(R, K, V, L, kappa, F)
+        O = chunks.read(rows) if chunks else self._carried(rows)
         if self.core:
             Y[i, column] = O[j, i, c]
             return
@@ -378,18 +394,18 @@ class TimeMixing:
 
     def _shift(self) -> Array:
         """Define and return D (l, d), the row before minus the row (0 before row 1)."""
-        x, e = self.m.role("input"), self.f.index("e", 1, self.d)
+        x, e = self.m.role("input"), self.f.index("a", 1, self.d)
         D = self.f.array("D", self.l, self.d)
         D[1, e] = -x[1, e]
         D[self.later, e] = x[self.later - 1, e] - x[self.later, e]
         return D
 
-    def _rows(self, name: str, row: Index) -> Array:
+    def _rows(self, name: str, row: Index | Poly) -> Array:
         """The rows (l, d) that the map `name` reads: with `core` x; else x plus mu_name times the
         difference to the row before, written at index `row` at the first call for this name."""
-        x, e = self.m.role("input"), self.f.index("e", 1, self.d)
+        x, e = self.m.role("input"), self.f.index("a", 1, self.d)
         if self.shift is None:
-            return x
+            return x if self.copied is None else self.copied
         if f"X_{name}" not in self.f.arrays:
             X = self.f.array(f"X_{name}", self.l, self.d)
             X[row, e] = x[row, e] + self.shift[row, e] * self.m.arrays[f"mu_{name}"][e]
@@ -398,18 +414,18 @@ class TimeMixing:
     def _mapped(self, name: str) -> Array:
         """Define and return `name` (n, l, h), x W_name; without `core`, x is mixed with the row
         before."""
-        found, e = self._array(name), self.f.index("e", 1, self.d)
+        found, e = self._array(name), self.f.index("a", 1, self.d)
         rows, W = self._rows(name, self.i), self.m.arrays[f"W_{name}"]
         found[self.j, self.i, self.c] = sum_(
             rows[self.i, e] * W[e, (self.j - 1) * self.h + self.c], over=e
         )
         return found
 
-    def _gate(self, name: str, row: Index, between: str = "") -> Node:
+    def _gate(self, name: str, row: Index | Poly, between: str = "") -> Node:
         """The argument of the gate `name` at head j, a row, channel p, an expression: x W_name with
         `core`, else of low rank, between(x A_name) B_name, plus b_name except for g, where
         `between` is a function or "" (none). Writes the equation of the rows of low rank."""
-        rows, e = self._rows(name, row), self.f.index("e", 1, self.d)
+        rows, e = self._rows(name, row), self.f.index("a", 1, self.d)
         column, weights = (self.j - 1) * self.h + self.p, self.m.arrays
         if self.core:
             return sum_(rows[row, e] * weights[f"W_{name}"][e, column], over=e)
@@ -434,19 +450,159 @@ class TimeMixing:
         V[j, i, c] = v[j, i, c] + T[j, i, c] * (first[i, (j - 1) * self.h + c] - v[j, i, c])
         return V
 
-    def _carried(self, R: Array, K: Array, V: Array, E: Array, kappa: Array, alpha: Array) -> Array:
-        """Define the state S (n, l, h, h) = E S' - F P + K V^T, where S' is S of the row before, P
-        = kappa^T S' and F = kappa alpha; returns O (n, l, h), what R reads of S."""
+    def _carried(self, rows: Rows) -> Array:
+        """Define the state S (n, l, h, h): E S' - F P + K V^T, where S' is S of the row before, E
+        the decay and P = kappa^T S'; returns O (n, l, h), what R reads of S."""
         f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
         S, P = f.array("S", self.n, self.l, self.h, self.h), self._array("P")
-        F, O = self._array("F"), self._array("O")
-        F[j, later, p] = kappa[j, later, p] * alpha[j, later, p]
-        S[j, 1, p, c] = K[j, 1, p] * V[j, 1, c]
-        P[j, later, c] = sum_(kappa[j, later, p] * S[j, later - 1, p, c], over=p)
+        E, O = self._array("E"), self._array("O")
+        E[j, later, p] = exp(rows.L[j, later, p])
+        S[j, 1, p, c] = rows.K[j, 1, p] * rows.V[j, 1, c]
+        P[j, later, c] = sum_(rows.kappa[j, later, p] * S[j, later - 1, p, c], over=p)
         S[j, later, p, c] = (
             E[j, later, p] * S[j, later - 1, p, c]
-            - F[j, later, p] * P[j, later, c]
-            + K[j, later, p] * V[j, later, c]
+            - rows.F[j, later, p] * P[j, later, c]
+            + rows.K[j, later, p] * rows.V[j, later, c]
         )
-        O[j, i, c] = sum_(R[j, i, p] * S[j, i, p, c], over=p)
+        O[j, i, c] = sum_(rows.R[j, i, p] * S[j, i, p, c], over=p)
         return O
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What RWKV-7's recurrence reads, (n, l, h) each: R, K and V; and from row 2 on the removed
+    direction kappa and F, kappa times alpha. L is the logarithm of the decay."""
+
+    R: Array
+    K: Array
+    V: Array
+    L: Array
+    kappa: Array
+    F: Array
+
+
+class InChunks:
+    """RWKV-7's recurrence in chunks of C rows, whose last may be short.
+
+    E (n, chunks, C, h) is the decay since the end of the chunk before, the exponential of T. With
+    queries RE = R E, keys KI = K / E, removed directions KA = kappa times the E of the row before,
+    and FI = F / E, what a row removes is P = U + W S, where S (n, l//C, h, h) ends a chunk and
+
+        U_e = sum over z < e of (KA_e KI_z) V_z - (KA_e FI_z) U_z,
+        W_e = KA_e - sum over z < e of (KA_e FI_z) W_z;
+
+    a row reads RE_e S plus the sum over z <= e of (RE_e KI_z) V_z - (RE_e FI_z) P_z. The first row
+    of the sequence removes nothing, and the U of a chunk's first row is an empty sum.
+    """
+
+    def __init__(self, f: Form) -> None:
+        """Declare the indices of chunks and places: `first` and `second` are the places of the
+        first chunk, all and from 2 on."""
+        self.f, (l, self.n, self.h) = f, f.mixer.sizes("l n h")
+        self.chunks = chunks = Chunks(f, l, *f.mixer.sizes("C"))
+        self.number, self.C = l // chunks.C + 1, chunks.C
+        self.j, self.p, self.c = (f.index(*of) for of in (
+            ("j", 1, self.n), ("p", 1, self.h), ("c", 1, self.h)
+        ))  # fmt: skip
+        (self.q, self.e), (self.g, self.u) = chunks.any, chunks.later
+        self.first = f.index("k", 1, min_(chunks.C, l))
+        self.second = f.index("k1", 2, min_(chunks.C, l))
+        self.after = f.index("e2", 2, min_(chunks.C, l - (self.q - 1) * chunks.C))
+        self.w = f.index("w", 1, chunks.C)
+        self.start = f.index("u1", 1, min_(1, l - (self.g - 1) * chunks.C))
+        self.following = f.index("u2", 2, min_(chunks.C, l - (self.g - 1) * chunks.C))
+
+    @property
+    def removing(self) -> Sequence[Poly]:
+        """The rows from 2 on: places from 2 on of every chunk, and place 1 of later chunks."""
+        return [self.chunks.row(self.q, self.after), self.chunks.row(self.g, self.start)]
+
+    def places(self, name: str, width: Poly) -> Array:
+        """A new array with an entry of a width for each place of each chunk."""
+        return self.f.array(name, self.n, self.number, self.C, width)
+
+    def by_decay(self, rows: Rows) -> tuple[Array, Array, Array, Array, Array]:
+        """E, RE, KI, KA and FI of rows."""
+        j, p, q, e, g, row = self.j, self.p, self.q, self.e, self.g, self.chunks.row
+        T, E, RE, KI, KA, FI = (
+            self.places(name, self.h) for name in ("L_C", "E", "RE", "KI", "KA", "FI")
+        )
+        begin = self.f.index("e1", 1, min_(1, rows.L.shape[1] - (q - 1) * self.C))
+        T[j, q, begin, p] = rows.L[j, row(q, begin), p]
+        T[j, q, self.after, p] = T[j, q, self.after - 1, p] + rows.L[j, row(q, self.after), p]
+        E[j, q, e, p] = exp(T[j, q, e, p])
+        RE[j, q, e, p] = rows.R[j, row(q, e), p] * E[j, q, e, p]
+        KI[j, q, e, p] = rows.K[j, row(q, e), p] / E[j, q, e, p]
+        KA[j, q, self.after, p] = rows.kappa[j, row(q, self.after), p] * E[j, q, self.after - 1, p]
+        KA[j, g, self.start, p] = rows.kappa[j, row(g, self.start), p]
+        for chunk, place in ((q, self.after), (g, self.start)):
+            FI[j, chunk, place, p] = rows.F[j, row(chunk, place), p] / E[j, chunk, place, p]
+        return E, RE, KI, KA, FI
+
+    def products(
+        self, name: str, left: Array, right: Array, pairs: Sequence[tuple[Any, Index, Index]]
+    ) -> Array:
+        """A new array of the products of row `place` of `left` and row `other` of `right`, for each
+        (chunk, place, other)."""
+        found, j, p = self.places(name, self.C), self.j, self.p
+        for chunk, place, other in pairs:
+            product = left[j, chunk, place, p] * right[j, chunk, other, p]
+            found[j, chunk, place, other] = sum_(product, over=p)
+        return found
+
+    def read(self, rows: Rows) -> Array:
+        """Define the recurrence of rows; returns O (n, l, h), what R reads of it."""
+        f, j, p, c, q, g, u = self.f, self.j, self.p, self.c, self.q, self.g, self.u
+        E, RE, KI, KA, FI = self.by_decay(rows)
+        V, U, W, P = (self.places(name, self.h) for name in ("V_C", "U_C", "W_C", "P"))
+        row, after, later = self.chunks.row, self.after, self.following
+        V[j, q, self.e, c] = rows.V[j, row(q, self.e), c]
+        z, x, v = f.index("z", 1, after - 1), f.index("x", 2, after - 1), f.index("v", 1, u - 1)
+        # a first term stands alone where the other terms may be none
+        A = self.products("A_C", KA, KI, [(q, after, z)])
+        among = f.index("z1", 2, self.second - 1)
+        B = self.products("B_C", KA, FI, [(1, self.second, among), (g, u, v)])
+        added = A[j, q, after, 1] * V[j, q, 1, c] + sum_(A[j, q, after, x] * V[j, q, x, c], over=x)
+        U[j, q, after, c] = added - sum_(B[j, q, after, x] * U[j, q, x, c], over=x)
+        W[j, g, u, p] = KA[j, g, u, p] - sum_(B[j, g, u, v] * W[j, g, v, p], over=v)
+        S = f.array("S", self.n, self.chunks.l // self.C, self.h, self.h)
+        KC, FC = self.kept("KC", KI, E), self.kept("FC", FI, E, removing=True)
+        P[j, 1, self.second, c] = U[j, 1, self.second, c]
+        for place in (self.start, later):
+            removed = sum_(W[j, g, place, p] * S[j, g - 1, p, c], over=p)
+            P[j, g, place, c] = removed if place is self.start else U[j, g, place, c] + removed
+        w = self.w
+        for o, before, place in self.ends:
+            added = sum_(KC[j, o, place, p] * V[j, o, place, c], over=place)
+            added = added if place is w else KC[j, o, 1, p] * V[j, o, 1, c] + added
+            end = added - sum_(FC[j, o, place, p] * P[j, o, place, c], over=place)
+            S[j, o, p, c] = end if before is None else E[j, o, self.C, p] * S[j, before, p, c] + end
+        O, own = f.array("O", *rows.V.shape), self.places("O_C", self.h)
+        seen, gone = f.index("m", 1, self.e), f.index("m1", 2, self.first)
+        near = f.index("m2", 1, u)
+        RK = self.products("RK", RE, KI, [(q, self.e, seen)])
+        RF = self.products("RF", RE, FI, [(1, self.first, gone), (g, u, near)])
+        for chunk, place, m in ((1, self.first, gone), (g, u, near)):
+            added = sum_(RK[j, chunk, place, m] * V[j, chunk, m, c], over=m)
+            added = RK[j, 1, place, 1] * V[j, 1, 1, c] + added if m is gone else added
+            less = sum_(RF[j, chunk, place, m] * P[j, chunk, m, c], over=m)
+            own[j, chunk, place, c] = added - less
+        O[j, self.first, c] = own[j, 1, self.first, c]
+        found = sum_(RE[j, g, u, p] * S[j, g - 1, p, c], over=p) + own[j, g, u, c]
+        O[j, row(g, u), c] = found
+        return O
+
+    def kept(self, name: str, of: Array, E: Array, *, removing: bool = False) -> Array:
+        """A new array (n, l//C, C, h) of rows of complete chunks of the array `of` times the decay
+        to the chunk's last row; if `removing`, without the first row of the first chunk."""
+        f, j, p, C = self.f, self.j, self.p, self.C
+        found = f.array(name, self.n, self.chunks.l // C, C, self.h)
+        for o, _, place in self.ends if removing else [(self.chunks.complete, None, self.w)]:
+            found[j, o, place, p] = E[j, o, C, p] * of[j, o, place, p]
+        return found
+
+    @property
+    def ends(self) -> Sequence[tuple[Index, Poly | None, Index]]:
+        """(complete chunk, the chunk before, places at which rows remove something)."""
+        later = self.f.index("w2", 2, self.C)
+        return [(o, b, later if b is None else self.w) for o, b in self.chunks.whole]

@@ -341,9 +341,9 @@ DECAY = 0.6065306597126334
 
 class Rows(NamedTuple):
     """The arrays that RWKV-7's recurrence reads, for a sequence (b, s, n, h) or one token
-    (b, n, h): the receptance R, the key K and the value V; and in `later` the decay E, the removed
-    direction kappa, and F = kappa * alpha, for all rows but the first, (b, s - 1, n, h); None for a
-    first token."""
+    (b, n, h): the receptance R, the key K and the value V; and in `later` the logarithm L of the
+    decay, the removed direction kappa, and F = kappa * alpha, for all rows but the first,
+    (b, s - 1, n, h), in chunks L for all rows; None for a first token."""
 
     R: Tensor
     K: Tensor
@@ -372,7 +372,9 @@ class Memory(Mixer):
         S = self.following(None, rows.K[:, 0], rows.V[:, 0])
         read = [self.read(rows.R[:, 0], S)]
         assert rows.later is not None
-        for i, later in enumerate(zip(*(each.unbind(1) for each in rows.later), strict=True), 1):
+        L, *others = rows.later
+        arrays = (each.unbind(1) for each in (torch.exp(L), *others))
+        for i, later in enumerate(zip(*arrays, strict=True), 1):
             S = self.following(S, rows.K[:, i], rows.V[:, i], *later)
             read.append(self.read(rows.R[:, i], S))
         return torch.stack(read, dim=1)
@@ -394,14 +396,22 @@ class Memory(Mixer):
 
     def latest(self, rows: Rows, state: State, **held: Tensor) -> Tensor:
         """O (b, n, h) of the newest token; its S and the rows `held` are written into `state`."""
-        before = None if rows.later is None else state.held("S")
-        S = self.following(before, rows.K, rows.V, *(rows.later or ()))
+        if rows.later is None:
+            S = self.following(None, rows.K, rows.V)
+        else:
+            L, *others = rows.later
+            S = self.following(state.held("S"), rows.K, rows.V, torch.exp(L), *others)
         state.append(S=S, **held)
         return self.read(rows.R, S)
 
     def decay(self, z: Tensor) -> Tensor:
-        """The decay E = exp(-exp(-1/2) sigmoid(z)), (..., n, h), of rows z (..., n*h)."""
-        return self.heads(torch.exp(-DECAY * torch.sigmoid(z)))
+        """The logarithm L = -exp(-1/2) sigmoid(z) of the decay, (..., n, h), of rows z (...,
+        n*h)."""
+        return self.heads(-DECAY * torch.sigmoid(z))
+
+    def decaying(self, rows: Tensor, later: slice) -> Tensor:
+        """The rows of which a decay is computed, among rows (b, s, d), or (b, d) of one token."""
+        return rows[:, later] if rows.ndim == 3 else rows
 
     def directions(self, k: Tensor) -> Tensor:
         """kappa: rows k (..., n, h) divided by their lengths, at least 1e-12."""
@@ -420,9 +430,102 @@ MEMORY = {
 }
 
 
+class InChunks(Memory):
+    """RWKV-7's recurrence over chunks of C rows, whose last may be short, by forward
+    substitution in each chunk; tokens one by one take the recurrence."""
+
+    C: int
+
+    def decaying(self, rows: Tensor, later: slice) -> Tensor:
+        """All rows (b, s, d); or one token (b, d)."""
+        return rows
+
+    def carried(self, rows: Rows) -> Tensor:
+        """The reads O (b, s, n, h) of a sequence: chunk after chunk with its rows of R, K, V, L,
+        kappa and F, of which the last two begin at the second row of the sequence."""
+        assert rows.later is not None
+        every, removing = (*rows[:3], rows.later[0]), rows.later[1:]
+        S: Tensor | None = None
+        found = []
+        for start in range(0, rows.R.shape[1], self.C):
+            own = slice(start, start + self.C)
+            gone = slice(max(start - 1, 0), start + self.C - 1)
+            arrays = [each[:, own] for each in every] + [each[:, gone] for each in removing]
+            O, S = self.read_chunk(S, *(each.transpose(1, 2) for each in arrays))
+            found.append(O)
+        return torch.cat(found, dim=2).transpose(1, 2)
+
+    def read_chunk(
+        self, S: Tensor | None, R: Tensor, K: Tensor, V: Tensor, L: Tensor, kappa: Tensor, F: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """O (b, n, m, h) of a chunk of m rows, and the memory S at its end, None if the chunk is
+        short. R, K, V and L are (b, n, m, h); kappa and F too, but without the first row in the
+        first chunk, where the S given is None."""
+        m, skipped = R.shape[2], R.shape[2] - kappa.shape[2]
+        logs = [L[:, :, 0]]
+        for e in range(1, m):
+            logs.append(logs[-1] + L[:, :, e])
+        E = torch.exp(torch.stack(logs, dim=2))
+        RE, KI, FI = R * E, K / E, F / E[:, :, skipped:]
+        KA = kappa[:, :, 1 - skipped :] * E[:, :, :-1]
+        if S is not None:
+            KA = torch.cat([kappa[:, :, :1], KA], dim=2)
+        U: list[Tensor] = []
+        W: list[Tensor] = []
+        P: list[Tensor] = []
+        O: list[Tensor] = []
+        for e in range(m):  # of the e rows before, e - skipped have removed something
+            if e >= skipped:
+                P.append(
+                    self.removed(KA[:, :, e - skipped : e - skipped + 1], e, KI, FI, V, U, W, S)
+                )
+            query, seen = RE[:, :, e : e + 1], slice(0, e + 1)
+            o = query @ KI[:, :, seen].mT @ V[:, :, seen]
+            if P:
+                o = o - query @ FI[:, :, : len(P)].mT @ torch.cat(P, dim=2)
+            O.append(o if S is None else query @ S + o)
+        return torch.cat(O, dim=2), self.after(
+            E[:, :, -1:], KI, FI, V, P, S
+        ) if m == self.C else None
+
+    def removed(
+        self, own: Tensor, e: int, KI: Tensor, FI: Tensor, V: Tensor, U: list[Tensor],
+        W: list[Tensor], S: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """What a row removes, P (b, n, 1, h): U from the e rows before in its chunk, and with the
+        memory S before the chunk W S. `own` is the row of KA; rows of U and W are added, of U from
+        a chunk's second row on."""
+        B = own @ FI[:, :, : len(W) if S is not None else e - 1].mT if e > (S is None) else None
+        found: Tensor | None = None
+        if e:
+            found = own @ KI[:, :, :e].mT @ V[:, :, :e]
+            if U:
+                assert B is not None
+                found = found - B[..., -len(U) :] @ torch.cat(U, dim=2)
+            U.append(found)
+        if S is None:
+            assert found is not None
+            return found
+        W.append(own if B is None else own - B @ torch.cat(W, dim=2))
+        return W[-1] @ S if found is None else found + W[-1] @ S
+
+    def after(
+        self, end: Tensor, KI: Tensor, FI: Tensor, V: Tensor, P: list[Tensor], S: Tensor | None
+    ) -> Tensor:
+        """The memory at the end of a complete chunk: S before times the chunk's decay `end` (b, n,
+        1, h), plus keys times V minus FI times P, both times the decay to the last row."""
+        found = (end * KI).mT @ V
+        if P:
+            found = found - (end * FI).mT @ torch.cat(P, dim=2)
+        return found if S is None else end.mT * S + found
+
+
 @implementation("rwkv-7+core", "recurrent", form="recurrent", kernels=MEMORY, step_kernels=MEMORY)
 class MemoryOfMaps(Memory):
     """The recurrence alone: W_r, W_w, W_k, W_v and W_a (d, n h), W_out (n h, d)."""
+
+    W_w: nn.Parameter
+    W_a: nn.Parameter
 
     def __init__(self, *, d: int, l: int, n: int, h: int | None = None) -> None:
         super().__init__(d=d, l=l, n=n, h=h)
@@ -446,22 +549,46 @@ class MemoryOfMaps(Memory):
         R, K, V = (self.heads(x @ getattr(self, f"W_{name}")) for name in "rkv")
         if later is None:
             return Rows(R, K, V, None)
+        w = self.decaying(x, later) @ self.W_w
         x, k = (each[:, later] if x.ndim == 3 else each for each in (x, K))
-        w, alpha = (x @ getattr(self, f"W_{name}") for name in "wa")
-        kappa = self.directions(k)
-        return Rows(R, K, V, (self.decay(w), kappa, kappa * self.heads(torch.sigmoid(alpha))))
+        kappa, alpha = self.directions(k), torch.sigmoid(x @ self.W_a)
+        return Rows(R, K, V, (self.decay(w), kappa, kappa * self.heads(alpha)))
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """An empty state with S of each head, for any number of tokens."""
         return State({"S": self.matrices(batch, length)}, carried=("S",))
 
 
-LAYER_7 = {
-    **MEMORY,
+MEMORY_IN_CHUNKS = {
+    **{name: kernel for name, kernel in MEMORY.items() if name != "Y"},
+    **dict.fromkeys(("X", "L_C", "RE", "KI", "KA", "FI", "KC", "FC", "V_C", "Y"), "elementwise"),
+    **dict.fromkeys(("A_C", "B_C", "U_C", "W_C", "RK", "RF", "O_C", "S"), "contraction"),
+}
+
+
+@implementation(
+    "rwkv-7+core",
+    "chunked",
+    form="chunked",
+    kernels=MEMORY_IN_CHUNKS,
+    step_form="recurrent",
+    step_kernels=MEMORY,
+)
+class MapsInChunks(InChunks, MemoryOfMaps):
+    """The recurrence alone in chunks of C rows, and token by token."""
+
+    def __init__(self, *, d: int, l: int, n: int, C: int, h: int | None = None) -> None:
+        super().__init__(d=d, l=l, n=n, h=h)
+        require_sizes(C=C)
+        self.C = C
+
+
+OF_LAYER = {
     **dict.fromkeys(("D", *(f"X_{name}" for name in "rwkvag"), "U", "K", "N"), "elementwise"),
     **dict.fromkeys(("T_w", "T_a", "T_g", "Z"), "contraction"),
     "B": "reduction",
 }
+LAYER_7 = MEMORY | OF_LAYER
 
 
 class TimeMixing(Memory):
@@ -546,11 +673,11 @@ class TimeMixing(Memory):
         K = k * (1 + (alpha - 1) * self.heads(self.k_a))
         if later is None:
             return Rows(R, K, V, None)
-        if x.ndim == 3:
-            x, D, k, alpha = (each[:, later] for each in (x, D, k, alpha))
-        E = self.decay(self.low("w", self.moved("w", x, D), torch.tanh))
+        w = self.moved("w", *(self.decaying(each, later) for each in (x, D)))
+        L = self.decay(self.low("w", w, torch.tanh))
+        k, alpha = (each[:, later] if x.ndim == 3 else each for each in (k, alpha))
         kappa = self.directions(k * self.heads(self.k_k))
-        return Rows(R, K, V, (E, kappa, kappa * alpha))
+        return Rows(R, K, V, (L, kappa, kappa * alpha))
 
     def joined(self, O: Tensor, rows: Rows, x: Tensor, D: Tensor) -> Tensor:
         """The output y (..., d) of the reads O (..., n, h) of rows x; D is the row before minus x:
@@ -571,6 +698,25 @@ class TimeMixing(Memory):
 @implementation("rwkv-7", "recurrent", form="recurrent", kernels=LAYER_7, step_kernels=LAYER_7)
 class FirstTimeMixing(TimeMixing):
     """The first layer, which reads no other layer's values."""
+
+
+@implementation(
+    "rwkv-7",
+    "chunked",
+    form="chunked",
+    kernels=MEMORY_IN_CHUNKS | OF_LAYER,
+    step_form="recurrent",
+    step_kernels=LAYER_7,
+)
+class FirstInChunks(InChunks, FirstTimeMixing):
+    """The first layer in chunks of C rows, and by the recurrence token by token."""
+
+    def __init__(
+        self, *, d: int, l: int, n: int, A: int, G: int, C: int, h: int | None = None
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, A=A, G=G, h=h)
+        require_sizes(C=C)
+        self.C = C
 
 
 LATER = {**LAYER_7, **dict.fromkeys(("T_v", "T"), "contraction"), "V": "elementwise"}

@@ -227,9 +227,9 @@ def test_nothing_of_the_mlstm_is_left_unexplained(name: str, implementation: str
 # --------------------------------------------------------------------------------------------------
 
 RWKV_SIZES: list[Sizes] = [
-    {"l": 5, "d": 6, "n": 2, "h": 3, "A": 2, "G": 5, "M": 4},
-    {"l": 3, "d": 2, "n": 1, "h": 2, "A": 3, "G": 2, "M": 1},
-    {"l": 1, "d": 1, "n": 1, "h": 1, "A": 1, "G": 1, "M": 1},
+    {"l": 5, "d": 6, "n": 2, "h": 3, "A": 2, "G": 5, "M": 4, "C": 2},
+    {"l": 3, "d": 2, "n": 1, "h": 2, "A": 3, "G": 2, "M": 1, "C": 4},
+    {"l": 1, "d": 1, "n": 1, "h": 1, "A": 1, "G": 1, "M": 1, "C": 1},
 ]
 
 
@@ -300,7 +300,7 @@ def test_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
 
 
 def test_heads_of_another_width_equal_the_paper() -> None:
-    sizes = {"l": 3, "d": 3, "n": 2, "h": 4, "A": 2, "G": 1}
+    sizes = {"l": 3, "d": 3, "n": 2, "h": 4, "A": 2, "G": 1, "C": 2}
     equals_the_paper(f"rwkv-7{WIDER}", sizes, time_mixing, ROUNDING)
 
 
@@ -336,8 +336,9 @@ def test_a_later_layer_refuses_values_of_another_shape() -> None:
 
 
 def test_gradients_pass_through_rwkv_7() -> None:
-    sizes = {"l": 3, "d": 2, "n": 1, "A": 1, "G": 1}
-    assert gradients_pass("rwkv-7", "recurrent", sizes)
+    sizes = {"l": 3, "d": 2, "n": 1, "A": 1, "G": 1, "C": 2}
+    for implementation in ("recurrent", "chunked"):
+        assert gradients_pass("rwkv-7", implementation, sizes)
 
 
 def of_rwkv_7(h: int) -> Counter[str]:
@@ -373,6 +374,60 @@ def test_a_token_of_rwkv_7_takes_these_operations(
     assert operations(f"rwkv-7+later{{h={h}}}", given, phase="inference") == later
 
 
+def of_rwkv_7_in_chunks(h: int, C: int, t: int) -> Counter[str]:
+    """Row e of its chunk in one head, with r, k, v and the maps of decay and alpha given: the sum
+    of logarithms and its exponential, r times and k over it. All rows but the first of the sequence
+    remove something: kappa, alpha and their product, of which the e - 1 rows before are weighed;
+    in a later chunk S of the chunk before is read too. Last, what is read of the e rows."""
+    earlier = (t - 1) // C
+    e = t - C * earlier
+    others, removed = e - 1 if earlier else e - 2, e if earlier else e - 1
+    logistic = Counter(exp=1, add=1, div=1)
+
+    def rows(number: int, width: int) -> Counter[str]:
+        """Products of a row of `width` with some rows, and the sum of rows that they weigh."""
+        products = Counter(mul=number * width, add=number * (width - 1))
+        return products + Counter(mul=number * h, add=max(number - 1, 0) * h)
+
+    done = times(logistic + Counter(mul=1, exp=1) + Counter(mul=1, div=1), h)
+    done += Counter(add=h * (e > 1))
+    if t > 1:
+        done += Counter(mul=h, add=h - 1, sqrt=1, compare=1, div=h) + times(logistic, h)
+        done += Counter(mul=h + h * (e > 1), div=h)
+    if others > 0:
+        done += Counter(mul=others * h, add=others * (h - 1))
+    if e > 1:
+        done += rows(e - 1, h)
+    if e > 2:
+        done += Counter(mul=(e - 2) * h, add=(e - 3) * h + h)
+    if earlier:
+        done += Counter(mul=others * h, add=others * h)
+        done += Counter(mul=h * h, add=h * (h - 1) + h * (e > 1))
+        done += Counter(mul=h * h, add=h * (h - 1) + h)
+    done += rows(e, h)
+    if removed:
+        done += rows(removed, h) + Counter(add=h)
+    if e == C:
+        done += Counter(mul=C * h + C * h * h, add=(C - 1) * h * h)
+        done += Counter(mul=removed * (h + h * h), add=removed * h * h)
+        if earlier:
+            done += Counter(mul=h * h, add=h * h)
+    return +done
+
+
+@pytest.mark.parametrize("sizes", [{"n": 2, "h": 3, "C": 4}, {"n": 1, "h": 2, "C": 1}], ids=str)
+def test_a_token_of_rwkv_7_in_chunks_takes_these_operations(sizes: Sizes) -> None:
+    n, h, C = (sizes[letter] for letter in "nhC")
+    d = 5
+    for t in (1, 2, 3, 4, 5, 6, 7, 8, 9):
+        maps = 5 if t > 1 else 4
+        expected = times(linear(d, n * h), maps) + linear(n * h, d)
+        expected += times(of_rwkv_7_in_chunks(h, C, t), n)
+        at = {"l": 12, "t": t, "d": d, "n": n, "C": C}
+        found = operations(f"rwkv-7+core{{h={h}}}", at, phase="inference", form="chunked")
+        assert found == +expected, t
+
+
 @pytest.mark.parametrize(
     ("name", "d"),
     [
@@ -403,4 +458,7 @@ def test_parameters_of_a_layer_of_1024_channels() -> None:
 
 
 def test_nothing_of_rwkv_7_is_left_unexplained() -> None:
-    everything_is_explained("rwkv-7", {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3})
+    sizes = {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3}
+    everything_is_explained("rwkv-7", sizes, "recurrent")
+    core = {"b": 1, "l": 3, "d": 2, "n": 1, "C": 2}
+    everything_is_explained("rwkv-7+core", core, "chunked")
