@@ -69,7 +69,10 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
             return False
     if block.reach > 1:
         name = parts[0].equation.name
-        raise Unsupported(f"{name}: the recurrence reads rows further back than the previous row")
+        raise Unsupported(
+            f"{name}: the recurrence reads rows further back than the previous row; with a number "
+            "for every size, a search finds span and sequential operations"
+        )
     return True
 
 
