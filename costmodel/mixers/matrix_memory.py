@@ -358,23 +358,26 @@ class TimeMixing:
         L, alpha = self._array("L"), self._array("alpha", latex=r"\alpha")
         decaying = i if self.in_chunks else later
         L[j, decaying, p] = -DECAY * function("sigmoid", self._gate("w", decaying, "tanh"))
-        chunks = InChunks(f) if self.in_chunks else None
+        decay, chunks = L, InChunks(f) if self.in_chunks else None
+        if not chunks:
+            decay = self._array("E")
+            decay[j, later, p] = exp(L[j, later, p])
         removing = chunks.removing if chunks else [later]
         for read in removing if self.core else [i]:
             alpha[j, read, p] = function("sigmoid", self._gate("a", read))
-        K, V, kappa, F = k, v, self._array("kappa", latex=r"\kappa"), self._array("F")
-        U = k if self.core else self._array("U")
+        K, V, U, kappa = k, v, k, self._array("kappa", latex=r"\kappa")
         if not self.core:
-            K, V = self._array("K"), self._values(v)
-            K[j, i, c] = k[j, i, c] * (1 + (alpha[j, i, c] - 1) * weights["k_a"][column])
-        for row in removing:
-            if not self.core:
+            U, K, V = self._array("U"), self._array("K"), self._values(v)
+            for row in removing:
                 U[j, row, c] = k[j, row, c] * weights["k_k"][column]
         for row in removing:
             kappa[j, row, c] = l2_norm(U[j, row, c], over=c)
+        if not self.core:
+            K[j, i, c] = k[j, i, c] * (1 + (alpha[j, i, c] - 1) * weights["k_a"][column])
+        F = self._array("F")
         for row in removing:
             F[j, row, p] = kappa[j, row, p] * alpha[j, row, p]
-        rows = Rows(R, K, V, L, kappa, F)
+        rows = Rows(R, K, V, decay, kappa, F)
         O = chunks.read(rows) if chunks else self._carried(rows)
         if self.core:
             Y[i, column] = O[j, i, c]
@@ -455,12 +458,11 @@ class TimeMixing:
         the decay and P = kappa^T S'; returns O (n, l, h), what R reads of S."""
         f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
         S, P = f.array("S", self.n, self.l, self.h, self.h), self._array("P")
-        E, O = self._array("E"), self._array("O")
-        E[j, later, p] = exp(rows.L[j, later, p])
+        O = self._array("O")
         S[j, 1, p, c] = rows.K[j, 1, p] * rows.V[j, 1, c]
         P[j, later, c] = sum_(rows.kappa[j, later, p] * S[j, later - 1, p, c], over=p)
         S[j, later, p, c] = (
-            E[j, later, p] * S[j, later - 1, p, c]
+            rows.decay[j, later, p] * S[j, later - 1, p, c]
             - rows.F[j, later, p] * P[j, later, c]
             + rows.K[j, later, p] * rows.V[j, later, c]
         )
@@ -471,12 +473,13 @@ class TimeMixing:
 @dataclass(frozen=True)
 class Rows:
     """What RWKV-7's recurrence reads, (n, l, h) each: R, K and V; and from row 2 on the removed
-    direction kappa and F, kappa times alpha. L is the logarithm of the decay."""
+    direction kappa and F, kappa times alpha; the decay from row 2 on or, in chunks, its logarithm
+    in all rows."""
 
     R: Array
     K: Array
     V: Array
-    L: Array
+    decay: Array
     kappa: Array
     F: Array
 
@@ -527,9 +530,9 @@ class InChunks:
         T, E, RE, KI, KA, FI = (
             self.places(name, self.h) for name in ("L_C", "E", "RE", "KI", "KA", "FI")
         )
-        begin = self.f.index("e1", 1, min_(1, rows.L.shape[1] - (q - 1) * self.C))
-        T[j, q, begin, p] = rows.L[j, row(q, begin), p]
-        T[j, q, self.after, p] = T[j, q, self.after - 1, p] + rows.L[j, row(q, self.after), p]
+        begin = self.f.index("e1", 1, min_(1, rows.decay.shape[1] - (q - 1) * self.C))
+        T[j, q, begin, p] = rows.decay[j, row(q, begin), p]
+        T[j, q, self.after, p] = T[j, q, self.after - 1, p] + rows.decay[j, row(q, self.after), p]
         E[j, q, e, p] = exp(T[j, q, e, p])
         RE[j, q, e, p] = rows.R[j, row(q, e), p] * E[j, q, e, p]
         KI[j, q, e, p] = rows.K[j, row(q, e), p] / E[j, q, e, p]

@@ -9,10 +9,13 @@ unexplained rest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import multiples
 from costmodel.program.conventions import Convention
+from costmodel.questions.best_size import free_size
 from costmodel.report import mixer_document
 from costmodel.report.document import (
     Column,
@@ -89,16 +92,22 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
         for described in implementations(mixer).values()
         for row in rows_of_module(mixer, described)
     ]
-    note = (
+    notes = (
         f"left unexplained: operations by class, for sizes from {SETTLED} on; empty where the "
-        "switches explain all"
+        "switches explain all",
+        "in chunks of a free size: `costmodel trace` takes long for such a module, whose formulas "
+        "follow only from runs over many chunks of several sizes",
     )
-    return Table("Modules, traced", TRACED, tuple(rows), (Note((note,)),))
+    return Table("Modules, traced", TRACED, tuple(rows), tuple(Note((note,)) for note in notes))
 
 
 def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
     """Yield the rows of one implementation of a mixer: a row per pass, and per case of a pass; one
     row with the reason if the module cannot be traced or compared."""
+    with suppress(Unanswered):
+        chunk = free_size(mixer, described.form)
+        yield (mixer.name, described.name, "", "", f"not traced: in chunks of a free size, {chunk}")
+        return
     try:
         found = compare_passes(_trace(mixer, described), mixer)
     except TraceError as error:

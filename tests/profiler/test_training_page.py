@@ -74,6 +74,21 @@ def test_every_implementation_has_its_rows() -> None:
             assert f"| {name} | {described.name} |" in page
 
 
+def test_a_form_in_chunks_of_a_free_size_is_not_traced() -> None:
+    page = PAGE.read_text(encoding="utf-8").splitlines()
+    found = 0
+    for name in names():
+        mixer = cm.mixer(name)
+        for described in implementations(mixer).values():
+            if not described.form.startswith("chunked"):
+                continue
+            (row,) = training_page.rows_of_module(mixer, described)
+            assert isinstance(row, tuple)
+            assert f"| {' | '.join(map(str, row))} |" in page
+            found += 1
+    assert found > 10
+
+
 def test_one_mixer_of_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["training", "me", "--equations"]) == 0
     page = capsys.readouterr().out
