@@ -246,6 +246,11 @@ REFUSED = [
     ({"model_type": "gpt_oss", "experts_per_token": 3}, "= 3 differs from what other fields say"),
     ({"model_type": "mamba", "use_bias": True}, "use_bias = True is not known here"),
     ({"model_type": "mamba2", "num_heads": 7}, "7 heads of 64 channels are not the 8192 of"),
+    ({"model_type": "mpt", "d_model": 24}, "16 heads do not divide the 24 channels of a row"),
+    ({"model_type": "dbrx", "attn_config": {"kv_heads": 2}}, "'kv_heads' = 2 is not read"),
+    ({"model_type": "dbrx", "attn_config": [2]}, "'attn_config' must be an object, got [2]"),
+    ({"model_type": "t5", "feed_forward_proj": "gated-mish"}, "'gated-mish' is unknown: it is one"),
+    ({"model_type": "vit", "patch_size": [4]}, "'patch_size' must be a positive integer or two"),
     ({**LLAMA, "attn_logit_cap": 30.0}, "'attn_logit_cap' = 30.0 is not read: a count may"),
     ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
     ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),
@@ -321,6 +326,10 @@ RELEASED: list[tuple[int, dict[str, Any]]] = [
         "model_type": "distilbert", "architectures": ["DistilBertForMaskedLM"],
         "sinusoidal_pos_embds": False, "qa_dropout": 0.1,
     }),
+    (13_549_057, {
+        "model_type": "electra", "architectures": ["ElectraForPreTraining"],
+        "generator_size": "0.25", "position_embedding_type": "absolute",
+    }),
     (1_311_625_216, {
         "model_type": "falcon", "alibi": True, "bias": True, "hidden_size": 2048,
         "multi_query": False, "num_attention_heads": 32, "num_hidden_layers": 24,
@@ -354,9 +363,9 @@ RELEASED: list[tuple[int, dict[str, Any]]] = [
         "id2label": {str(k): "a name" for k in range(1000)}, "label2id": {"a name": 0},
     }),
 ]  # fmt: skip
-"""The parameters of ALBERT base, Bloom 560m, DistilBERT, Falcon-RW-1B, Falcon-H1-0.5B, ModernBERT
-base, MPT-7B, T5 small and ViT-B/16, whose files have fields that the classes read otherwise or not
-at all."""
+"""The parameters of ALBERT base, Bloom 560m, DistilBERT, ELECTRA small, Falcon-RW-1B,
+Falcon-H1-0.5B, ModernBERT base, MPT-7B, T5 small and ViT-B/16, whose files have fields that the
+classes read otherwise or not at all."""
 
 
 @pytest.mark.parametrize(

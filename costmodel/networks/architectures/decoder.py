@@ -175,6 +175,7 @@ def decoder(
     bare: str = "Model",
     head_classes: Sequence[str] = ("ForCausalLM",),
     called: Sequence[str] = (),
+    detects: Sequence[Use] = (),
     ties: bool = True,
     remark: str = "",
     scaled: bool = False,
@@ -196,6 +197,7 @@ def decoder(
         kind: "decoder", or "encoder", where each token sees all.
         bare, head_classes: how the names of the class without a head and of those with a head end.
         called: names of the class with a head in released files.
+        detects: the parts after the layers of the class ForPreTraining, if its rows score tokens.
         ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
         cap, divided, bias: scores are bounded, divided by a constant, or have a bias.
@@ -210,7 +212,9 @@ def decoder(
         ModelError: the configuration names another class.
     """
     *classes, without = (class_prefix + end for end in (*head_classes, bare))
-    scored = c.architecture(*classes, *called, without) != without
+    detecting = (f"{class_prefix}ForPreTraining",) if detects else ()
+    named = c.architecture(*classes, *called, *detecting, without)
+    scored = named not in (without, *detecting)
     tied = c.switch("tie_word_embeddings") and scored and ties
     head = parts.head(tied, bias, cap=cap, divided=divided)
     scores = {"d": before[-1].sizes["d"]} if before else {}
@@ -241,7 +245,7 @@ def decoder(
     return Description(
         c.name,
         (stack,),
-        ending if scored else pooled if pooler else (),
+        tuple(detects) if named in detecting else ending if scored else pooled if pooler else (),
         kind,
         source=c.source,
         remark=remark,

@@ -79,8 +79,8 @@ ENCODER_ROWS: Mapping[str, Plain] = {
             "numbers": "attention_probs_dropout_prob classifier_dropout summary_type "
             "summary_use_proj summary_activation summary_last_dropout generator_size",
         },
-        name="Electra", more=("ForCausalLM",), positions="learned", segments="type_vocab_size",
-        narrow="embedding_size", transform=Transform(activation="gelu"),
+        name="Electra", more=("ForCausalLM",), detects=True, positions="learned",
+        segments="type_vocab_size", narrow="embedding_size", transform=Transform(activation="gelu"),
     ),
     "modernbert": Plain(
         **MODERN_BERT, name="ModernBert", kind="encoder", head_class="ForMaskedLM",

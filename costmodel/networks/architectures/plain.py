@@ -209,6 +209,7 @@ class Plain:
         embedding_norm: a norm follows the embedding.
         transform: what stands before the head, None for nothing.
         pooler: the class without a head has a linear map and tanh of the first row.
+        detects: the class ForPreTraining says of each token whether it was replaced.
         dropout: fields with probabilities of dropout, separated by spaces.
         groups: the field with the number of sets of parameters that all layers share; "": each
             layer has its own.
@@ -259,6 +260,7 @@ class Plain:
     embedding_norm: bool = False
     transform: Transform | None = None
     pooler: bool = False
+    detects: bool = False
     dropout: str = ""
     groups: str = ""
     state: str = ""
@@ -325,7 +327,7 @@ class Plain:
         return decoder(
             c, self.name, layers, norm if end else None, sizes, state=self.state, kind=self.kind,
             bare=self.bare, head_classes=(self.head_class, *self.more), ties=self.ties,
-            called=self.called,
+            called=self.called, detects=self._detected(c) if self.detects else (),
             before=self._before(c, norm), pooler=self.pooler,
             sets=c.size(self.groups) if self.groups else None,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
@@ -438,6 +440,14 @@ class Plain:
         """The linear map of embedded rows to d channels."""
         sizes = {**self._narrow(c), "f": Poly.atom("d")}
         return Use("map of the embedding", parts.dense(), sizes=sizes)
+
+    def _detected(self, c: Configuration) -> tuple[Use, ...]:
+        """A linear map with the activation of the FFN, and a score of each row, as in ELECTRA."""
+        first = parts.dense(self._activation(c))
+        return (
+            Use("transform", first, sizes={"f": Poly.atom("d")}),
+            Use("score of each token", parts.dense(), sizes={"f": Poly.of(1)}),
+        )
 
     def _before(self, c: Configuration, norm: Mixer) -> tuple[Use, ...]:
         """The parts between the last layer and the head, as in BERT: a linear map with an

@@ -257,6 +257,9 @@ def _mpt(c: Configuration) -> Use:
         "attn_pdrop attn_impl softmax_scale alibi_bias_max alibi model_type",
         attn_type="multihead_attention", prefix_lm=False, qk_ln=False, attn_uses_sequence_id=False,
     )  # fmt: skip
+    n, d = c.size("num_attention_heads"), c.size("hidden_size")
+    if d % n:
+        raise c.refused(f"{n} heads do not divide the {d} channels of a row")
     return attention(c, "alibi", *(_bound(inner) if inner.get("clip_qkv") else ()))
 
 
