@@ -141,6 +141,7 @@ MISSING: Mapping[str, str] = {
     "big_bird": "attention to blocks that are drawn",
     "bitnet": "a norm of the heads before the output, and one inside the FFN",
     "blt": "patches of bytes",
+    "cohere_compass_text": "a pooling of all rows",
     "cpmant": "relative positions by segments",
     "doge": "a mask that each token makes",
     "hrm_text": "layers that run several times",

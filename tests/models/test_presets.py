@@ -215,10 +215,10 @@ def test_published_configurations_that_differ(tmp_path: Path) -> None:
 
 REFUSED = [
     ({"hidden_size": 4}, "expected an object with a 'model_type'"),
-    ({"model_type": "new", "relative_attention_num_buckets": 32},
-     "are): no part of a network here is relative positions"),
+    ({"model_type": "new", "hc_mult": 4},
+     "are): no part of a network here is several residual streams"),
     ({"model_type": "zamba2", "num_mem_blocks": 2}, "here is a block that several layers share"),
-    ({"model_type": "new"}, "model_type 'new' is not known (afmoe, "),
+    ({"model_type": "new"}, "model_type 'new' is not known (afmoe, albert, "),
     ({**GPT2, "architectures": ["GPT2ForTokens"]}, "architecture 'GPT2ForTokens' is not known"),
     ({**GPT2, "n_embd": None}, "the size 'n_embd' is missing"),
     ({**GPT2, "n_layer": 1.5}, "'n_layer' must be a positive integer, got 1.5"),
