@@ -260,8 +260,8 @@ def test_a_published_configuration_is_printed_with_its_source(
     }))  # fmt: skip
     (row,) = rows(f"--hf {path} --phase training", capsys)
     assert row["parameters"] == 2 * (12 * 64 + 13 * 8) + 6 * 8 + 11 * 8 + 2 * 8
-    path.write_text(json.dumps({"model_type": "new", "alibi": True}))
-    assert "no part of a network here is positions as biases" in refused(f"--hf {path}", capsys)
+    path.write_text(json.dumps({"model_type": "new", "hc_mult": 4}))
+    assert "no part of a network here is several residual" in refused(f"--hf {path}", capsys)
 
 
 @pytest.mark.parametrize(("phase", "ends"), [
