@@ -12,6 +12,7 @@ import pytest
 import cli
 from costmodel.claims import identities
 from costmodel.mixers import names
+from costmodel.mixers.load import mixer as load_mixer
 
 FOREIGN = r"""
 \begin{table}\caption{Complexity}
@@ -258,6 +259,47 @@ def test_own_tables_agree(
     assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}
     assert len(found["claims"]) >= 4 * 6
     assert {claim["mixer"] for claim in found["claims"]} == {*mixers}
+
+
+SIZED = ["gqa{n=4,g=2}", "gqa{n=4,g=1}", "mamba-2{n=4,P=4,N=3,G=1}", "self-attention{n=3,h=5}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "back"),
+    [
+        (["--d", "24", "--l", "5"], ""),
+        (["--d", "24", "--l", "5", "--symbols", "l=N,d=D,N=S"], "N=l,D=d,S=N"),
+        (["--symbolic", "--symbols", "l=N,d=D,N=S"], "N=l,D=d,S=N"),
+    ],
+)
+def test_rows_with_sizes_in_braces_are_read_back(
+    words: list[str], back: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each row has its own sizes, and the last row those of the caption."""
+    path = tmp_path / "own.tex"
+    columns = ["--columns", "mixer,total,parameters", "--phase", "inference"]
+    table = ["table", *SIZED, "self-attention", *columns, *words, "--format", "latex"]
+    assert cli.run([*table, "-o", str(path)]) == 0
+    found = checked(path, capsys, *(["--symbols", back] if back else []))
+    assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}, found
+    assert {load_mixer(claim["mixer"]) for claim in found["claims"]} == {
+        *map(load_mixer, (*SIZED, "self-attention"))
+    }
+    assert "left_out" not in found
+
+
+def test_a_row_with_sizes_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its title alone, which takes the row's sizes, or together with its sizes."""
+    row = r"\begin{tabular}{ll}Mixer & Parameters\\Ours, $n = 4$, $K = 1$ & $2d^2 + d^2/2$\\"
+    path = tmp_path / "paper.tex"
+    path.write_text(row.replace(", $K = 1$", "") + r"\end{tabular}", encoding="utf-8")
+    (claim,) = checked(path, capsys, "--mixers", "Ours=mqa")["claims"]
+    assert (load_mixer(claim["mixer"]), claim["verdict"]) == (load_mixer("mqa{n=4}"), "agrees")
+    path.write_text(row + r"\end{tabular}", encoding="utf-8")
+    (left,) = checked(path, capsys, "--mixers", "Ours=mqa")["left_out"]
+    assert "--mixers 'Ours{n=4,K=1}=NAME'" in left
+    (claim,) = checked(path, capsys, "--mixers", "Ours{n=4,K=1}=mqa{n=4}")["claims"]
+    assert (load_mixer(claim["mixer"]), claim["verdict"]) == (load_mixer("mqa{n=4}"), "agrees")
 
 
 READ_BACK = "mixer,form,mul,add,total,parameters,path,span,sequential,path_length,state,peak"

@@ -620,6 +620,21 @@ def test_a_form_and_what_is_not_causal_are_named() -> None:
     assert note.startswith("not causal")
 
 
+@pytest.mark.parametrize(("format_", "end"), [("markdown", " |"), ("latex", " &")])
+def test_print_tells_rows_apart_by_the_sizes_in_their_braces(format_: str, end: str) -> None:
+    mixers = tuple(map(load.mixer, ("mqa{n=4}", "gqa{n=4,g=2}", "she", "mamba-2{P=4,N=3}")))
+    made = table_document(table(Request(mixers, phases=("training",), columns=("mixer", "total"))))
+    lines = write(made, format_, Page(names={"n": r"\tau"})).splitlines()
+    for name in (
+        r"Self-attention (grouped), $\tau = 4$, $g = 1$",
+        r"Self-attention (grouped), $\tau = 4$, $g = 2$",
+        "SHE",
+        "Mamba-2, $P = 4$, $N = 3$",
+    ):
+        found = [line for line in lines if line.removeprefix("| ").startswith(name + end)]
+        assert len(found) == 1, name
+
+
 def test_answers_are_derived_once() -> None:
     mixer = builtin("she")
     assert answers(mixer, "direct", "training", convention("strict")) is answers(

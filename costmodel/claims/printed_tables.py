@@ -24,7 +24,7 @@ from costmodel.claims.table_cells import Cell, of_csv, of_latex
 from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import Symbols, printed
-from costmodel.language.options import joined, listed
+from costmodel.language.options import braces, joined, listed
 from costmodel.mixers import IN_PAPERS, builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
 from costmodel.program.phases import PHASES
@@ -64,6 +64,7 @@ EMPTY = ("-", "\u2013", "\u2014", "n/a", "?")
 LENGTHS = ("n", "N", "T", "L")
 """Symbols for the length of the sequence, tried for a table that has no l."""
 
+_EQUALS = re.compile(r"=(?![^{}]*\})")
 _WHOLE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 _ROUNDED = re.compile(rf"(\d[\d.]*)\s*({'|'.join(UNITS)})", re.IGNORECASE)
 _MEASURED = re.compile(r"[\d.,]*\d\s*(?:m?s|[x×]|%)?")
@@ -91,10 +92,10 @@ def named_rows(text: str) -> dict[str, str]:
     """
     found = {}
     for part in listed(text):
-        row, separator, name = (side.strip() for side in part.partition("="))
-        if not (row and separator and name):
+        row, *rest = (side.strip() for side in _EQUALS.split(part, maxsplit=1))
+        if not (row and rest and rest[0]):
             raise UnknownMixer(f"--mixers takes the table's name=mixer, got '{part}'")
-        found[row] = load_mixer(name).origin or name
+        found[row] = load_mixer(rest[0]).origin or rest[0]
     return found
 
 
@@ -188,6 +189,8 @@ def _named(name: str, asked: Asked) -> str | None:
     if it names none."""
     if name in asked.mixers:
         return asked.mixers[name]
+    if "{" in name:
+        return _with_sizes(name, asked)
     varied = re.fullmatch(r"(.+) \((.+)\)", name)
     ways = [(name, []), *([(varied[1], varied[2].split(", "))] if varied else [])]
     for title, options in ways:
@@ -203,6 +206,24 @@ def _named(name: str, asked: Asked) -> str | None:
                 return known
     if (plain := IN_PAPERS.get(name.lower())) is not None:
         return plain
+    return _loaded(name)
+
+
+def _with_sizes(name: str, asked: Asked) -> str | None:
+    """The mixer that a row such as `Mamba-2{n=8}` names: that of its name without the braces, with
+    the sizes of the braces."""
+    plain = _named(name.partition("{")[0], asked)
+    if plain is None:
+        return None
+    try:
+        sizes = {**braces(plain), **braces(name)}
+    except UnknownMixer:
+        return None
+    return _loaded(joined(plain.partition("{")[0], (), sizes))
+
+
+def _loaded(name: str) -> str | None:
+    """The name, if it is that of a mixer that may be loaded; else None."""
     try:
         only_imported(name)
         load_mixer(name)

@@ -36,6 +36,7 @@ _MARKED = re.compile(r"(\$[^$]+\$)\\,\\textsuperscript\{([a-z]+)\}")
 _FLOOR = re.compile(r"\$([^$=]+) = (\\lfloor[^$]+)\$")
 _SYMBOL = re.compile(r"\\?[A-Za-z]+(?:\{[^{}]*\})?(?:_\{(?:[^{}]|\{[^{}]*\})*\})?")
 _SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
+_OWN_SIZES = re.compile(r"(?:, \$[^$=]+ = \d+\$)+")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
         around = text[end : found.end()]
         end = found.end()
         if r"\caption{" in around:
-            caption = around.partition(r"\caption{")[2]
+            caption = _group(around, around.index(r"\caption{"))
             sizes = _sizes(caption, symbols)
             labels = {}
             for begin, phase in CAPTIONS.items():
@@ -106,7 +107,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
                     for short, floor in _FLOOR.findall(below):
                         shown = shown.replace(short, floor)
                     if k not in letters and k not in said and not shown.startswith("--") and shown:
-                        name, heading = _plain(row[0]), _plain(head[k])
+                        name, heading = _named(row[0], symbols), _plain(head[k])
                         yield Cell(name, heading, shown, labels | of, sizes | own)
 
 
@@ -159,13 +160,30 @@ def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
 def _body(inside: str) -> str:
     """The inside of a tabular without its column specification and rules; a caption that it holds
     is kept, in a spelling that is not read as the table's caption."""
-    depth, start = 0, 0
-    for k, sign in enumerate(inside):
-        depth += (sign == "{") - (sign == "}")
-        if depth == 0 and sign == "}":
-            start = k + 1
-            break
-    return _RULES.sub("", re.sub(r"\\caption(?:\[\])?\{", r"\\caption {", inside[start:]))
+    rest = inside.partition("{" + _group(inside) + "}")[2]
+    return _RULES.sub("", re.sub(r"\\caption(?:\[\])?\{", r"\\caption {", rest))
+
+
+def _group(text: str, start: int = 0) -> str:
+    """The inside of the first group in braces behind `start`; the whole rest of the text if the
+    group is not closed."""
+    depth, begin = 0, text.index("{", start) + 1
+    for k in range(begin, len(text)):
+        depth += (text[k] == "{") - (text[k] == "}")
+        if depth < 0:
+            return text[begin:k]
+    return text[begin:]
+
+
+def _named(cell: str, symbols: Symbols) -> str:
+    """The name of a row; the sizes behind a title are its braces: `Mamba-2, $n = 8$, $P = 64$` is
+    named `Mamba-2{n=8,P=64}`."""
+
+    def in_braces(sizes: re.Match[str]) -> str:
+        pairs = (f"{_letter(x, symbols)}={value}" for x, value in _SIZE.findall(sizes[0]))
+        return f"{{{','.join(pairs)}}}"
+
+    return _OWN_SIZES.sub(in_braces, _plain(cell))
 
 
 def _cells(row: str) -> list[str]:

@@ -46,10 +46,11 @@ class Equal:
 
 @dataclass(frozen=True)
 class Named:
-    """A name as users type it, and its title in a paper."""
+    """A name as users type it; its title in a paper, and the sizes in the braces of the name."""
 
     text: str
     title: str
+    sizes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -149,10 +149,15 @@ def without_answer(reasons: Iterable[tuple[Line, str]]) -> Iterator[Note]:
         yield Note(("without an answer: ", *doc.listed(said, "; ")))
 
 
+def named(mixer: Mixer) -> Named:
+    """A mixer's name and title, with the sizes in the braces of the name."""
+    return Named(mixer.name, mixer.title, tuple(mixer.given.items()))
+
+
 def named_form(mixer: Mixer, form: str) -> Line:
     """A mixer's name, with the form if it is not the default one."""
     own = (f" in form {form}",) if form != mixer.default_form else ()
-    return (Named(mixer.name, mixer.title), *own)
+    return (named(mixer), *own)
 
 
 def column(name: str, *, names: bool) -> Column:
@@ -209,12 +214,12 @@ def cell(value: Value, of: str = "") -> doc.Cell:
 def _mixer(row: Row, *, form: bool) -> Text:
     """A mixer's name as a cell, with a footnote if it is not causal, and followed by the form if
     that is not the default and has no column of its own (`form`)."""
-    named: doc.Cell = Named(row.mixer.name, row.mixer.title)
+    cell: doc.Cell = named(row.mixer)
     if reason := not_causal(row.mixer):
-        named = doc.Marked(named, reason)
+        cell = doc.Marked(cell, reason)
     if form or row.form == row.mixer.default_form:
-        return named
-    return (named, f", {row.form}")
+        return cell
+    return (cell, f", {row.form}")
 
 
 @cache

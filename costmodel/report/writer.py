@@ -28,6 +28,7 @@ from costmodel.report.document import (
     Table,
     Text,
     Verbatim,
+    letter,
     number,
 )
 from costmodel.symbolic.pretty import formula_pretty
@@ -136,10 +137,12 @@ class Writer:
 
 
 class Typeset(Writer):
-    """A writer of notation in LaTeX, between dollar signs; names are printed by their titles."""
+    """A writer of notation in LaTeX, between dollar signs; names are printed by their titles, and
+    the sizes in their braces behind the titles: `Mamba-2, $n = 128$, $P = 64$`."""
 
     def name(self, cell: Named) -> str:
-        return self.words(cell.title)
+        sizes = (Equal((letter(x), str(value))) for x, value in cell.sizes)
+        return ", ".join([self.words(cell.title), *map(self.math, sizes)])
 
     def math(self, cell: Formula | Math | Equal) -> str:
         return f"${self.tex(cell)}$"

@@ -14,9 +14,10 @@ from costmodel.program.chosen_sizes import combinations, letters_of, listed, ref
 from costmodel.questions.question import Case, Missing, answers
 from costmodel.report import document as doc
 from costmodel.report.backwards.sizes import in_words
-from costmodel.report.document import Column, Document, Equal, Line, Named, Note, Rows, Text
+from costmodel.report.document import Column, Document, Equal, Line, Note, Rows, Text
 from costmodel.report.mixer_document import (
     convention_line,
+    named,
     named_form,
     sizes_of,
     without_answer,
@@ -179,7 +180,7 @@ class Budgets:
         empty). The name of a limit: the value of its quantity at the largest size."""
         found = row.found
         if name == "mixer":
-            return Named(row.mixer.name, row.mixer.title)
+            return named(row.mixer)
         if name == "form":
             return row.form
         if name in row.given:
