@@ -33,6 +33,7 @@ from costmodel.report.document import Column, Document, Formula, Page
 from costmodel.report.formats import write
 from costmodel.report.mixer_document import document as table_document, shown as shown_table
 from costmodel.report.mixer_table import COLUMNS, Request, Row, selection, table
+from costmodel.report.writer import PLAIN_TEXT
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, size
@@ -193,6 +194,34 @@ def test_ratio_is_exact_and_at_the_same_sizes() -> None:
     assert first.value("ratio") == Fraction(2_097_152, 20_947_008)
     missing = one("she", "training", given=sizes(d=100)).value("ratio")
     assert isinstance(missing, Missing) and "d/n" in missing.reason
+
+
+@pytest.mark.parametrize(
+    ("mixers", "heads", "note"),
+    [
+        (("self-attention{n=32}", "she"), 32, "ratio: the baseline is self-attention{n=32}"),
+        (("self-attention{n=4}", "self-attention", "gqa{n=32}"), 8, ""),
+        (
+            ("gqa{n=32}", "she"),
+            8,
+            "ratio: mixers without n or with n of their own are compared with self-attention at "
+            "n = 8",
+        ),
+    ],
+)
+def test_the_baseline_of_ratios_is_a_row_or_is_named(
+    mixers: tuple[str, ...], heads: int, note: str
+) -> None:
+    request = Request(tuple(map(load.mixer, mixers)), phases=("training",))
+    (block,) = table(request).blocks
+    baseline = FORWARD["self-attention", heads]
+    for row in block.rows:
+        total = row.value("total")
+        assert isinstance(total, int)
+        assert row.value("ratio") == Fraction(total, baseline)
+    found = map(PLAIN_TEXT.text, shown_table(block, request).said)
+    compared = [line for line in found if "baseline" in line or "compared" in line]
+    assert compared == ([note] if note else [])
 
 
 def test_intensity_is_total_over_compulsory_bytes() -> None:

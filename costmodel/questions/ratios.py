@@ -16,22 +16,31 @@ def _ratio(case: Case) -> Answer:
 
 
 def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The note below a table of ratios that names the sizes of the baseline mixer which some rows
-    lack; no note if there are none. A size is left out if all rows of the baseline mixer have one
-    value of it, which they show. `shown` (the columns) is not used: all notes take it."""
+    """The notes below a table of ratios: the baseline mixer, if its name has sizes in braces; and
+    the sizes of the baseline mixer that some rows lack or have for themselves. A size is left out
+    if all rows of the baseline mixer have one value of it, which they show. `shown` (the columns)
+    is not used: all notes take it."""
     used: dict[str, int] = {}
+    groups: dict[str, dict[str, None]] = {"without {}": {}, "with {} of their own": {}}
     for case in cases:
         try:
             base = case.base
         except Unanswered:
             continue
-        used.update({x: size for x, size in base.sizes.items() if x not in case.sizes})
+        for x, size in base.sizes.items():
+            if x not in case.sizes or x in case.mixer.own_sizes:
+                used[x] = size
+                groups["with {} of their own" if x in case.sizes else "without {}"][x] = None
+    if used and base.mixer.given:
+        yield f"ratio: the baseline is {base.mixer.name}"
     for x in tuple(used):
         if len({row.sizes.get(x) for row in cases if row.mixer is base.mixer}) == 1:
             del used[x]
     if used:
         at = ", ".join(f"{x} = {size}" for x, size in used.items())
-        yield f"ratio: mixers without {', '.join(used)} are compared with {base.mixer.name} at {at}"
+        named = ((words, ", ".join(x for x in of if x in used)) for words, of in groups.items())
+        which = " or ".join(words.format(letters) for words, letters in named if letters)
+        yield f"ratio: mixers {which} are compared with {base.mixer.name} at {at}"
 
 
 def _to_forward(case: Case) -> Answer:

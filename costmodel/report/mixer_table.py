@@ -161,22 +161,27 @@ class Row(Case):
 
 def baseline(request: Request) -> Callable[[Case], Case]:
     """The function that gives, for a case, the case of self-attention that its ratios divide by.
-    That has the sizes of the case, else the given sizes, else the defaults; a letter with which the
-    case's mixer means a size of its own is not taken over.
+    If self-attention is requested only with sizes in braces, the first such mixer is the baseline.
+    The baseline's other sizes are those of the case, else the given sizes, else the defaults; a
+    letter with which the case's mixer means a size of its own is not taken over.
 
     The function raises Unanswered if self-attention does not exist at these sizes or in the phase.
     """
+    plain = builtin(BASELINE)
+    requested = [m for m in request.mixers if m.builtin and (m.base, m.options) == (BASELINE, ())]
+    mixer = plain if plain in requested else next(iter(requested), plain)
 
     def of(case: Case) -> Case:
         """The case of self-attention whose figures the ratios of `case` divide by, at the same
         sizes, or given or default ones; Unanswered for a network, and where it has no answers."""
         if isinstance(case.mixer, Whole):
             raise Unanswered("no ratio: a network is no mixer beside self-attention")
-        mixer = builtin(BASELINE)
         sizes: dict[str, int] = {}
         form = mixer.default_form
         for letter in letters_of(mixer, case.phase, form):
-            if letter in case.sizes and letter not in case.mixer.own_sizes:
+            if letter in mixer.given:
+                sizes[letter] = mixer.given[letter]
+            elif letter in case.sizes and letter not in case.mixer.own_sizes:
                 sizes[letter] = case.sizes[letter]
             elif letter in listed(request.given):
                 values = listed(request.given)[letter]
