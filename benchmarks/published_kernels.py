@@ -9,7 +9,8 @@ sizes. A board is a file of `tables/devices/` or of DIR. Printed for each board 
 - median, p90, bias: median and 90th percentile of the absolute relative error of the predicted
   time, and the mean of the signed error, in per cent;
 - roofline_median, line_median: the median error of the roofline, and of the line;
-- coverage: the share of calls inside the interval of the prediction;
+- coverage: the share of calls inside the interval of the prediction (calls were repeated on the
+  same entries, some of which stay in the L2 cache: only arithmetic bounds the interval below);
 - winners: of pairs of calls whose times differ by more than 10 %, how often the faster call is
   predicted to be the faster.
 
@@ -320,7 +321,9 @@ def winners(predicted: Floats, measured: Floats) -> float | None:
 
 def judged(table: Table, others: Sequence[Table]) -> dict[str, Any]:
     """The row of the report on a table; `others` are the same table of the other boards."""
-    predictions = [predict(part.calls, table.board, part.source) for part in table.parts]
+    predictions = [
+        predict(part.calls, table.board, part.source, repeated=True) for part in table.parts
+    ]
     predicted = joined(one.seconds for one in predictions)
     low, high = joined(p.low for p in predictions), joined(p.high for p in predictions)
     measured, roofline = table.seconds, table.roofline

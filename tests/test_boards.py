@@ -153,6 +153,31 @@ def test_a_predicted_time_is_above_the_floor_inside_its_interval(name: str, phas
     assert 100 < energy / (middle / 1000) <= board("h200")["power_limit"] * 1.001
 
 
+@pytest.mark.parametrize(
+    ("name", "phase", "tokens", "batch"),
+    [
+        (GQA, "inference", 32768, 8),
+        (GQA, "training", 131072, 1),
+        ("self-attention+grouped+rotary+qk-norm{n=32,g=8}", "training", 131072, 8),
+        ("kda{n=32}", "inference", 4096, 64),
+    ],
+)
+def test_no_end_of_a_predicted_time_is_below_the_floor(
+    name: str, phase: str, tokens: int, batch: int
+) -> None:
+    columns = ["floor", "predicted_low", "predicted_time", "predicted_high"]
+    sizes = {**TOKEN, "phase": phase, "l": tokens, "t": tokens, "b": batch}
+    for on in ("h100", "l40s"):
+        (row,) = cm.table(name, board=on, columns=columns, **sizes)  # type: ignore[arg-type]
+        floor, low, middle, high = (row[column] for column in columns)
+        assert floor <= low <= middle <= high
+    typed = [f"--{letter}={value}" for letter, value in sizes.items()]
+    told = CliRunner().invoke(app, ["explain", name, "--board", "h100", *typed]).output
+    least = re.search(r"at least (\S+) us, bound by", told)
+    ends = re.search(r"redicted (\S+) us, nine of ten\s+between (\S+) and", told)
+    assert least and ends and float(least[1]) <= float(ends[2]) <= float(ends[1])
+
+
 def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:
     bare = tmp_path / "bare.toml"
     bare.write_text(OWN)

@@ -144,6 +144,25 @@ def test_no_board_is_predicted_by_constants_that_were_fitted_on_it() -> None:
     assert fit_for(FAMILIES[0], "l40s").boards == ("a100_sxm", "h100_sxm", "h200_sxm")
 
 
+@pytest.mark.parametrize(
+    ("kernel", "sizes"),
+    [
+        ("gemm", {"l": 8192, "d": 8192, "f": 8192}),
+        ("gemm", {"l": 8, "d": 16384, "f": 16384}),
+        ("decode attention", {"b": 64, "t": 32768, "w": 32768, "n": 32, "g": 8, "h": 128}),
+        ("decode gated delta rule", {"b": 512, "t": 64, "n": 32, "g": 16, "K": 128, "V": 128}),
+    ],
+)
+def test_no_end_of_an_interval_is_below_the_roofline(kernel: str, sizes: dict[str, int]) -> None:
+    calls = Calls(kernel, {x: np.array([float(size)]) for x, size in sizes.items()})
+    for name in ("a100_sxm", "h100_sxm", "l40s"):
+        on = board(name)
+        one, repeated = predict(calls, on), predict(calls, on, repeated=True)
+        assert calls.roofline(on)[0] <= one.low[0] <= one.seconds[0] <= one.high[0]
+        # the caches hold entries of a repeated call: only its arithmetic is a floor
+        assert calls.arithmetic(on)[0] <= repeated.low[0] <= one.low[0]
+
+
 def test_constants_that_stand_in_were_fitted_without_the_board() -> None:
     """A family that was published on one board alone is predicted there by other families."""
     alone = 0

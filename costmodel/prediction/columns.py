@@ -89,6 +89,21 @@ def steps(case: Case) -> Sequence[Step]:
         raise Unanswered(str(error)) from None
 
 
+def together(case: Case) -> Mapping[str, float]:
+    """End of the interval (low, high) or the time between (seconds) -> the seconds of all calls of
+    a case, one after the other, none below the floor of the case, where the floor is derived (each
+    call alone is above the floor of its own operations and bytes). Errors as for `steps`."""
+    found = steps(case)
+    try:
+        least = [max(limits(case).values())]
+    except Unanswered:
+        least = []
+    return {
+        end: max(sum(getattr(step, end) for step in found), *least)
+        for end in ("low", "seconds", "high")
+    }
+
+
 def told(case: Case) -> Iterator[str]:
     """Sentences that explain a prediction: the predicted time of a case with each of its calls,
     then, for each family of kernels, the constants that its formula uses; errors as for `steps`."""
@@ -98,9 +113,7 @@ def told(case: Case) -> Iterator[str]:
     from costmodel.prediction.predict import constants_in_words, meanings
 
     each = ", ".join(f"{step.kernel} {1e6 * step.seconds:.4g} us" for step in found)
-    low, seconds, high = (
-        1e6 * sum(getattr(step, end) for step in found) for end in ("low", "seconds", "high")
-    )
+    low, seconds, high = (1e6 * number for number in together(case).values())
     yield f"predicted {seconds:.4g} us, nine of ten between {low:.4g} and {high:.4g} us: {each}"
     families = {family.name: family for step in found if (family := family_of(step.kernel, ""))}
     for family in families.values():
@@ -118,7 +131,7 @@ def predicted(end: str) -> Figure:
     return Figure(
         names[end],
         meaning + side,
-        lambda case: round(NANO * sum(getattr(step, end) for step in steps(case))),
+        lambda case: ceil(NANO * together(case)[end]),
         header=f"{names[end].replace('_', ' ')} (ns)",
         unit="ns",
         phases=FORWARD,
@@ -179,5 +192,5 @@ def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
     if any(name.startswith("predicted") for name in shown):
         yield (
             "predicted: each linear map is a matrix product, attention or a delta rule one kernel; "
-            "operations between them, which compilers fuse, take no time"
+            "operations between them, which compilers fuse, take no time; none is below the floor"
         )

@@ -128,12 +128,15 @@ def constants_in_words(family: Family, on: str) -> str:
     return f"fitted on no other board, others stand in: {', '.join(told)}"
 
 
-def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
+def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False) -> Prediction:
     """The predicted seconds, interval and joules of each call on a board, by constants fitted on
-    other boards; no joules without a power limit.
+    other boards; no joules without a power limit. No second and no end of an interval is below the
+    roofline.
 
     Args:
         source: the name of the implementation, which may choose the family of kernels.
+        repeated: each call was timed in a loop over the same entries, as published times were. The
+            L2 cache then serves bytes, so that arithmetic alone bounds the time.
 
     Raises:
         BoardError: the board has no figure that is needed, or no family predicts the kernel.
@@ -142,11 +145,14 @@ def predict(calls: Calls, on: Board, source: str = "") -> Prediction:
     if family is None:
         raise BoardError(f"no family of kernels predicts {calls.kernel} by '{source}'")
     fit = fit_for(family, on.name)
-    seconds = family.seconds(fit.constants, calls, on)
+    least = calls.arithmetic(on) if repeated else calls.roofline(on)
+    fitted = family.seconds(fit.constants, calls, on)
+    below, above = fit.interval
+    low, seconds, high = (np.maximum(least, ratio * fitted) for ratio in (below, 1, above))
     joules = None
     if "power_limit" in on.figures:
         joules = seconds * power(calls, on, seconds)
-    return Prediction(seconds, seconds * fit.interval[0], seconds * fit.interval[1], joules)
+    return Prediction(seconds, low, high, joules)
 
 
 def power(calls: Calls, on: Board, seconds: Floats, *, gaps: bool = False) -> Floats:

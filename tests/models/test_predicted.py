@@ -59,6 +59,33 @@ def test_a_prompt_is_bound_by_products_and_a_model_is_the_sum_of_its_blocks(
             assert deep[stage][name] - flat[stage][name] == pytest.approx(31 * block)
 
 
+@pytest.mark.parametrize(("context", "batch"), [(32768, 8), (1024, 1)])
+def test_no_end_of_an_interval_is_below_the_bytes_and_the_products(
+    tmp_path: Path, context: int, batch: int
+) -> None:
+    """Llama 8B: 32 layers with two matrices of 4096 x 4096 and two of 4096 x 1024 in attention,
+    three of 4096 x 14336 in the feed-forward part, and 2048 kept numbers a token; two bytes each. A
+    sum of d products takes d multiplications and d - 1 additions."""
+    on = board("h100")
+    attended, fed, head = 2 * 4096 * 5120, 3 * 4096 * 14336, 4096 * 128256
+    rows = 32 * batch * context / on["matrix.bf16"]
+    kept = batch * context * 2048
+    found = stages(tmp_path, LLAMA, "--context", f"{context}", "--batch", f"{batch}")
+    least = {
+        ("decode", "self"): 32 * 2 * (attended + kept) / on["memory_bandwidth"],
+        ("decode", "gated FFN"): 32 * 2 * fed / on["memory_bandwidth"],
+        ("decode", "head"): 2 * head / on["memory_bandwidth"],
+        ("prefill", "self"): rows * (2 * attended - 2 * 5120),
+        ("prefill", "gated FFN"): rows * (2 * fed - 2 * 14336 - 4096),
+    }
+    for stage in ("decode", "prefill"):
+        there = [seconds for (at, _), seconds in least.items() if at == stage]
+        assert sum(there) <= found[stage]["low"] <= found[stage]["seconds"]
+    for (stage, name), seconds in least.items():
+        (part,) = (one for one in found[stage]["parts"] if one["part"].startswith(name))
+        assert seconds <= part["low"] <= part["seconds"] <= part["high"]
+
+
 def test_a_batch_reads_the_weights_once_and_its_keys_for_each_sequence(tmp_path: Path) -> None:
     one, many = (stages(tmp_path, LLAMA, "--context", "32k", "--batch", b) for b in ("1", "8"))
     times = {
