@@ -347,6 +347,32 @@ def test_the_counterexample_is_run(
     assert found.there["instrumented"] == found.there["derived"] == counted
 
 
+TOO_LARGE = [
+    # What exceeds the limit of an execution: entries of weights, points of ranges, steps of a
+    # Fourier transform whose length is no power of two.
+    ("parameters", "self-attention", "training", "", {"d": 400}),
+    ("exp", "self-attention", "inference", "", {"d": 4096, "n": 1, "t": 1}),
+    ("total", "self-attention", "inference", "", {"d": 150, "n": 1, "t": 1}),
+    ("total", "me", "training-step", "", {"d": 200, "l": 20}),
+    ("total", "fnet", "training", "fft", {"d": 3, "l": 255}),
+]
+
+
+@pytest.mark.parametrize(("quantity", "mixer", "phase", "form", "sizes"), TOO_LARGE)
+def test_an_execution_has_a_limit(
+    quantity: str, mixer: str, phase: str, form: str, sizes: dict[str, int]
+) -> None:
+    (claim,) = claims_of([f"{quantity} = 7"], mixer, phase, form)
+    assert instrumented(claim, claim.interpretation, sizes) is None
+
+
+def test_a_verdict_stands_without_an_execution() -> None:
+    (claim,) = claims_of(["exp = 7*n*t"], "self-attention", "inference")
+    found = check(replace(claim, sizes={"d": 150}), run=True)
+    assert (found.verdict, found.there) == ("disagrees", {"derived": "1", "claimed": "7"})
+    assert found.counterexample == {"d": 150, "n": 1, "t": 1}
+
+
 ORDERS = [
     ("total = O(l^2*d)", "self-attention", "training", "agrees-in-limit",
      "for l >> d, where d**2*l vanishes beside d*l**2; 8*d**2*l < 2*d*l**2 iff l > 4*d"),

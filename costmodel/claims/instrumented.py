@@ -7,21 +7,24 @@ derivation.
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 from costmodel.claims.claim import Claim
 from costmodel.claims.findings import Sizes, completed
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import mixer_of
-from costmodel.errors import OracleError
-from costmodel.language.equations import JOINED, STEP, Mixer
+from costmodel.errors import OracleError, TooMuch
+from costmodel.language.equations import JOINED, STEP
 from costmodel.language.nodes import Reduce
-from costmodel.oracle.execute import Execution, execute, run as run_system
+from costmodel.oracle.execute import Execution, execute, random_arrays, run as run_system
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 from costmodel.questions.subject import system_of
+from costmodel.symbolic.effort import limited
 
-LARGEST_RUN = 200_000
-"""The equations are not executed if l times the product of all sizes is larger than this."""
+EXECUTED = 100_000
+"""Units of `symbolic.effort` that one execution may take: entries of arrays, points of ranges,
+comparisons and steps of transforms. They take about a second and 50 MB."""
 
 
 def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> int | None:
@@ -30,56 +33,58 @@ def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> 
 
     None for a claim about a network or about no mixer, for a quantity that an execution does not
     count, under a convention that imitates another tool's counter (`peer`), for sizes that fit no
-    mixer or are too large (`LARGEST_RUN`), and if the execution fails.
+    mixer, and if the execution fails or takes more effort than `EXECUTED`.
     """
     asked = CLAIMED.get(claim.quantity)
     if asked is None or claim.model or not claim.mixer or interpretation.parsed_convention.peer:
         return None
     mixer = mixer_of(claim.mixer)
     whole = completed(mixer, {k: v for k, v in sizes.items() if k != "b"})
-    if whole is None or _work(whole) > LARGEST_RUN:
+    if whole is None:
         return None
-    form = mixer.forms[interpretation.form or mixer.default_form]
     token = whole.get("t", whole["l"])
     # the state of token t is what later tokens read: the run goes on until a window or a period as
     # long as any size has ended
     length = whole["l"] + max(whole.values()) + 2 if claim.quantity == "state" else None
-    given = {letter: value for letter, value in whole.items() if letter != "t"}
-    if interpretation.phase in TRAINING_STEP:
-        run = _training_step(mixer, interpretation, given)
-    else:
-        names = interpretation.parsed_convention
-        run = execute(
-            form, given, rewrites=names.rewrites, accounting=names.accounting, length=length
-        )
+    given = {**whole, "l": length or whole["l"]}
+    given.pop("t", None)
     try:
-        return _executed_quantity(
-            run, claim.quantity, interpretation.phase, token, sizes.get("b", 1)
-        )
-    except (OracleError, ArithmeticError):
+        with limited(EXECUTED):
+            run = _execution(claim.mixer, interpretation, tuple(given.items()))
+            return _executed_quantity(
+                run, claim.quantity, interpretation.phase, token, sizes.get("b", 1)
+            )
+    except (OracleError, ArithmeticError, TooMuch):
         return None
 
 
-def _training_step(mixer: Mixer, interpretation: Interpretation, sizes: Sizes) -> Execution:
-    """A run of the forward pass and its gradients; for the phase `backward` the values of the
-    forward pass are given and not counted."""
-    names = interpretation.parsed_convention
+@lru_cache(maxsize=1)
+def _execution(
+    name: str, interpretation: Interpretation, given: tuple[tuple[str, int], ...]
+) -> Execution:
+    """The execution of a mixer at the sizes `given`: of the forward pass, or, in a phase of
+    training, of the forward pass and its gradients; for the phase `backward` the values of the
+    forward pass are given and not counted. Only the last execution is kept in memory, for the
+    further columns of its row."""
+    mixer, sizes, names = mixer_of(name), dict(given), interpretation.parsed_convention
+    form = mixer.forms[interpretation.form or mixer.default_form]
+    if interpretation.phase not in TRAINING_STEP:
+        return execute(
+            form,
+            sizes,
+            rewrites=names.rewrites,
+            accounting=names.accounting,
+            arrays=random_arrays(form, sizes),
+        )
     system = system_of(mixer, interpretation.form or None, names.rewrites, interpretation.phase)
     return run_system(
         system,
         sizes,
         accounting=names.accounting,
         dense="dense" in names.rewrites,
+        arrays=random_arrays(system.mixer.forms[system.form], sizes),
         ready=system.forward.equations if interpretation.phase == "backward" else (),
     )
-
-
-def _work(sizes: Sizes) -> int:
-    """An estimate of the number of operations: l times the product of all sizes."""
-    product = sizes["l"]
-    for value in sizes.values():
-        product *= value
-    return product
 
 
 def _executed_quantity(

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.errors import TransformError
+from costmodel.symbolic.effort import spend
 
 Bins = dict[tuple[int, ...], float]
 """(position,) -> real number, or (position or bin, part) -> real (part 1) or imaginary (part 2)
@@ -72,6 +73,7 @@ def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
     decimation in time, with every twiddle factor multiplied, or by plain sums (`_any_length`) if N
     is no power of two."""
     points = len(signal)
+    spend(points)
     if points == 1:
         return signal
     if points & (points - 1):
@@ -91,6 +93,7 @@ def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]
     products, but tallied as N ceil(log2 N) / 2 butterflies, each of 4 multiplications and 6
     additions, in ceil(log2 N) stages of depth 3."""
     points, stages = len(signal), (len(signal) - 1).bit_length()
+    spend(points * points)
     tally.operations.update(mul=2 * points * stages, add=3 * points * stages)
     tally.deepest = 3 * stages
     turns = [cmath.exp(sign * 2j * cmath.pi * k / points) for k in range(points)]
@@ -222,6 +225,7 @@ class Comparisons:
     def compared(self, *pair: Contender) -> tuple[Contender, ...]:
         """The contenders of a comparison, each with its depth afterwards: 1 more than the deeper
         one's."""
+        spend(1)
         self.number += 1
         depth = 1 + max(contender.depth for contender in pair)
         self.deepest = max(self.deepest, depth)

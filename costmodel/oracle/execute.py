@@ -7,6 +7,7 @@ no polynomials, no closed sums and no case distinctions.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from costmodel.oracle.interpreter import Interpreter, Run, Values
 from costmodel.oracle.owners import Decoding, Held, Kinds, Owners
 from costmodel.oracle.scalars import Entry, Instance
 from costmodel.program.lowering import lower
+from costmodel.symbolic.effort import spend
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,11 +62,14 @@ def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for name, array in form.mixer.arrays.items():
+        if array.role == "output":
+            continue
+        shape = tuple(e.at(sizes) for e in array.shape)
+        spend(math.prod(shape))
         if array.value is not None:
             arrays[name] = buffer_values(array, sizes)
-        elif array.role != "output":
+        else:
             generator = np.random.default_rng(zlib.crc32(name.encode()))
-            shape = tuple(e.at(sizes) for e in array.shape)
             if array.below is None:
                 arrays[name] = generator.uniform(-1, 1, shape)
             else:

@@ -60,6 +60,7 @@ from costmodel.oracle.scalars import (
     placed,
     times,
 )
+from costmodel.symbolic.effort import spend
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,6 +157,7 @@ class Interpreter:
         if values.shape != self.shape(array):
             raise OracleError(f"{array.name}: got {values.shape}, expected {self.shape(array)}")
         given = array.role in ("input", "context")
+        spend(values.size)
         for where in product(*(range(extent) for extent in values.shape)):
             position = tuple([p + 1 for p in where])
             token = position[0] if array.role == "input" else 0
@@ -297,7 +299,9 @@ class Interpreter:
             where = tuple([int(scalar.value) for scalar in chosen])
             noted = instance.gathering()
             found = self._read((ref.array, where), point, instance, noted.read)
-            every = {(ref.array, at) for at in product(*(among(point) for among in amongst))}
+            choices = [among(point) for among in amongst]
+            spend(math.prod(map(len, choices)))
+            every = {(ref.array, at) for at in product(*choices)}
             there = {entry: self.memory[entry] for entry in every if entry in self.memory}
             noted.may_read.update(there)
             if there:

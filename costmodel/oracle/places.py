@@ -11,6 +11,7 @@ from operator import itemgetter
 from costmodel.errors import OracleError
 from costmodel.language.indices import Index, one_by_one
 from costmodel.language.nodes import Array, Flat, Gather, Position
+from costmodel.symbolic.effort import spend
 from costmodel.symbolic.polynomial import Poly, atom_name, is_index
 
 Point = dict[str, int]
@@ -151,7 +152,7 @@ class Places:
 
     def _all_ranges(self, index: Index) -> Callable[[Point], Sequence[int]]:
         """The values of an index as a function of a point, of a union range by range. The function
-        raises OracleError if ranges overlap."""
+        spends a unit of effort for each value, and raises OracleError if ranges overlap."""
         parts: list[Ends] = [
             ([*map(self.value, piece.lower)], [*map(self.value, piece.upper)])
             for piece in index.pieces
@@ -160,7 +161,12 @@ class Places:
             ends = parts[0]
             if not any(is_index(letter) for end in index.ends for letter in end.letters):
                 always = _between(ends, {})
-                return lambda point: always
+
+                def constant(point: Point) -> range:
+                    spend(len(always))
+                    return always
+
+                return constant
             return lambda point: _between(ends, point)
 
         def united(point: Point) -> list[int]:
@@ -182,9 +188,12 @@ def _index(position: Position) -> str:
 
 
 def _between(ends: Ends, point: Point) -> range:
-    """The numbers from the largest lower bound to the smallest upper bound."""
+    """The numbers from the largest lower bound to the smallest upper bound; each is a unit of
+    effort."""
     lower, upper = ends
-    return range(max([b(point) for b in lower]), min([b(point) for b in upper]) + 1)
+    found = range(max([b(point) for b in lower]), min([b(point) for b in upper]) + 1)
+    spend(len(found))
+    return found
 
 
 def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:

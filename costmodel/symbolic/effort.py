@@ -1,6 +1,7 @@
 """A limit on the arithmetic that a typed formula or claim may cause.
 
-One unit is one product of two terms, or one operation on 64-bit numbers: some microseconds.
+One unit is one product of two terms, one operation on 64-bit numbers, or, where equations are
+executed, one entry of an array or one point of a range: some microseconds.
 """
 
 from __future__ import annotations
