@@ -201,7 +201,7 @@ def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """The notes below a table with the columns `shown`: which operations the total includes and
-    single classes leave out."""
+    single classes leave out, and which operations a column `other` has."""
     there = [case for case in cases if not case.blocked]
     if any(isinstance(parts := case.parts(ONCE), dict) and parts for case in there):
         where = "column once" if "once" in shown else "shown by column once"
@@ -209,15 +209,12 @@ def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
         classes = ", ".join(name for name in (*CLASSES, *OTHER, "other") if name in shown)
         lead = f"{classes} leave out {work}; total includes it"
         yield f"once: {lead if classes else f'total includes {work}'}"
-    if {"other", "total"}.isdisjoint(shown):
+    if "other" not in shown:
         return
     others = [found for case in there if isinstance(found := case.parts(OTHERS), dict)]
     if names := sorted({name for found in others for name in found} - {*shown}):
-        here = "" if "other" in shown else " (column other would show them)"
-        yield (
-            f"other: operations without a class of their own, here {', '.join(names)}{here}; total "
-            "includes them"
-        )
+        of = "operations without a class of their own, here"
+        yield f"other: {of} {', '.join(names)}; total includes them"
 
 
 def _of_no_term(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
