@@ -275,6 +275,27 @@ def test_a_token_beyond_the_length_costs_the_same_whatever_the_length_and_is_sai
             assert ("t > l: the new token" in text) == (many > 0)
 
 
+@pytest.mark.parametrize(
+    ("mixers", "options", "shown"),
+    [
+        (("gqa", "linear-attention"), {"given": sizes(t=200)}, False),
+        (("gqa",), {"given": sizes(t=200), "symbolic": True}, False),
+        (("gqa",), {"given": sizes(t=200), "phases": ("training", "inference")}, True),
+        (("gqa", "she"), {"given": sizes(t=200)}, True),
+        (("gqa",), {"given": sizes(l=100, t=200)}, True),
+        (("gqa",), {}, True),
+        (("gqa",), {"given": {"t": "l"}, "symbolic": True}, True),
+    ],
+)
+def test_a_length_stands_in_the_caption_where_something_depends_on_it(
+    mixers: tuple[str, ...], options: dict[str, Any], shown: bool
+) -> None:
+    request = Request(tuple(map(load.mixer, mixers)), **{"phases": ("inference",), **options})
+    text = write(table_document(table(request)), "rich", Page())
+    assert ("sequence length l" in text) == shown
+    assert "t > l" not in text or shown
+
+
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4))
 def test_overruns_are_exactly_reads_past_the_end(l: int, t: int, w: int) -> None:
     mixer = Mixer("windowed")

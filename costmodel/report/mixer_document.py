@@ -14,11 +14,20 @@ from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath, Repeat
 from costmodel.prediction.columns import notes as of_a_board
-from costmodel.program.chosen_sizes import Given, letters_of, usual
+from costmodel.program.chosen_sizes import Given, letters_of, ties, usual
 from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.question import FOUND, Figure, Kind, Missing, Searched, Value, answers
+from costmodel.questions.question import (
+    FOUND,
+    Figure,
+    Kind,
+    Missing,
+    Searched,
+    Value,
+    Whole,
+    answers,
+)
 from costmodel.questions.registry import FIGURES
 from costmodel.report import document as doc, table_data
 from costmodel.report.document import (
@@ -252,7 +261,8 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     yield from _of_figures(block, "ratio")
     yield from _searched(block)
     yield from _of_figures(block, "number", "names", "order")
-    if any(_after_the_last(row) for row in block.rows):
+    without_length = _without_length(request, [block.phase])
+    if not without_length and any(_after_the_last(row) for row in block.rows):
         yield _note(
             "t > l: the new token lies beyond the length l; without weights per position, its "
             "cost does not depend on l"
@@ -359,8 +369,23 @@ def sizes_line(request: Request, phases: Sequence[str], unused: Collection[str] 
     """The sizes that the rows depend on, without those in `unused`: first those given, or open in a
     table of formulas, then those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
+    unused = {*unused, "l"} if _without_length(request, phases) else unused
     open_ = _open(request) if request.symbolic else ()
     return sizes_of(forms, phases, request.given, open_, unused)
+
+
+def _without_length(request: Request, phases: Sequence[str]) -> bool:
+    """Whether no row depends on the length l, which is not given: one-token inference alone, at
+    given positions, of mixers whose weights do not depend on l."""
+    given, mixers = request.given, request.mixers
+    at_positions = [*phases] == ["inference"] and "l" not in given and "t" in given
+    return at_positions and not ("t" in ties(given) or any(map(_by_length, mixers)))
+
+
+def _by_length(mixer: Mixer) -> bool:
+    """Whether a mixer's weights or its tables depend on the length l."""
+    kept = (a for a in mixer.arrays.values() if a.role in ("parameter", "buffer"))
+    return isinstance(mixer, Whole) or any("l" in x.letters for a in kept for x in a.shape)
 
 
 def _open(request: Request) -> set[str]:
