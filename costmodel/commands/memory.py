@@ -14,7 +14,6 @@ from costmodel.commands.options import (
     Output,
     StateDtype,
     UsageError,
-    WeightDtype,
     chosen,
     element_types,
     formatted,
@@ -52,9 +51,12 @@ def memory(
         str | None,
         typer.Option("--dtype", help="Type of weights and cache; else the model's, or bf16."),
     ] = None,
-    weight_dtype: WeightDtype = None,
+    weight_dtype: Annotated[
+        str | None, typer.Option("--weight-dtype", help="Type of weights; q8_0, q4_0, int4 too.")
+    ] = None,
     cache_dtype: Annotated[
-        str | None, typer.Option("--cache-dtype", help="Type of rows of tokens; q8_0 too.")
+        str | None,
+        typer.Option("--cache-dtype", help="Type of rows of tokens; q8_0, q4_0, int4 too."),
     ] = None,
     state_dtype: StateDtype = None,
     engine: Annotated[
@@ -75,6 +77,7 @@ def memory(
     from costmodel.backwards.fit import largest_batch, largest_context
     from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import QUANTISED, Holding
+    from costmodel.questions.question import BYTES
     from costmodel.report.mixer_document import checked_label
     from costmodel.report.networks.held import Fitting, Report
 
@@ -92,9 +95,10 @@ def memory(
     if engine is not None and not described.model_type:
         raise UsageError(f"--engine is about a config.json: {engine} knows no network '{model}'")
     usual = dtype or described.dtype or "bf16"
-    blocks = cache_dtype in QUANTISED
-    typed = element_types(usual, state_dtype, weight_dtype, None if blocks else cache_dtype)
-    typed = replace(typed, cache=cache_dtype) if blocks else typed
+    for option, name in (("--weight-dtype", weight_dtype), ("--cache-dtype", cache_dtype)):
+        chosen(name or usual, option, [*BYTES, *QUANTISED])
+    plain = element_types(usual, state_dtype, None, None)
+    typed = replace(plain, weights=weight_dtype, cache=cache_dtype)
     types = replace(typed, state=state_dtype or described.state_dtype or None)
     held = Holding(networks.network(described), types, at)
     if at is not None:

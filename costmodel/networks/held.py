@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import prod
+from math import ceil, prod
 
 from costmodel.errors import SizeError, Unanswered
 from costmodel.networks.assembly import beyond_table
@@ -16,7 +16,7 @@ from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, part_answers
 from costmodel.program.chosen_sizes import default
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import Dtypes, Missing
+from costmodel.questions.question import Dtypes, Missing, element_bytes
 from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
@@ -27,8 +27,18 @@ CONVOLVED = "k"
 LATE = 2**62
 """A context beyond every window and kernel."""
 
-QUANTISED: Mapping[str, Fraction] = {"q8_0": Fraction(34, 32)}
-"""Element type of a cache in blocks -> bytes of an entry: 32 entries take 34 bytes in llama.cpp."""
+QUANTISED: Mapping[str, tuple[int, int]] = {"q8_0": (32, 34), "q4_0": (32, 18), "int4": (2, 1)}
+"""Element type in blocks -> the entries and the bytes of a block: those of llama.cpp with their
+scale, and two entries in a byte without one."""
+
+
+def bytes_of_entry(dtype: str) -> Fraction:
+    """The bytes of an entry of a type, a fraction for a type in blocks; ValueError for a name that
+    is no type's."""
+    if dtype not in QUANTISED:
+        return Fraction(element_bytes(dtype))
+    entries, taken = QUANTISED[dtype]
+    return Fraction(taken, entries)
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class Held:
 
     Args:
         elements: in t, all other sizes being numbers.
-        bytes_each: bytes of an element, a fraction where entries are kept in blocks.
+        dtype: the element type.
         arrays: the arrays of one layer, in the order in which equations read them.
     """
 
@@ -73,17 +83,17 @@ class Held:
     role: str
     layers: int
     elements: Exact
-    bytes_each: int | Fraction
+    dtype: str
     arrays: tuple[Array, ...]
 
     def at(self, context: int) -> int:
         """The bytes that all runs of the part hold of one sequence after `context` tokens;
         SizeError if the entries of a quantised type do not fill their blocks."""
-        found = self.elements.at({"t": context}) * Fraction(self.bytes_each)
+        found = self.elements.at({"t": context}) * bytes_of_entry(self.dtype)
         if found.denominator != 1:
             raise SizeError(
                 f"{self.use.name}: {self.elements.at({'t': context})} entries do not fill blocks "
-                f"of 32: take another --cache-dtype"
+                f"of {QUANTISED[self.dtype][0]}: take another --cache-dtype"
             )
         return found.numerator
 
@@ -141,9 +151,8 @@ class Holding:
             if not number.is_zero:
                 arrays = tuple(self._array(use, name, n) for name, n in of_role.items())
                 layers = use.runs.at(self.sizes)
-                name = self.dtypes.name_of(role)
-                each = QUANTISED[name] if name in QUANTISED else self.dtypes.bytes_of(role)
-                yield Held(use, role, layers, number.substitute(sizes), each, arrays)
+                dtype = self.dtypes.name_of(role)
+                yield Held(use, role, layers, number.substitute(sizes), dtype, arrays)
 
     def _array(self, use: Use, name: str, number: Exact) -> Array:
         """Describe the array `name` of one layer of a part by an `Array`: its axes but that of
@@ -176,7 +185,11 @@ class Holding:
     @property
     def weights(self) -> int:
         """The bytes of all parameters."""
-        return self.parameters * self.dtypes.bytes_of("weights")
+        return self.weights_in(self.dtypes.name_of("weights"))
+
+    def weights_in(self, dtype: str) -> int:
+        """The bytes of all parameters in an element type."""
+        return ceil(self.parameters * bytes_of_entry(dtype))
 
     def at(self, context: int, role: str | None = None) -> int:
         """The bytes of one sequence after this many tokens, in one role or in all."""
@@ -189,7 +202,8 @@ class Holding:
     @property
     def each(self) -> Exact:
         """The bytes of one sequence, in t."""
-        return sum((part.elements * Poly.of(part.bytes_each) for part in self.parts), Exact())
+        each = ((part.elements, bytes_of_entry(part.dtype)) for part in self.parts)
+        return sum((number * Poly.of(taken) for number, taken in each), Exact())
 
     @cached_property
     def longest(self) -> int | None:

@@ -463,6 +463,7 @@ def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["gpt-2", "--context", "64", "--cache-dtype", "q9"], "dtype 'q9': expected one of fp64"),
+        (["gpt-2", "--context", "64", "--weight-dtype", "q9"], "int8, q8_0, q4_0, int4"),
         (["gpt-2"], "memory needs a context, --context 128k, or a memory to fill"),
         (["gpt-2", "--context", "many"], "expected a number from 1 to 2**40, such as 4096, 128k"),
         (["gpt-2", "--context", "2k"], "position t = 2048 would lie beyond the table"),
@@ -476,8 +477,41 @@ def test_memory_that_is_refused(words: list[str], sentence: str) -> None:
 
 
 def test_weights_alone_may_fill_a_memory(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["memory", written(tmp_path, LLAMA), "--fit", "10GB"])
-    assert "the weights do not fit: they take 16,060,522,496 B" in result.output
+    """The sentence names the widest element type that fits."""
+
+    def said(fit: str) -> str:
+        words = ["memory", written(tmp_path, LLAMA), "--fit", fit]
+        return " ".join(CliRunner().invoke(app, words).output.split())
+
+    lead = "the weights do not fit: they take 16,060,522,496 B; "
+    assert f"{lead}--weight-dtype q8_0 takes 8,532,152,576 B" in said("10GB")
+    assert f"{lead}--weight-dtype q4_0 takes 4,517,021,952 B" in said("8GB")
+    assert f"{lead}in the smallest element type they take 4,015,130,624 B" in said("1GB")
+
+
+def test_it_is_said_whether_the_asked_batch_and_context_fit(tmp_path: Path) -> None:
+    words = ["memory", written(tmp_path, LLAMA), "--context", "128k", "--batch", "8", "--fit"]
+    less, more = (CliRunner().invoke(app, [*words, fit]).output for fit in ("80GB", "160GB"))
+    asked, took = "a batch of 8 at 131,072 tokens", "it takes 153,499,475,968 B with the weights"
+    assert f"{asked} does not fit: {took}" in less and f"{asked} fits: {took}" in more
+    assert "activations of a step and buffers of software are left out" in less
+
+
+@pytest.mark.parametrize(("dtype", "taken"), [("q8_0", 34), ("q4_0", 18), ("int4", 16)])
+def test_weights_in_blocks_take_their_bytes_for_32_entries(
+    tmp_path: Path, dtype: str, taken: int
+) -> None:
+    words = ("memory", written(tmp_path, LLAMA), "--context", "4k", "--weight-dtype", dtype)
+    found = printed(*words)
+    assert found["weights_bytes"] == 8_030_261_248 // 32 * taken
+    assert found["total_bytes"] == found["weights_bytes"] + 4096 * 131_072
+    assert found["dtypes"]["weights"] == dtype
+
+
+def test_layers_of_a_hybrid_are_kinds_without_a_position(tmp_path: Path) -> None:
+    words = ["memory", written(tmp_path, {"model_type": "qwen3_next"}), "--context", "64"]
+    text = CliRunner().invoke(app, words).output
+    assert "layers of kind 1: norm, before, gated-deltanet" in text and "layer 2" not in text
 
 
 def test_descriptions_say_their_blocks(tmp_path: Path) -> None:

@@ -129,6 +129,20 @@ def test_slots_of_llama_cpp(tmp_path: Path) -> None:
     assert latent.shape == (512 + 64, 256, 1)
 
 
+def test_each_engine_says_what_it_keeps_and_in_which_types(tmp_path: Path) -> None:
+    path = written(tmp_path, LLAMA)
+    found = printed("memory", path, "--context", "1k", "--cache-dtype", "fp8")
+    one = {engine["engine"]: engine for engine in found["engines"]}
+    assert one["llama.cpp"]["bytes"] is None
+    assert "--cache-dtype takes fp16, bf16, fp32, q8_0, q4_0" in one["llama.cpp"]["reason"]
+    assert one["vllm"]["bytes"] == found["sequence_bytes"]
+    small = printed("memory", path, "--context", "1k", "--cache-dtype", "q4_0")
+    (kept,) = (x["bytes"] for x in small["engines"] if x["engine"] == "llama.cpp")
+    assert kept == small["sequence_bytes"] == found["sequence_bytes"] // 32 * 18
+    text = CliRunner().invoke(app, ["memory", path, "--context", "1k"]).output
+    assert "transformers: keys and values of the tokens so far, in tensors that grow" in text
+
+
 def test_engines_stand_beside_the_need(tmp_path: Path) -> None:
     path = written(tmp_path, LLAMA)
     found = printed("memory", path, "--context", "1k", "--batch", "2", "--cache-dtype", "q8_0")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from costmodel.errors import Unanswered
 from costmodel.networks.engines.reserved import Reserved, Tensor
 from costmodel.networks.held import Array, Held, Holding
 from costmodel.questions.question import Dtypes
@@ -20,6 +21,9 @@ PADDED = 256
 STEP = 512
 """Tokens of a step, `n_ubatch`."""
 
+CACHED = ("fp16", "bf16", "fp32", "q8_0", "q4_0")
+"""The element types of keys and values that `--cache-type-k` takes, of those known here."""
+
 WINDOWED = frozenset(
     ("afmoe", "cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "olmo3")
 )  # fmt: skip
@@ -28,8 +32,11 @@ WINDOWED = frozenset(
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
     """The tensors that llama.cpp reserves for `batch` slots of `context` tokens, with sentences for
-    a reader; keys and values are f16 unless the user names a type."""
+    a reader; keys and values are f16 unless the user names a type. Unanswered for a type that it
+    has not."""
     rows = typed.cache or "fp16"
+    if rows not in CACHED:
+        raise Unanswered(f"no keys and values in {rows}: --cache-dtype takes {', '.join(CACHED)}")
     tensors = [t for part in held.parts for t in _tensors(held, part, rows, context, batch)]
     grown = [t for part in held.parts for t in _tensors(held, part, rows, context + PADDED, batch)]
     token = sum(t.bytes for t in grown) - sum(t.bytes for t in tensors)

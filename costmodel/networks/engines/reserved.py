@@ -7,8 +7,7 @@ from fractions import Fraction
 from math import prod
 
 from costmodel.errors import SizeError
-from costmodel.networks.held import QUANTISED
-from costmodel.questions.question import element_bytes
+from costmodel.networks.held import QUANTISED, bytes_of_entry
 
 
 @dataclass(frozen=True)
@@ -32,16 +31,18 @@ class Tensor:
     def bytes(self) -> int:
         """The bytes of all layers' tensors; SizeError if entries of a quantised type do not fill
         their blocks."""
-        each = QUANTISED[self.dtype] if self.dtype in QUANTISED else Fraction(size_of(self.dtype))
-        found = each * prod(self.shape) * self.layers
+        found = size_of(self.dtype) * prod(self.shape) * self.layers
         if found.denominator != 1:
-            raise SizeError(f"{self.part}: {prod(self.shape)} entries do not fill blocks of 32")
+            entries, _ = QUANTISED[self.dtype]
+            raise SizeError(
+                f"{self.part}: {prod(self.shape)} entries do not fill blocks of {entries}"
+            )
         return found.numerator
 
 
-def size_of(dtype: str) -> int:
+def size_of(dtype: str) -> Fraction:
     """The bytes of an element of a type, or of a byte."""
-    return 1 if dtype == "byte" else element_bytes(dtype)
+    return Fraction(1) if dtype == "byte" else bytes_of_entry(dtype)
 
 
 @dataclass(frozen=True)

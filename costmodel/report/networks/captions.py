@@ -45,7 +45,7 @@ def _blocks(found: Description) -> str:
     stack = found.decoder
     there = {block.equal: block for block in stack.blocks}.values()
     layers = [
-        named("layer" if len(there) == 1 else f"layer {k}", _around(block))
+        named("layer" if len(there) == 1 else f"layers of kind {k}", _around(block))
         for k, block in enumerate(there, 1)
     ]
     ends = named("end", (*stack.end, *found.ending))

@@ -9,8 +9,8 @@ from typing import Any
 
 from costmodel.networks.engines import ENGINES
 from costmodel.networks.engines.reserved import Reserved
-from costmodel.networks.held import Held, Holding
-from costmodel.questions.question import Dtypes, Missing
+from costmodel.networks.held import QUANTISED, Held, Holding
+from costmodel.questions.question import BYTES, Dtypes, Missing
 from costmodel.questions.state import ROLES
 from costmodel.report.document import Cell, Column, Document, Line, Note, Rows, Strong, Table
 from costmodel.report.networks.captions import described, source_lines
@@ -100,7 +100,8 @@ class Report:
                 continue
             over = f"{found.bytes / need:.3f}" if need else ""
             rows.append((name, version, found.token, found.bytes, over))
-            notes.append(f"{name}: {'; '.join(found.says)}")
+            if found.says:
+                notes.append(f"{name}: {'; '.join(found.says)}")
         title = "What software reserves, by the rule of one version"
         return Table(title, columns, tuple(rows), tuple(map(_note, notes)), "engines")
 
@@ -153,24 +154,45 @@ class Report:
 
     def _says(self) -> Iterator[str]:
         """The sentences below the table: what is counted, and, if the user gives a memory, whether
-        the weights fit into it, and the largest context and the largest batch that fit beside
-        them."""
+        the weights and the asked batch fit into it, and the largest context and the largest batch
+        that fit beside the weights."""
         yield (
             "what the mathematics needs: entries that a later token reads; rows of tokens are "
-            "keys, values and the last rows of a convolution"
+            "keys, values and the last rows of a convolution; activations of a step and buffers of "
+            "software are left out"
         )
+        dtype = self.held.dtypes.name_of("weights")
+        if dtype in QUANTISED:
+            entries, taken = QUANTISED[dtype]
+            yield f"weights: all parameters in {dtype}, {entries} entries in {taken:,} B"
         if (fitting := self.fitting) is None:
             return
         yield f"{fitting.typed} are {fitting.most:,} B"
         if self.held.weights > fitting.most:
-            yield f"the weights do not fit: they take {self.held.weights:,} B"
+            hint = self._smaller(fitting.most)
+            yield f"the weights do not fit: they take {self.held.weights:,} B; {hint}"
             return
+        if self.context is not None:
+            asked = f"a batch of {self.batch:,} at {self.context:,} tokens"
+            total = self.held.weights + self.batch * self.held.at(self.context)
+            fits = "fits" if total <= fitting.most else "does not fit"
+            yield f"{asked} {fits}: it takes {total:,} B with the weights"
         if fitting.context == (self.held.longest or 2**40):
             yield f"every context up to {fitting.context:,} fits with a batch of {self.batch:,}"
         else:
             yield f"largest context with a batch of {self.batch:,}: {fitting.context:,} tokens"
         if fitting.batch is not None:
             yield f"largest batch at {self.context:,} tokens: {fitting.batch:,} sequences"
+
+    def _smaller(self, most: int) -> str:
+        """The widest element type in which the weights take at most `most` bytes, or that there is
+        none, as a phrase."""
+        sizes = {dtype: self.held.weights_in(dtype) for dtype in (*BYTES, *QUANTISED)}
+        fitting = {dtype: taken for dtype, taken in sizes.items() if taken <= most}
+        if not fitting:
+            return f"in the smallest element type they take {min(sizes.values()):,} B"
+        widest = max(fitting, key=lambda dtype: fitting[dtype])
+        return f"--weight-dtype {widest} takes {fitting[widest]:,} B"
 
     def _data(self) -> dict[str, Any]:
         """The object of JSON: bytes of weights, of the state by role and by part, and of each
