@@ -743,9 +743,9 @@ def check(
         ),
     ] = "",
     mixers: Annotated[
-        str,
+        list[str] | None,
         typer.Option("--mixers", metavar="ROW=MIXER,...", help="Table: the mixer of a row."),
-    ] = "",
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option(
@@ -795,7 +795,7 @@ def check(
             raise UsageError(f"{target} is a table of claims: leave out --claim")
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
-        rows = printed_tables.named_rows(mixers)
+        rows = printed_tables.named_rows(mixers or ())
         asked = printed_tables.Asked(name, form or "", names, as_printed.symbols(symbols), rows)
         read = printed_tables.claims(Path(target), asked)
         checked_claims(context, [], read.claims, strict, format_, read)

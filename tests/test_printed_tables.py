@@ -432,12 +432,32 @@ def test_what_is_changed_in_an_own_table_is_found(
     assert wrong == ["me, mul"]
 
 
+def test_rows_are_named_one_by_one_or_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The option may be repeated; a comma in parentheses or braces is a part of the label."""
+    path = tmp_path / "paper.csv"
+    text = 'model,parameters\n"Fast (grouped, wide)",1\nOurs,l\nTheirs,l\n'
+    path.write_text(text, encoding="utf-8")
+    fast, ours, theirs = "Fast (grouped, wide)=mqa{n=4}", "Ours=me", "Theirs=she"
+    for words in (
+        ("--mixers", fast, "--mixers", f"{ours},{theirs}"),
+        ("--mixers", f"{theirs}, {fast},{ours}"),
+    ):
+        found = checked(path, capsys, *words)
+        assert "left_out" not in found
+        named = [load_mixer(claim["mixer"]) for claim in found["claims"]]
+        assert named == [load_mixer(x) for x in ("mqa{n=4}", "me", "she")]
+
+
 @pytest.mark.parametrize(("text", "words", "said"), [
     ("", [], "found no cell of a table"),
     ("mixer,mul\nme,\"1\n", [], "own.csv is not a readable table: unexpected end of data"),
     ("mixer,mul\nme,1\n", ["--claim", "mul = 4"], "is a table of claims: leave out --claim"),
     ("mixer,mul\nme,1\n", ["--mixers", "me"], "--mixers takes the table's name=mixer"),
     ("mixer,mul\nme,1\n", ["--mixers", "me=nosuch"], "unknown mixer 'nosuch'"),
+    ("mixer,mul\nme,1\n", ["--mixers", "me=me", "--mixers", "me=she"],
+     "--mixers gives the row me two mixers"),
     ("mixer,mul\nme,1\n", ["--symbols", "N"], "--symbols takes"),
 ])  # fmt: skip
 def test_a_bad_table_is_one_sentence(

@@ -14,7 +14,7 @@ from costmodel.claims.findings import Sizes, completed
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import mixer_of
 from costmodel.errors import OracleError, TooMuch
-from costmodel.language.equations import JOINED, STEP
+from costmodel.language.equations import JOINED, STEP, Mixer
 from costmodel.language.nodes import Reduce
 from costmodel.oracle.execute import Execution, execute, random_arrays, run as run_system
 from costmodel.program.phases import TRAINING_STEP
@@ -50,7 +50,7 @@ def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> 
     given.pop("t", None)
     try:
         with limited(EXECUTED):
-            run = _execution(claim.mixer, interpretation, tuple(given.items()))
+            run = _execution(mixer, interpretation, tuple(given.items()))
             return _executed_quantity(
                 run, claim.quantity, interpretation.phase, token, sizes.get("b", 1)
             )
@@ -60,13 +60,13 @@ def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> 
 
 @lru_cache(maxsize=1)
 def _execution(
-    name: str, interpretation: Interpretation, given: tuple[tuple[str, int], ...]
+    mixer: Mixer, interpretation: Interpretation, given: tuple[tuple[str, int], ...]
 ) -> Execution:
     """The execution of a mixer at the sizes `given`: of the forward pass, or, in a phase of
     training, of the forward pass and its gradients; for the phase `backward` the values of the
     forward pass are given and not counted. Only the last execution is kept in memory, for the
     further columns of its row."""
-    mixer, sizes, names = mixer_of(name), dict(given), interpretation.parsed_convention
+    sizes, names = dict(given), interpretation.parsed_convention
     form = mixer.forms[interpretation.form or mixer.default_form]
     if interpretation.phase not in TRAINING_STEP:
         return execute(

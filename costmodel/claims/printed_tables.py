@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -83,19 +83,21 @@ class Asked:
     """Name of a row -> its mixer."""
 
 
-def named_rows(text: str) -> dict[str, str]:
-    """Read the text of the option `--mixers`, such as `Attention=self-attention,Ours=my.py:mine`,
+def named_rows(texts: Iterable[str]) -> dict[str, str]:
+    """Read the texts of the option `--mixers`, such as `Attention=self-attention,Ours=my.py:mine`,
     as row -> mixer.
 
     Raises:
-        UnknownMixer: a part that is no pair, or an unknown mixer.
+        UnknownMixer: a part that is no pair, an unknown mixer, or a row with two mixers.
     """
-    found = {}
-    for part in listed(text):
+    found: dict[str, str] = {}
+    for part in listed(",".join(texts)):
         row, *rest = (side.strip() for side in _EQUALS.split(part, maxsplit=1))
         if not (row and rest and rest[0]):
             raise UnknownMixer(f"--mixers takes the table's name=mixer, got '{part}'")
-        found[row] = load_mixer(rest[0]).origin or rest[0]
+        name = load_mixer(rest[0]).origin or rest[0]
+        if found.setdefault(row, name) != name:
+            raise UnknownMixer(f"--mixers gives the row {row} two mixers: give one of them")
     return found
 
 

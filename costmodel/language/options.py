@@ -88,13 +88,15 @@ def braces(name: str) -> dict[str, int]:
 
 
 def listed(text: str) -> list[str]:
-    """The parts of a text between its commas, other than commas in braces; stripped, empty parts
-    left out.
+    """The parts of a text between its commas, other than commas in braces or parentheses;
+    stripped, empty parts left out.
 
     >>> listed("mamba-2{n=8,P=64}, she,")
     ['mamba-2{n=8,P=64}', 'she']
+    >>> listed("Self-attention (grouped, window)=gqa, Ours=me")
+    ['Self-attention (grouped, window)=gqa', 'Ours=me']
     """
-    parts = (part.strip() for part in re.split(r",(?![^{}]*\})", text))
+    parts = (part.strip() for part in re.split(r",(?![^{}]*\})(?![^()]*\))", text))
     return [part for part in parts if part]
 
 
