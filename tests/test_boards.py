@@ -178,6 +178,18 @@ def test_no_end_of_a_predicted_time_is_below_the_floor(
     assert least and ends and float(least[1]) <= float(ends[2]) <= float(ends[1])
 
 
+def test_times_of_a_table_per_token_are_those_of_the_whole_call() -> None:
+    typed = ["table", GQA, "--board", "h100", "--per-token"]
+    typed += [f"--{letter}={value}" for letter, value in TOKEN.items()]
+    columns = ["floor", "bound", "predicted_time"]
+    (whole,) = cm.table(GQA, board="h100", columns=columns, **TOKEN)  # type: ignore[arg-type]
+    words = ["--columns", "mixer,total,floor,bound,predicted_time"]
+    text = CliRunner().invoke(app, [*typed, *words]).output
+    assert f"{whole['floor']:,}" in text and f"{whole['predicted_time']:,}" in text
+    said = "total are divided by the b new tokens; floor, predicted_time are not"
+    assert said in " ".join(text.split())
+
+
 def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:
     bare = tmp_path / "bare.toml"
     bare.write_text(OWN)

@@ -51,6 +51,20 @@ def test_linear_attention_and_self_attention_for_one_token() -> None:
         assert found.values(t) == count
 
 
+def test_a_crossover_prints_its_ranges() -> None:
+    two = ("linear-attention", "self-attention")
+    assert str(cm.crossover(*two, phase="inference", d=1024, n=16)) == (
+        "Crossover of linear-attention, self-attention by total over t\n"
+        "t = 1 to 65: self-attention\nt = 66 on: linear-attention"
+    )
+    assert str(cm.crossover("she", two[1], phase="training", over="d", l=64, n=16)) == (
+        "Crossover of she, self-attention by total over d, of the multiples of 16\n"
+        "d = 16 on: self-attention"
+    )
+    same = str(cm.crossover(*two, by="parameters", phase="training", n=4))
+    assert "linear-attention and self-attention never differ" in same
+
+
 @pytest.mark.parametrize("b", [1, 8, 64, 4096])
 def test_grouped_attention_and_mamba_2_by_traffic(b: int) -> None:
     """From more than 2,068 + 33,053/b tokens on, as tests/test_state_roles.py has by hand."""
@@ -200,6 +214,10 @@ def test_an_order_without_end_is_told_in_blocks() -> None:
         (1, 1, 1, chunked), (16, 16, 1, recurrent), (17, 16, 8, chunked), (25, 16, 7, recurrent),
     ]  # fmt: skip
     assert found.ranges[0].last == 15 and all(map(found.goes_on, found.ranges[1:]))
+    assert str(found).splitlines()[1:] == [
+        f"t = 1 to 15: {chunked}", f"t = 16 of every 16, on: {recurrent}",
+        f"t = 17 to 24 of every 16, on: {chunked}", f"t = 25 to 31 of every 16, on: {recurrent}",
+    ]  # fmt: skip
     for t in range(1, 100):
         assert found.least(t) == ((chunked,) if t < 16 or t % 16 in range(1, 9) else (recurrent,))
 

@@ -118,6 +118,29 @@ class Crossover:
         names = ", ".join(self.names)
         return f"Crossover of {names} by {self.figure.name} over {self.over}"
 
+    def __str__(self) -> str:
+        """The candidates and, line by line, each range of the size with the candidates that have
+        the least there; or the reason why there are none."""
+        try:
+            lines = [f"{self.over} = {self._said(x)}: {' = '.join(x.least)}" for x in self.ranges]
+        except (Unanswered, Unsupported) as reason:
+            lines = [str(reason)]
+        fitting = ""
+        if isinstance(self.domain, range) and self.domain.step > 1:
+            fitting = f", of the multiples of {self.domain.step:,}"
+        return "\n".join([f"{self!r}{fitting}", *lines])
+
+    def _said(self, stretch: Stretch) -> str:
+        """A range of the size as text: `1 to 65`, `66 on`, `17 to 24 of every 16, up to 512`."""
+        first, last = f"{stretch.first:,}", f"{stretch.last:,}"
+        on, one = self.goes_on(stretch), stretch.first == stretch.last
+        if stretch.step == stretch.width:
+            return f"{first} on" if on else first if one else f"{first} to {last}"
+        scale = self.domain.step if isinstance(self.domain, range) else 1
+        end = stretch.first + (stretch.width - 1) * scale
+        here = first if stretch.width == 1 else f"{first} to {end:,}"
+        return f"{here} of every {stretch.step * scale:,}, {'on' if on else f'up to {last}'}"
+
     def _foreign(self, letter: str) -> str:
         """The message for a letter that is an open size of none of the candidates, with the reason
         if it is t, or given in braces."""

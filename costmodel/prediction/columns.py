@@ -4,6 +4,7 @@ predicted time."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
     """
     on, found = board_of(case), {}
     with_numbers(case)
+    case = replace(case, per_token=False)
     for name in ("mul", "add", "exp", "traffic", "span"):
         known = moved if name == "traffic" else None
         number = case.figure(FIGURES[name]) if known is None else known

@@ -322,7 +322,7 @@ def _divided(block: Block) -> Iterator[Note]:
     """The note on which columns of a table per token are divided by the number of tokens and which
     are not; nothing if none is divided."""
     tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
-    figures = [FIGURES[name] for name in block.columns if name in FIGURES]
+    figures = [COLUMNS[name] for name in block.columns if name in COLUMNS]
     shared = [figure.name for figure in figures if figure.per_token]
     kept = [one.name for one in figures if one.kind == "number" and not one.per_token]
     if shared:
