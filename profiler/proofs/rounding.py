@@ -155,7 +155,10 @@ class _Rounded(DispatchMode):
 
 class ExactSoftplus(DispatchMode):
     """Computes softplus, and its gradient, as log(1 + exp(x)) to float64's last digit: calls with
-    torch's default threshold, or a larger one, run with the threshold `EXACT`."""
+    torch's default threshold, or a larger one, run with the threshold `EXACT`. `used`: whether a
+    call had such a threshold."""
+
+    used = False
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation and return its result; softplus and its gradient run with the larger
@@ -163,6 +166,7 @@ class ExactSoftplus(DispatchMode):
         if kind.name in ("aten::softplus", "aten::softplus_backward"):
             given = bind(kind.func, args, kwargs, None).arguments
             if LINEAR <= given["threshold"] < EXACT:
+                self.used = True
                 return kind.func(**{**given, "threshold": EXACT})
         return super().see(kind, args, kwargs)
 
