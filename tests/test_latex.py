@@ -541,6 +541,8 @@ COMMANDS = [
     "explain restricted-attention --format latex",
     "list --format latex",
     "verify --format latex",
+    "table self-attention+grouped+window{n=32,g=8,h=128,w=4096} --d 4096 --l 32768 --format "
+    "latex --phase training --columns mixer,mul,total,parameters",
 ]
 
 

@@ -417,8 +417,9 @@ class _Set:
         return panels
 
     def columns(self, panel: Sequence[int]) -> str:
-        """The column specification of a panel: `r` and `l` if there is one panel of unbroken cells;
-        else shares of the page's width, which are equal in all panels for columns naming rows."""
+        """The column specification of a panel: `r` and `l` if there is one panel, whose cells need
+        no break; else shares of the page's width, which are equal in all panels for columns naming
+        rows."""
         shares, found = self._shares(panel), ""
         if not shares:
             return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
@@ -430,8 +431,10 @@ class _Set:
         return found
 
     def _shares(self, panel: Sequence[int]) -> Mapping[int, float]:
-        """Column -> its share of the page's width; {} for a single panel of unbroken cells."""
-        if len(self.panels) == 1 and not any(map(self.breaks, panel)):
+        """Column -> its share of the page's width; {} for a single panel of unbroken cells that the
+        page has room for."""
+        fits = sum(self.natural[k] + GAP for k in panel) <= self.room
+        if len(self.panels) == 1 and fits and not any(map(self.breaks, panel)):
             return {}
         names = naming(self.table.columns)
         widest = max(sum(self.widths[k] for k in other) for other in self.panels)
