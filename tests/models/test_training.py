@@ -379,6 +379,7 @@ def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
     assert live == 3 * found.each.at(at) + found.alone.at(at) + apart
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("recompute", ["none", "layers"])
 @every_kind
 def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -> None:

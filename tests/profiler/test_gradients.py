@@ -24,7 +24,7 @@ ROUNDING = 1e-10
 """Sums of a few dozen products of numbers of size one in float64, and quotients of them."""
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(12)
 @by_sizes(SIZES)
 @pytest.mark.parametrize("described", every(), ids=label)
 def test_gradients_are_those_of_autograd(described: Implementation, sizes: dict[str, int]) -> None:

@@ -192,6 +192,7 @@ def test_the_matrix_products_of_a_small_decoder_by_hand() -> None:
 # Learning.
 
 
+@pytest.mark.grid(3)
 @every_kind
 def test_an_optimiser_step_lowers_the_loss(network: Network) -> None:
     net, data = twin(network, seed=1), given(network.choices, 2)

@@ -111,6 +111,7 @@ OF_NORMS = (
 )  # fmt: skip
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("phase", "names"),
     [("training", ()), ("backward", OF_NORMS), ("training-step", OF_NORMS)],
