@@ -373,6 +373,20 @@ def test_a_verdict_stands_without_an_execution() -> None:
     assert found.counterexample == {"d": 150, "n": 1, "t": 1}
 
 
+@pytest.mark.parametrize(
+    ("line", "sizes", "note"),
+    [
+        ("parameters = 67108864", {"d": 4096}, "equal at the sizes given"),
+        ("state = 8192*t", {"d": 4096}, "equal for all other sizes (polynomial identity)"),
+        ("state = 2*t*d", {}, "equal for all sizes (polynomial identity)"),
+    ],
+)
+def test_a_true_claim_says_at_which_sizes(line: str, sizes: dict[str, int], note: str) -> None:
+    (claim,) = claims_of([line], "self-attention", "inference")
+    found = check(replace(claim, sizes=sizes))
+    assert (found.verdict, found.note) == ("agrees", note)
+
+
 ORDERS = [
     ("total = O(l^2*d)", "self-attention", "training", "agrees-in-limit",
      "for l >> d, where d**2*l vanishes beside d*l**2; 8*d**2*l < 2*d*l**2 iff l > 4*d"),

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from costmodel.claims.claim import ABOUT, RELATIONS, Claim, TwoSided
 from costmodel.claims.findings import Finding, Sizes, completed, join_notes
-from costmodel.claims.identities import SEARCHED, compare_formula
+from costmodel.claims.identities import SEARCHED, IdentityCheck, compare_formula
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer, derive, mixer_of, path_at
 from costmodel.errors import FormulaError, Unanswered, Unsupported
@@ -78,7 +78,16 @@ class FormulaClaim(Claim):
                         there=disagreement.there,
                         parted=f"{what} {found.text}",
                     )
-        return Finding(True, answer, {}, found.text if found else "", compared=found)
+        return Finding(True, answer, {}, self._equal_words(found), compared=found)
+
+    def _equal_words(self, found: IdentityCheck | None) -> str:
+        """How a formula and the derived count are known to be equal: for all sizes, for all sizes
+        other than those of the claim, or at these alone; "" without a comparison."""
+        if found is None or not (found.proven and self.sizes):
+            return found.text if found else ""
+        if found.formula.letters | found.answer.letters:
+            return found.text.replace("all sizes", "all other sizes")
+        return "equal at the sizes given"
 
     def fits(self, given: Sizes, sizes: Sizes) -> bool:
         """Whether the claim's mixer exists at `given` and `sizes`, with some values of its other

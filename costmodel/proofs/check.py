@@ -151,7 +151,7 @@ def _causality(mixer: Mixer) -> Iterator[Proof]:
         shown = said
         if agree is not True:
             shown = _disagree(said, apart)
-        yield Proof(f"{name}: causal or not", agree, shown)
+        yield Proof(f"{name}: causality equals execution", agree, shown)
 
 
 def _not_causal(form: Form, sizes: Sizes) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -175,8 +175,18 @@ def deep_proofs(
 
 def names(implementation: Implementation) -> list[str]:
     """The names of the proofs of one module, as `deep_proofs` yields them."""
-    plain = [*KINDS.values(), CALLED, ROOM, *(_in_digits(precision) for precision in PRECISIONS)]
-    return [f"{implementation.name}: {name}" for name in plain]
+    return [f"{implementation.name}: {name}" for name in _drawn_names()]
+
+
+def _drawn_names() -> list[str]:
+    """The names of the proofs of random calls, without that of the module."""
+    return [*KINDS.values(), CALLED, ROOM, *(_in_digits(precision) for precision in PRECISIONS)]
+
+
+def any_drawn(found: Iterable[Proof]) -> bool:
+    """Whether one of the proofs is of calls that were drawn at random."""
+    drawn = _drawn_names()
+    return any(proof.name.partition(": ")[2] in drawn for proof in found)
 
 
 @dataclass

@@ -1,8 +1,9 @@
 """Does a mixer do what its author claims? The proofs of `check` for a mixer and its modules.
 
-Well formed; causal or not; counts equal instrumented execution; forms agree; module equals
-equations; dispatched equals executed; state held equals derived state; step equals forward. A proof
-that fails names the first equation that differs and the smallest sizes at which it differs.
+Well formed; causality equals execution; counts equal instrumented execution; forms agree; module
+equals equations; dispatched equals executed; state held equals derived state; step equals forward.
+A proof that fails names the first equation that differs and the smallest sizes at which it differs;
+a proof that depends on one that fails is not checked, and says so.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
 from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import Sizes, module_sizes, words
+from costmodel.proofs.unread import said as unread_words
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
@@ -55,6 +57,8 @@ from profiler.records.reading import reason_of
 from profiler.records.words import told_apart
 
 EQUAL = "module equals equations"
+DISPATCHED = "dispatched equals executed"
+STATE = "state held equals derived state"
 
 
 def prove_mixer(
@@ -68,12 +72,13 @@ def each_proof(
     mixer: Mixer, seed: int | None = None, progress: Progress = lambda done, of, what: None
 ) -> Iterator[Proof]:
     """Yield the proofs of a mixer's equations, then of each of its modules, each as soon as it is
-    found; none of modules if a proof of the equations fails. With a seed, each module that equals
-    its equations is also tried by calls that the seed draws; `progress` gets the trials done, their
-    number, and what is tried."""
+    found; one of modules, which is not checked, if a proof of the equations fails. With a seed,
+    each module that equals its equations is also tried by calls that the seed draws; `progress`
+    gets the trials done, their number, and what is tried."""
     proofs = prove(mixer)
     yield from proofs
-    if any(proof.passed is False for proof in proofs):
+    if failed := [proof.name for proof in proofs if proof.passed is False]:
+        yield Proof(EQUAL, None, f"needs '{failed[0]}', which fails")
         return
     try:
         found = implementations(mixer)
@@ -102,15 +107,21 @@ def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
 
 
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
-    """The proofs of one module, in the order in which they are printed. A module that differs from
-    its equations gets no proofs of its counts and state, and a module whose step fails or is
-    missing none of its state: these would repeat the failure."""
+    """The proofs of one module, in the order in which they are printed. For a module that differs
+    from its equations the proofs of its counts and state are not checked, and for a module whose
+    step fails that of its state: these would repeat the failure. A module without a step has no
+    proof of its state."""
     equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
+    state = f"{implementation.name}: {STATE}"
     if not equal.passed:
-        return [equal, step]
-    steps = bool(step.passed)
-    held = [state_equals(mixer, implementation)] if steps else []
-    return [equal, dispatched_equals(mixer, implementation, step=steps), *held, step]
+        reason = f"needs '{equal.name}', which {'fails' if equal.passed is False else 'is open'}"
+        counts = Proof(f"{implementation.name}: {DISPATCHED}", None, reason)
+        held = [] if step.passed is None else [Proof(state, None, reason)]
+        return [equal, counts, *held, step]
+    held = [] if step.passed is None else [Proof(state, None, f"needs '{step.name}', which fails")]
+    if step.passed:
+        held = [state_equals(mixer, implementation)]
+    return [equal, dispatched_equals(mixer, implementation, step=bool(step.passed)), *held, step]
 
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
@@ -352,7 +363,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     """Make the proof that `forward` and, if `step`, the step at every token dispatch the operations
     of the description. The proof stays open (passed None), with the reasons, if an operation has no
     counting rule or the equations cannot be counted."""
-    name = f"{implementation.name}: dispatched equals executed"
+    name = f"{implementation.name}: {DISPATCHED}"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
     described = cache(partial(description_of, mixer, implementation))
@@ -360,6 +371,20 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     @cache
     def executed(phase: str, names: frozenset[str]) -> Counts:
         return executed_counts(mixer, described(phase, names), phase)
+
+    def remedy(meant: Described, phase: str, sizes: Sizes) -> str:
+        """What to correct: the equations, where they define entries that nothing reads, else the
+        description."""
+        if spare := unread_words(mixer.forms[meant.form], sizes):
+            return (
+                f"the equations define and count {spare}, which nothing reads: reduce the "
+                "equation's range to the entries that are read"
+            )
+        prefix = "step_" if phase == "inference" else ""
+        return (
+            f"if intended, describe these operations by {prefix}rewrites= or {prefix}form= of "
+            "@implementation"
+        )
 
     def apart(case: ModuleCase) -> str:
         """Words on how the dispatched operations of a module differ from those that the equations
@@ -380,7 +405,10 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                     return ""
                 found = dispatched_classes(dispatched.operations.to_json())
                 if gap := class_differences(found, counted):
-                    return _unexplained(described(phase, names), phase, t, gap)
+                    meant = described(phase, names)
+                    return (
+                        f"{_unexplained(meant, phase, t, gap)}; {remedy(meant, phase, case.sizes)}"
+                    )
         return ""
 
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"
@@ -401,9 +429,9 @@ def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCou
 
 
 def _unexplained(described: Described, phase: str, t: int, gap: Mapping[str, int]) -> str:
-    """The sentence that a call dispatches more operations (`gap` above 0, by class) or fewer than
-    its description, and how to correct the description; `t` is the token of a step."""
-    call, prefix = (f"step at token {t}", "step_") if phase == "inference" else ("forward", "")
+    """The words that a call dispatches more operations (`gap` above 0, by class) or fewer than its
+    description; `t` is the token of a step."""
+    call = f"step at token {t}" if phase == "inference" else "forward"
     rewrites = ", ".join(described.rewrites) or "none"
     parts = {
         word: ", ".join(f"{abs(n):,} {name}" for name, n in gap.items() if n * sign > 0)
@@ -412,8 +440,7 @@ def _unexplained(described: Described, phase: str, t: int, gap: Mapping[str, int
     apart = " and ".join(f"{operations} {word}" for word, operations in parts.items() if operations)
     return (
         f"{call} of a batch of {BATCH} dispatches {apart} than its description (form "
-        f"'{described.form}', rewrites: {rewrites}); if intended, describe these operations by "
-        f"{prefix}rewrites= or {prefix}form= of @implementation"
+        f"'{described.form}', rewrites: {rewrites})"
     )
 
 
@@ -545,7 +572,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     The proof stays open (passed None) if that number is not derived, or if a state that is no
     `State` and has no attribute `elements` holds another number: some of its entries may be
     unused."""
-    name = f"{implementation.name}: state held equals derived state"
+    name = f"{implementation.name}: {STATE}"
     try:
         derived = state(mixer, implementation.step_form)
     except (Unsupported, Unanswered) as reason:

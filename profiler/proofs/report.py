@@ -10,7 +10,7 @@ from dataclasses import asdict
 from costmodel.proofs.check import Proof
 from costmodel.proofs.tried_sizes import Sizes, all_words
 from costmodel.report.document import Column, Document, Note, Paragraph, Table
-from profiler.proofs.deep import drawn_words, untried_words
+from profiler.proofs.deep import any_drawn, drawn_words, untried_words
 
 VERDICTS = {True: "holds", False: "FAILS", None: "not checked"}
 COLUMNS = (
@@ -25,6 +25,9 @@ NOT_TRIED = (
     "fp32, bf16 and fp16, many calls of one module, the module's own gradients, writes into "
     "tensors of the caller, the memory of decoding"
 )
+
+
+NONE_DRAWN = "no random call was made: only a module that equals its equations is called at random"
 
 
 NAMES, SAID = 52, max(map(len, VERDICTS.values()))
@@ -64,9 +67,9 @@ def document(
     Args:
         name: the mixer.
         tried: what is tried -> the sizes, a note for each.
-        seed: the seed of random calls; the last notes then name the drawn conditions, what no draw
-            tries, the number of verdicts and the `seconds`. None: the last note lists what `--deep`
-            tries in addition.
+        seed: the seed of random calls; the last notes then name the drawn conditions and what no
+            draw tries, or that no call was drawn, and the number of verdicts and the `seconds`.
+            None: the last note lists what `--deep` tries in addition.
     """
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
@@ -76,7 +79,8 @@ def document(
     )
     last: tuple[str, ...] = (NOT_TRIED,)
     if seed is not None:
-        last = (drawn_words(seed), untried_words(), _found_words(found, seconds))
+        drawn = (drawn_words(seed), untried_words()) if any_drawn(found) else (NONE_DRAWN,)
+        last = (*drawn, _found_words(found, seconds))
     notes += tuple(Note((line,)) for line in last)
     table = Table(f"{name}: proofs", COLUMNS, rows, notes)
     return Document(

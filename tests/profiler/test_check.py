@@ -32,7 +32,7 @@ from tests.user_mixers import PLAIN, Change, written
 
 EQUATIONS_HOLD = {
     "well formed": True,
-    "direct: causal or not": True,
+    "direct: causality equals execution": True,
     "direct: counts equal instrumented execution": True,
     "direct: gradients of the equations equal execution": True,
 }
@@ -93,7 +93,7 @@ def test_a_kernel_class_of_what_no_equation_computes_is_refused(tmp_path: Path) 
 def test_a_sliding_window_holds(tmp_path: Path) -> None:
     proofs = checked(tmp_path, "window-that-holds")
     assert verdicts(proofs) == dict.fromkeys((*EQUATIONS_HOLD, MODULE, WORK, STATE, STEP), True)
-    assert proofs["direct: causal or not"].detail == "causal"
+    assert proofs["direct: causality equals execution"].detail == "causal"
     assert proofs[MODULE].detail == "to 1e-09 in float64 at 12 sets of sizes"
 
 
@@ -133,7 +133,7 @@ def test_a_form_without_derived_tokens_names_the_questions_that_need_them() -> N
     assert open_proof.passed is None
     assert {"counts of one token", "state of one token"} <= {*asked.split(", ")}
     assert reason.startswith("the token of each entry is not derived: the token of rows depends on")
-    assert verdicts(proofs) == {**EQUATIONS_HOLD, "direct: causal or not": None}
+    assert verdicts(proofs) == {**EQUATIONS_HOLD, "direct: causality equals execution": None}
 
 
 SUM = "s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n"
@@ -173,7 +173,8 @@ WRONG_EQUATIONS: dict[str, tuple[tuple[Change, ...], str]] = {
 def test_equations_that_cannot_run_say_where(name: str, tmp_path: Path) -> None:
     changes, expected = WRONG_EQUATIONS[name]
     proofs = checked(tmp_path, name, *changes)
-    assert verdicts(proofs) == {"well formed": False}
+    assert verdicts(proofs) == {"well formed": False, "module equals equations": None}
+    assert proofs["module equals equations"].detail == "needs 'well formed', which fails"
     assert proofs["well formed"].detail.startswith(expected)
 
 
@@ -245,8 +246,8 @@ def test_a_mixer_that_looks_ahead_is_not_causal_and_has_no_step_to_prove(tmp_pat
         ("s[:, lag:] += x[:, :-lag]", "s[:, :-lag] += x[:, lag:]"),
     )
     assert verdicts(proofs) == {**EQUATIONS_HOLD, MODULE: True, WORK: True, STEP: None}
-    assert proofs["direct: causal or not"].detail.startswith("not causal")
-    assert proofs[STEP].detail == proofs["direct: causal or not"].detail
+    assert proofs["direct: causality equals execution"].detail.startswith("not causal")
+    assert proofs[STEP].detail == proofs["direct: causality equals execution"].detail
 
 
 WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
@@ -323,6 +324,9 @@ def test_a_wrong_module_fails_where_it_parts(name: str, tmp_path: Path) -> None:
     proofs = checked(tmp_path, name, *changes)
     assert {k: v for k, v in verdicts(proofs).items() if k in EQUATIONS_HOLD} == EQUATIONS_HOLD
     assert proofs[MODULE].passed is False
+    for other in (WORK, STATE):
+        assert proofs[other].passed is None
+        assert proofs[other].detail == f"needs '{MODULE}', which fails"
     assert re.search(pattern, proofs[MODULE].detail), proofs[MODULE].detail
 
 
@@ -336,7 +340,9 @@ def test_a_description_without_a_form_takes_the_only_form(tmp_path: Path) -> Non
 
 def test_a_wrong_step_fails_where_it_parts(tmp_path: Path) -> None:
     proofs = checked(tmp_path, "step-in-the-wrong-order", (".flip(1)", ""))
-    assert verdicts(proofs) == {**EQUATIONS_HOLD, MODULE: True, WORK: True, STEP: False}
+    expected = {**EQUATIONS_HOLD, MODULE: True, WORK: True, STATE: None, STEP: False}
+    assert verdicts(proofs) == expected
+    assert proofs[STATE].detail == f"needs '{STEP}', which fails"
     found = proofs[STEP].detail
     assert found.startswith("at l = 2, d = 1, w = 2: y[2, 1] is ")
     assert "forward gives " in found
@@ -792,6 +798,17 @@ def test_proofs_print_in_every_format() -> None:
     assert "direct: module equals equations  FAILS        at l = 2, d = 1, w = 2:" in wide
     assert "direct: step equals forward      not checked  it has no `step`" in wide
     assert "| well formed | holds | 4 sets" in printed(document("mine.py:mine", found), "markdown")
+
+
+def test_random_calls_are_named_if_some_were_made() -> None:
+    """A module that differs from its equations is called at no random sizes."""
+    plain = Proof("direct: module equals equations", False, "")
+    drawn = Proof("direct: every call gives the same result", True, "")
+    none, some = (
+        printed(document("mine", [plain, *more], seed=3), "markdown") for more in ([], [drawn])
+    )
+    assert "no random call was made" in none and "--seed 3" not in none
+    assert "--seed 3" in some and "no random call was made" not in some
 
 
 def test_a_narrow_terminal_wraps_the_detail_and_loses_none_of_it() -> None:

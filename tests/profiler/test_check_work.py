@@ -11,7 +11,7 @@ import costmodel as cm
 from costmodel.program.conventions import PADDINGS
 from profiler.modules import implementation, implementations
 from profiler.modules.described import description_of, executed_counts
-from profiler.proofs.equality import state_equals, step_equals
+from profiler.proofs.equality import prove_mixer, state_equals, step_equals
 from tests.profiler.test_check import EQUATIONS_HOLD, MODULE, STATE, STEP, WORK, checked, verdicts
 from tests.user_mixers import Change, written
 
@@ -44,6 +44,44 @@ def test_work_that_the_description_does_not_have_fails(name: str, tmp_path: Path
         **EQUATIONS_HOLD, MODULE: True, WORK: False, STATE: True, STEP: True,
     }  # fmt: skip
     assert proofs[WORK].detail.startswith(begins)
+
+
+SQUARES = """
+import torch
+import costmodel as cm
+from profiler.modules import implementation
+
+m = cm.Mixer("squares")
+l, d = m.sizes("l d")
+x, y = m.input("x", l, d), m.output("y", l, d)
+with m.form("direct") as f:
+    i, r, a = f.index("i", 1, l), f.index("r", 2, l), f.index("a", 1, d)
+    z = f.array("z", l, d)
+    z[i, a] = x[i, a] * x[i, a]
+    y[1, a] = x[1, a]
+    y[r, a] = z[r, a] + x[r, a]
+
+
+@implementation("squares", kernels={"z": "elementwise", "y": "elementwise"})
+class Squares(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return torch.cat([x[:, :1], x[:, 1:] * x[:, 1:] + x[:, 1:]], dim=1)
+"""
+
+
+def test_entries_that_nothing_reads_explain_missing_work(tmp_path: Path) -> None:
+    """The equations are to be corrected, not the description of the module."""
+    (tmp_path / "squares.py").write_text(SQUARES, encoding="utf-8")
+    proofs = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/squares.py:m"))}
+    assert proofs[MODULE].passed and proofs[WORK].passed is False
+    assert proofs[WORK].detail.endswith(
+        "dispatches 2 mul fewer than its description (form 'direct', rewrites: none); the "
+        "equations define and count z[1, 1], which nothing reads: reduce the equation's range to "
+        "the entries that are read"
+    )
 
 
 PADDED: tuple[Change, ...] = (
