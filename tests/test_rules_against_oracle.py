@@ -45,7 +45,7 @@ def rewritten() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield from ((name, form, rewrites) for rewrites in changing[k % 2 :: 2])
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize(("name", "form", "rewrites"), [*rewritten()])
 def test_rules_under_rewrites_equal_execution(
     name: str, form: str, rewrites: tuple[str, ...]

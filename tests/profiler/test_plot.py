@@ -99,6 +99,7 @@ def many(number: int) -> Picture:
     )
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("width", [None, 3.3, 6.9])
 @pytest.mark.parametrize("kind", [*KINDS, 1, 6])
 def test_panels_are_of_one_size_and_nothing_overlaps(kind: str | int, width: float | None) -> None:

@@ -29,7 +29,7 @@ def rows_of(page: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.grid(12)
+@pytest.mark.grid(11)
 @pytest.mark.parametrize("name", names())
 def test_what_follows_from_the_equations_is_up_to_date(name: str) -> None:
     """`costmodel training -o tables/generated/training.md --force`."""
