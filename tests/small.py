@@ -25,6 +25,11 @@ OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 
 
 LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
+    (
+        "self-attention+relative-bias",
+        "direct",
+        "traffic",
+    ): "which entries of b_rel are read depends on the values of bucket",
     ("sinkhorn", "direct", "path_length"): "index p skips entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",

@@ -30,11 +30,17 @@ QUESTIONS: Mapping[str, Callable[[Mixer, str], Displayed]] = {
     "path_length": lambda mixer, form: cm.path_length(mixer, form),
     "order": lambda mixer, form: cm.order(cm.count(mixer, form=form).exact_total),
 }
+
+
+def traffic_of_a_token(mixer: Mixer, form: str) -> Displayed:
+    return cm.traffic(mixer, "inference", form)
+
+
 OF_ONE_TOKEN: tuple[Callable[[Mixer, str], Displayed], ...] = (
     lambda mixer, form: cm.count(mixer, "inference", form),
     lambda mixer, form: cm.span(mixer, "inference", form),
     lambda mixer, form: cm.state(mixer, form),
-    lambda mixer, form: cm.traffic(mixer, "inference", form),
+    traffic_of_a_token,
     lambda mixer, form: cm.critical_path(mixer, "inference", form),
     lambda mixer, form: cm.sequential(mixer, "inference", form),
 )
@@ -58,6 +64,8 @@ def test_every_answer_displays_as_latex(name: str, form: str) -> None:
         displays_as_latex(question(mixer, form))
     reason = without_inference(mixer, form)
     for question in OF_ONE_TOKEN:
+        if question is traffic_of_a_token and (name, form, "traffic") in LEFT_OPEN:
+            continue
         if reason is None:
             displays_as_latex(question(mixer, form))
             continue

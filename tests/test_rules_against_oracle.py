@@ -77,6 +77,8 @@ def test_batch_multiplies_what_depends_on_the_input(name: str, form: str) -> Non
     counts = cm.count(mixer, form=form).at(**sizes, b=3)
     once = sum(run.once().values())
     assert counts.total == 3 * sum(run.counts().values()) + once
+    if (name, form, "traffic") in LEFT_OPEN:
+        return
     least = run.compulsory()
     moved = cm.traffic(mixer, form=form).compulsory.at(**sizes, b=3)
     assert moved["activations"] == 3 * (least.inputs + least.outputs)

@@ -15,7 +15,7 @@ from hypothesis import Phase, given, settings, strategies as st
 import costmodel as cm
 from costmodel import Mixer
 from costmodel.errors import Unsupported
-from costmodel.language.nodes import Add, Bracket, Node, Reduce, Ref
+from costmodel.language.nodes import Add, Bracket, Neg, Node, Reduce, Ref
 from costmodel.oracle.execute import execute, run
 from costmodel.paths.chains import Repeat
 from costmodel.program.recurrences import references
@@ -85,8 +85,10 @@ def test_every_step_of_a_path_reads_the_one_before(name: str, form: str, phase: 
 
 
 def _chosen(value: Node) -> Node:
-    """What is copied where a largest entry was."""
-    return value.body if isinstance(value, Bracket) else value
+    """What is copied, maybe negated, where a largest entry was."""
+    while isinstance(value, Bracket | Neg):
+        value = value.body
+    return value
 
 
 BY_HAND: Mapping[tuple[str, str], Callable[[int], int]] = {

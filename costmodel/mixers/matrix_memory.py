@@ -561,11 +561,13 @@ class InChunks:
         row, after, later = self.chunks.row, self.after, self.following
         V[j, q, self.e, c] = rows.V[j, row(q, self.e), c]
         z, x, v = f.index("z", 1, after - 1), f.index("x", 2, after - 1), f.index("v", 1, u - 1)
-        # a first term stands alone where the other terms may be none
+        # a first term has a sum of its own where the other terms may be none
+        one = f.index("m3", 1, 1)
         A = self.products("A_C", KA, KI, [(q, after, z)])
         among = f.index("z1", 2, self.second - 1)
         B = self.products("B_C", KA, FI, [(1, self.second, among), (g, u, v)])
-        added = A[j, q, after, 1] * V[j, q, 1, c] + sum_(A[j, q, after, x] * V[j, q, x, c], over=x)
+        added = sum_(A[j, q, after, one] * V[j, q, one, c], over=one)
+        added = added + sum_(A[j, q, after, x] * V[j, q, x, c], over=x)
         U[j, q, after, c] = added - sum_(B[j, q, after, x] * U[j, q, x, c], over=x)
         W[j, g, u, p] = KA[j, g, u, p] - sum_(B[j, g, u, v] * W[j, g, v, p], over=v)
         S = f.array("S", self.n, self.chunks.l // self.C, self.h, self.h)
@@ -577,7 +579,8 @@ class InChunks:
         w = self.w
         for o, before, place in self.ends:
             added = sum_(KC[j, o, place, p] * V[j, o, place, c], over=place)
-            added = added if place is w else KC[j, o, 1, p] * V[j, o, 1, c] + added
+            if place is not w:
+                added = sum_(KC[j, o, one, p] * V[j, o, one, c], over=one) + added
             end = added - sum_(FC[j, o, place, p] * P[j, o, place, c], over=place)
             S[j, o, p, c] = end if before is None else E[j, o, self.C, p] * S[j, before, p, c] + end
         O, own = f.array("O", *rows.V.shape), self.places("O_C", self.h)
@@ -587,7 +590,8 @@ class InChunks:
         RF = self.products("RF", RE, FI, [(1, self.first, gone), (g, u, near)])
         for chunk, place, m in ((1, self.first, gone), (g, u, near)):
             added = sum_(RK[j, chunk, place, m] * V[j, chunk, m, c], over=m)
-            added = RK[j, 1, place, 1] * V[j, 1, 1, c] + added if m is gone else added
+            if m is gone:
+                added = sum_(RK[j, 1, place, one] * V[j, 1, one, c], over=one) + added
             less = sum_(RF[j, chunk, place, m] * P[j, chunk, m, c], over=m)
             own[j, chunk, place, c] = added - less
         O[j, self.first, c] = own[j, 1, self.first, c]
