@@ -311,7 +311,9 @@ def test_check_fails_with_the_place(windows: tuple[str, str], capsys: Capture) -
     assert re.search(r"direct: module equals equations +FAILS +at l = 2, d = 1, w = 2: ", out)
     assert "equation (1) s is the first whose values the module never computes" in out
     proofs = json.loads(printed(capsys, "check", windows[1], "--format", "json", code=FAILED))
-    assert [p["passed"] for p in proofs["proofs"]] == [True, True, True, True, False, False]
+    found = [p["passed"] for p in proofs["proofs"]]
+    # what needs the module to equal its equations is not checked
+    assert found[:5] == [True, True, True, True, False] and {*found[5:]} == {None, False}
 
 
 def test_a_file_that_does_not_import(tmp_path: Path, capsys: Capture) -> None:
