@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 THOUSAND = 1e3
-ENTRY = 2
-"""Bytes of an entry that moves (bf16)."""
+ENTRY, FP32 = 2, 4
+"""Bytes of an entry that moves: in bf16, and in fp32."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ def attended(calls: Calls) -> Attended:
 def flash_attention_2(on: Board) -> bool:
     """Whether attention on a board is FlashAttention 2, which multiplies and takes exponentials in
     turn, and splits the keys of a new token only where several heads of queries share keys: on
-    CUDA's compute capabilities 8 and 12. Versions 3 and 4, for 9 and 10, do both at once."""
+    CUDA's compute capabilities 8 and 12. Versions 3 and 4, for 9 and 10, do both at once, as a
+    board without a `capability` (a board of another maker) is assumed to do."""
     return "capability" in on.figures and int(on["capability"]) in (8, 12)
 
 
@@ -199,11 +200,15 @@ def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) 
     return np.asarray(c.get("start", 0) * 1e-6 + taken)
 
 
-COPIED = 10
-"""Rows of 128 entries that vLLM's latent attention of many rows moves for each token and head,
-beside those of its kernel, on boards with FlashAttention 2: it writes keys and values from the
-latent row (2), reads the keys and writes them with the shared ones (2.5), pads values to the keys'
-width (2.5), lets the kernel read and write the padding (1), and cuts the results (2)."""
+def copied_entries(s: Mapping[str, Floats]) -> Floats:
+    """The entries that vLLM's latent attention of many rows moves for each token and head beside
+    those of its kernel, on boards with FlashAttention 2, (N,): it writes keys and values from the
+    latent row, reads the keys and writes them with the shared ones, pads values to the keys' width,
+    lets the kernel read and write the padding, and cuts the results. `s`: the sizes; K, R and V are
+    the widths of a key's own part and shared part, and of a value."""
+    key = s["K"] + s["R"]
+    written, joined = s["K"] + s["V"], s["K"] + key
+    return written + joined + (s["V"] + key) + 2 * (key - s["V"]) + 2 * s["V"]
 
 
 def projected(c: Constants, calls: Calls, on: Board) -> Floats:
@@ -214,7 +219,7 @@ def projected(c: Constants, calls: Calls, on: Board) -> Floats:
     heads = s["b"] * s["l"] * s["n"]
     rate = on[f"matrix.{calls.dtype}"] * c["peak"]
     product = 2 * heads * s["c"] * (s["K"] + s["V"]) / rate
-    copied = heads * COPIED * s["V"] * ENTRY / on["memory_bandwidth"]
+    copied = heads * copied_entries(s) * ENTRY / on["memory_bandwidth"]
     padded = replace(a, value=a.key)
     return product + tiled(c, calls, on, padded, calls.movement(on) + copied)
 
@@ -282,9 +287,15 @@ def chunked(rows: int, kernels: int) -> Any:
     return seconds
 
 
+def widths(sizes: Mapping[str, Floats]) -> tuple[Floats, Floats]:
+    """The widths (N,) of a key and of a value of a delta rule: both h, or K and V."""
+    return (sizes["h"], sizes["h"]) if "h" in sizes else (sizes["K"], sizes["V"])
+
+
 def state_entries(sizes: Mapping[str, Floats]) -> Floats:
     """The entries of the state of a head, (N,)."""
-    return sizes["h"] ** 2 if "h" in sizes else sizes["K"] * sizes["V"]
+    key, value = widths(sizes)
+    return key * value
 
 
 def one_by_one(c: Constants, calls: Calls, on: Board, chunks: Floats) -> Floats:
@@ -294,13 +305,20 @@ def one_by_one(c: Constants, calls: Calls, on: Board, chunks: Floats) -> Floats:
 
 
 FLASH_KDA, FLASHINFER, FLA = 16, 64, 64
-"""Rows of a chunk of FlashKDA (docs/20260420-flashkda-v1-deep-dive.md, section 1), of FlashInfer,
-and of flash-linear-attention."""
-FLA_ROWS = 16
-"""Rows of a head's width that flash-linear-attention's six kernels read or write for each token and
-head of values: chunk_scaled_dot_kkt (k, and A in fp32: 2), solve_tril (A twice: 1.5), recompute_w_u
-(k, v, A, w, u: 4.5), chunk_delta_h (k, w, u, v_new: 4), and chunk_o (q, k, v_new, o: 4). The last
-two also write and read a state every 64 tokens."""
+"""Rows of a chunk of FlashKDA (docs/20260420-flashkda-v1-deep-dive.md of FlashKDA's repository,
+section 1), of FlashInfer, and of flash-linear-attention."""
+
+
+def passed_bytes(sizes: Mapping[str, Floats]) -> Floats:
+    """The bytes that flash-linear-attention's six kernels read or write for each token and head of
+    values, (N,), beside a state of each chunk. A row of A has an entry for each row of a chunk."""
+    key, value = widths(sizes)
+    kkt = key * ENTRY + FLA * FP32  # chunk_scaled_dot_kkt: k, A in fp32
+    solved = FLA * (FP32 + ENTRY)  # solve_tril: A in fp32, its inverse
+    w_u = (2 * key + 2 * value + FLA) * ENTRY  # recompute_w_u: k, v, A, w, u
+    states = (2 * key + 2 * value) * ENTRY  # chunk_delta_h: k, w, u, v_new
+    results = (2 * key + 2 * value) * ENTRY  # chunk_o: q, k, v_new, o
+    return kkt + solved + w_u + states + results
 
 
 def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
@@ -308,10 +326,10 @@ def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
     constant for each, plus two times that overlap: the chunks of one head one after the other, and
     the bytes of the rows and states that the kernels pass on through the memory."""
     s = calls.sizes
-    chunks, width = np.ceil(s["l"] / FLA), np.sqrt(state_entries(s))
+    chunks = np.ceil(s["l"] / FLA)
     # the state before and after in fp32, and twice that of each chunk
-    states = (8 + 2 * ENTRY * chunks) * state_entries(s)
-    moved = s["b"] * s["n"] * (s["l"] * FLA_ROWS * ENTRY * width + states) / on["memory_bandwidth"]
+    states = (2 * FP32 + 2 * ENTRY * chunks) * state_entries(s)
+    moved = s["b"] * s["n"] * (s["l"] * passed_bytes(s) + states) / on["memory_bandwidth"]
     alone = one_by_one(c, calls, on, chunks)
     taken = together(alone, moved / c["bandwidth"], c["overlap"])
     return np.asarray(6 * c["kernel"] * 1e-6 + taken)
