@@ -15,7 +15,7 @@ from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.predict import predict
 from costmodel.program.dependence import Read, reads
-from costmodel.program.phases import iteration_domains
+from costmodel.program.phases import IterationDomain, iteration_domains
 from costmodel.questions.question import Case
 from costmodel.questions.subject import system_of
 
@@ -96,18 +96,33 @@ def _dtype(case: Case) -> str:
     return dtype
 
 
+def _reads(case: Case) -> Iterator[tuple[IterationDomain, Read]]:
+    """Each part of an equation that a call executes, with each read of the equation."""
+    system = system_of(case.mixer, case.form, case.about.convention.rewrites, case.phase)
+    for part in iteration_domains(system, case.phase):
+        for read in reads(part.equation):
+            yield part, read
+
+
+def chooses_weights(case: Case) -> bool:
+    """Whether each row chooses the weights that it reads, such as those of its experts."""
+    return any(
+        read.ref.array.role == "parameter" and isinstance(position, Gather)
+        for _, read in _reads(case)
+        for position in read.ref.positions
+    )
+
+
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     """("gemm", sizes of the product: l rows, d depth, f columns) for each matrix of parameters by
     which an equation multiplies rows and sums. Where each row chooses matrices (its experts), the
     chosen ones are one product: with the columns of all matrices that the rows of a batch choose if
     choices are even."""
-    about, sizes = case.about, dict(case.sizes)
+    sizes = dict(case.sizes)
     rows: float = sizes.pop("b", 1) * (1 if case.phase == "inference" else sizes["l"])
-    system = system_of(case.mixer, case.form, about.convention.rewrites, case.phase)
     maps = {
         (part.equation.part_of, read.ref.array.name): read
-        for part in iteration_domains(system, case.phase)
-        for read in reads(part.equation)
+        for part, read in _reads(case)
         if read.ref.array.role == "parameter" and len(read.ref.array.shape) > 1 and not part.once
     }
     of_rows = {f"{step}_{of}" for step in "CH" for of in "QKV"}

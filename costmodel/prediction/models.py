@@ -17,9 +17,9 @@ from costmodel.networks.part_costs import part_sizes
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.columns import limits
-from costmodel.prediction.families import FAMILIES
+from costmodel.prediction.families import family_of
 from costmodel.prediction.kernels import Work
-from costmodel.prediction.layers import Step, predicted_steps, products
+from costmodel.prediction.layers import Step, chooses_weights, predicted_steps, products
 from costmodel.prediction.predict import fit_for, power
 from costmodel.questions.question import Case
 from costmodel.questions.traffic import of_part
@@ -52,18 +52,24 @@ class Counted(Calls):
 class Part:
     """A part of a block (`block` is "" for parts beside the layers) in one stage: the calls of one
     run, and the runs in all layers with the block. `floor`: the reason why the calls are floors;
-    "" if they are predicted."""
+    "" if they are predicted. `least`: the floor of one run in seconds, 0 if unknown."""
 
     block: str
     name: str
     runs: int
     steps: Sequence[Step]
     floor: str
+    least: float
+
+    def run(self, name: str) -> float:
+        """The `seconds`, `low`, `high` or `joules` of one run; no time is below the floor."""
+        found = fsum(getattr(step, name) for step in self.steps)
+        return found if name == "joules" else max(found, self.least)
 
 
 def total(parts: Iterable[Part], name: str) -> float:
     """The sum over all runs of `seconds`, `low`, `high` or `joules` (nan without a power limit)."""
-    return fsum(part.runs * getattr(step, name) for part in parts for step in part.steps)
+    return fsum(part.runs * part.run(name) for part in parts)
 
 
 def binds(parts: Iterable[Part]) -> str:
@@ -138,37 +144,55 @@ class Predicted:
         for use in net.described.ending:
             yield "", net.use("", use), ONE
 
-    def _steps(self, part: PartAnswers) -> tuple[Sequence[Step], str]:
-        """(calls of one run of a part, reason): the reason why the calls are only floors (lower
-        bounds from the GPU's rates), "" if their times are predicted. Unanswered if the part has no
-        answers."""
+    def _steps(self, part: PartAnswers) -> tuple[Sequence[Step], str, float]:
+        """(calls of one run of a part, reason, floor of the run in seconds): the reason why the
+        calls are only floors (lower bounds from the GPU's rates), "" if their times are predicted.
+        Unanswered if the part has no answers."""
         if part.unanswered:
             raise Unanswered(f"{part.use.name}: {part.unanswered}")
         own = part_sizes(part.use, self._sizes) | {"t": self.context, "b": self.batch}
         case = Case(part.own, own, symbolic=False, dtypes=self.held.dtypes, board=self.on)
         found = products(case, self.on)
         if part.use.mixer.group == "part of a network":
-            return (found, "") if found else ([self._floor(case)], "no matrix product")
+            if not found:
+                return [self._floor(case)], "no matrix product", 0.0
+            return found, "", self._least(case)
         try:
-            return predicted_steps(case, self.on), ""
+            return predicted_steps(case, self.on), "", self._least(case)
         except Unanswered as reason:
-            return [self._floor(case)], str(reason)
+            return [self._floor(case)], str(reason), 0.0
+
+    def _moved(self, case: Case) -> int:
+        """The compulsory bytes of a part."""
+        dtypes, sizes = self.held.dtypes, {x: size for x, size in case.sizes.items() if x != "b"}
+        kinds = of_part(case.about.system, case.phase).compulsory.at(b=self.batch, **sizes)
+        return sum(dtypes.bytes_of(kind) * number for kind, number in kinds.items())
+
+    def _least(self, case: Case) -> float:
+        """The floor in seconds of a part with predicted calls; 0 where no floor is derived, or
+        where rows choose weights (experts): compulsory bytes then count the most weights that rows
+        may choose, not the least."""
+        if chooses_weights(case):
+            return 0.0
+        try:
+            return max(limits(case, self._moved(case)).values())
+        except Unanswered:
+            return 0.0
 
     def _floor(self, case: Case) -> Step:
         """One call for a part without a known kernel: it takes the launch of a small kernel and the
         longest of its limits, with the compulsory bytes at the share of the bandwidth that small
         kernels reach."""
-        dtypes, sizes = self.held.dtypes, {x: size for x, size in case.sizes.items() if x != "b"}
-        kinds = of_part(case.about.system, case.phase).compulsory.at(b=self.batch, **sizes)
-        moved = sum(dtypes.bytes_of(kind) * number for kind, number in kinds.items())
+        moved = self._moved(case)
         found = dict(limits(case, moved))
-        family = next(one for one in FAMILIES if one.covers(SMALL, ""))
+        family = family_of(SMALL, "")
+        assert family is not None, SMALL
         constants = fit_for(family, self.on.name).constants
         moving = found | {"memory": found["memory"] / constants["bandwidth"]}
         seconds = constants["start"] * 1e-6 + max(moving.values())
         joules = float("nan")
         if "power_limit" in self.on.figures:
             work = Work(np.zeros(1), np.zeros(1), np.array([float(moved)]))
-            calls = Counted("", {}, dtypes.activations, counted=work)
+            calls = Counted("", {}, self.held.dtypes.activations, counted=work)
             joules = seconds * float(power(calls, self.on, np.array([seconds]))[0])
         return Step("floor", seconds, seconds, seconds, joules, found)

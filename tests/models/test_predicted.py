@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import costmodel as cm
 from cli import app
 from costmodel.prediction.boards import board
 from tests.models.test_architectures import LLAMA, written
@@ -84,6 +85,19 @@ def test_no_end_of_an_interval_is_below_the_bytes_and_the_products(
     for (stage, name), seconds in least.items():
         (part,) = (one for one in found[stage]["parts"] if one["part"].startswith(name))
         assert seconds <= part["low"] <= part["seconds"] <= part["high"]
+
+
+def test_no_end_of_an_interval_is_below_the_floor_of_the_part(tmp_path: Path) -> None:
+    """Each call is above its own limits; a part also holds what is between its calls, such as the
+    norm of queries and keys."""
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
+    config = {"model_type": "qwen3", "num_hidden_layers": 1, "head_dim": 128, **heads}
+    found = stages(tmp_path, config, "--context", "128k", "--batch", "8")["prefill"]["parts"]
+    (part,) = (one for one in found if one["part"].startswith("self-attention"))
+    (row,) = cm.table(part["part"], board="h100", dtype="bf16", phase="training", l=131072,
+                      b=8, d=4096, columns="floor,predicted_low")  # fmt: skip
+    assert row["floor"] - 1 <= 1e9 * part["low"] / part["runs"] <= 1e9 * part["seconds"]
+    assert row["predicted_low"] - 1 <= 1e9 * part["low"] / part["runs"]
 
 
 def test_a_batch_reads_the_weights_once_and_its_keys_for_each_sequence(tmp_path: Path) -> None:
