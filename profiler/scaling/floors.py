@@ -30,7 +30,8 @@ EXPONENTIATION = "exponentials"
 HELD = "the equations' live set"
 
 NEAR = 1.05
-"""A value up to this many times the sum of its floors is explained."""
+"""A value up to this many times the larger of launches and the sum of the other floors is
+explained."""
 
 DERIVED: Mapping[str, str] = {
     UNFUSED: TRAFFIC,
@@ -84,7 +85,7 @@ class Departure:
     floors: tuple[ScaledFloor, ...]
     values: tuple[MeasuredValue, ...]
     highest: Mapping[int, str] = field(default_factory=dict)
-    """Explained size -> its highest floor."""
+    """Explained size -> the highest floor of those that explain the value: launches, or work."""
     above: Mapping[int, float] = field(default_factory=dict)
     """Size that is not explained -> the value divided by all floors together."""
 
@@ -143,17 +144,18 @@ def regimes(highest: Mapping[int, str]) -> str:
 
 
 def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) -> Departure:
-    """A `Departure`: the sizes at which lower bounds (floors) explain the measured values, with the
-    highest floor of each, and the sizes at which not, with value / floors: a value is explained if
-    the low end of its interval is at most `NEAR` times the larger of launches, which overlap with
-    work, and the sum of the other floors."""
+    """A `Departure`: the sizes at which lower bounds (floors) explain the measured values, each
+    with the highest floor of launches or of work, whichever of the two explains; and the sizes at
+    which not, with value / floors. A value is explained if the low end of its interval is at most
+    `NEAR` times the larger of launches, which overlap with work, and the sum of the others."""
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
     for value in values:
-        work = sum(floor.at[value.size] for floor in floors if floor.name != LAUNCHES)
-        together = max([work, *(f.at[value.size] for f in floors if f.name == LAUNCHES)])
+        groups = [[f for f in floors if (f.name == LAUNCHES) == apart] for apart in (True, False)]
+        longest = max(groups, key=lambda group: sum(f.at[value.size] for f in group))
+        together = sum(f.at[value.size] for f in longest)
         if value.low <= NEAR * together:
-            highest[value.size] = max(floors, key=lambda f: f.at[value.size]).name
+            highest[value.size] = max(longest, key=lambda f: f.at[value.size]).name
         else:
             above[value.size] = value.value / together
     return Departure(tuple(floors), tuple(values), highest, above)
@@ -210,7 +212,7 @@ def in_bytes(values: Sequence[MeasuredValue], derived: Derived) -> ScaledFloor:
 
 
 def launch_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
-    """The floor "launches": size -> the time in seconds to launch a call's kernels, the mean of the
+    """The floor `LAUNCHES`: size -> the time in seconds to launch a call's kernels, the mean of the
     records' estimates; None if any size has no estimate."""
     found: dict[int, float] = {}
     for value in values:
@@ -233,9 +235,9 @@ def floors_of(
     string, why one of them is unknown or why bytes lie below their floor.
 
     Bytes have the floor of the live set (what the equations hold at one time); joules have none.
-    Times have the floors of the `derived`
-    quantities on a board, of launches if launches affect the quantity and are known at every size,
-    and of `exponentials` if the board has rates of exponentials and of operations.
+    Times have the floors of the `derived` quantities on a board, of launches if launches affect the
+    quantity and are known at every size, and of `exponentials` if the board has rates of
+    exponentials and of operations.
     """
     if quantity.unit == "B":
         held = [in_bytes(values, each) for each in derived]

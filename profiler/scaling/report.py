@@ -26,10 +26,10 @@ METHOD = (
     "intervals and by the scatter about the line"
 )
 FLOORS = (
-    "floors (lower bounds): the recorded launch overhead, and the time of the derived operations "
-    "and bytes at the highest rates that were measured with the records (where no rate of bytes "
-    "was measured, at the data sheet's); floors explain a value if its interval reaches down to "
-    f"{NEAR:g} times their sum"
+    "floors (lower bounds): of a time, the recorded launch overhead, and the time of the derived "
+    "operations and bytes at the rates of the board that --board names; of memory, the live set of "
+    f"the equations; floors explain a value if its interval reaches down to {NEAR:g} times the "
+    "larger of launches and the sum of the other floors"
 )
 
 

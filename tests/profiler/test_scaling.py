@@ -57,6 +57,7 @@ from profiler.scaling.floors import (
     ARITHMETIC,
     LAUNCHES,
     NEAR,
+    TRAFFIC,
     Departure,
     ScaledFloor,
     departure,
@@ -524,6 +525,11 @@ def test_leaving_the_floors_is_found_at_the_right_size() -> None:
         "launch overhead 64 to 256, arithmetic at 512; leaves it at 1024: all floors together "
         "times 2.00 at 1024, 2.00 at 2048"
     )
+
+
+def test_work_whose_floors_add_up_to_more_than_launches_explains_a_value() -> None:
+    own = floors((LAUNCHES, lambda l: 10), (TRAFFIC, lambda l: 8), (ARITHMETIC, lambda l: 8.1))
+    assert departure(own, [MeasuredValue(64, 16, 15.9, 16.1)]).highest == {64: ARITHMETIC}
 
 
 def test_what_is_above_the_floors_from_the_beginning_is_not_said_to_leave_them() -> None:
