@@ -105,7 +105,7 @@ class Limit:
 
 
 def _named(word: str) -> Figure:
-    """The figure with a limit that a word means.
+    """The figure that the word of a limit names.
 
     Raises:
         SizeError: an unknown word, with the nearest known one.

@@ -20,12 +20,13 @@ ACCOUNTINGS: Mapping[str, str] = {
 }
 
 
+FUSED_ATTENTION = "fused-attention"
 KERNEL_CLASSES: Mapping[str, str] = {
     "contraction": "a matrix product",
     "einsum": "a matrix product through torch.einsum",
     "convolution": "a convolution over the padded sequence",
     "complex-contraction": "a matrix product of complex numbers",
-    "fused-attention": "scores, softmax and weighted sum in one operation",
+    FUSED_ATTENTION: "scores, softmax and weighted sum in one operation",
     "softmax": "a softmax over rows",
     "elementwise": "one operation per entry",
     "complex-elementwise": "one complex operation per entry",
@@ -125,10 +126,10 @@ PEERS: Mapping[str, Peer] = {
             "complex-contraction": KernelRule(
                 Fraction(1, 2), "a complex multiply-add counts as a real one"
             ),
-            "fused-attention": KernelRule(
+            FUSED_ATTENTION: KernelRule(
                 Fraction(2), "R additions for a sum of R terms", masked=True
             ),
-            ("fused-attention", "cpu"): KernelRule(
+            (FUSED_ATTENTION, "cpu"): KernelRule(
                 None, "FlopCounterMode has no formula for attention on a CPU"
             ),
             "recurrent-layer": KernelRule(
@@ -149,7 +150,7 @@ PEERS: Mapping[str, Peer] = {
             "complex-contraction": KernelRule(
                 Fraction(1, 4), "a complex multiply-add counts as one"
             ),
-            "fused-attention": KernelRule(
+            FUSED_ATTENTION: KernelRule(
                 None, "fvcore does not support scaled_dot_product_attention"
             ),
             "recurrent-layer": KernelRule(None, "fvcore does not support recurrent layers"),

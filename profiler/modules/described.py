@@ -12,7 +12,13 @@ from typing import Any
 
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
-from costmodel.program.conventions import OF_GRADIENTS, OF_SEQUENCES, PADDINGS, REWRITES
+from costmodel.program.conventions import (
+    FUSED_ATTENTION,
+    OF_GRADIENTS,
+    OF_SEQUENCES,
+    PADDINGS,
+    REWRITES,
+)
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
 from costmodel.questions.counting.counts import Counts, CountsAt
@@ -38,7 +44,7 @@ operations (derivatives.yaml)."""
 
 OF_KERNELS: Mapping[str, tuple[str, ...]] = {
     "softmax": ("softmax-gradient",),
-    "fused-attention": (
+    FUSED_ATTENTION: (
         "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     ),
 }  # fmt: skip
@@ -69,7 +75,7 @@ def kernel_of(operation: str) -> str:
     if operation == "aten::_softmax_backward_data":
         return "softmax"
     fused = operation.endswith("_backward") and nominal(operation) == "fused attention"
-    return "fused-attention" if fused else ""
+    return FUSED_ATTENTION if fused else ""
 
 
 def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from costmodel.errors import Unanswered
 from costmodel.prediction.boards import BY_DTYPE, Board
-from costmodel.prediction.columns import NO_BOARD, limits, steps
+from costmodel.prediction.columns import NO_BOARD, limits, together
 from costmodel.questions.question import Case
 from profiler.plots.picture import Axis, Bar, Line, Panel, Picture
 from profiler.reconcile.cost import COMPARABLE
@@ -96,19 +96,16 @@ def _limits(dtype: str, on: Board) -> Limits:
     operations per second, and the bandwidth of the memory in bytes per second.
 
     Raises:
-        BoardError: the board has no bandwidth.
-        MeasureError: the board has no rate in `dtype`.
+        BoardError: the board has no bandwidth, or no rate in `dtype`.
     """
-    units = [kind for kind in BY_DTYPE if f"{kind}.{dtype}" in on.figures]
-    if not units:
-        raise MeasureError(f"board {on.name} has no figure 'matrix.{dtype}': add it to {on.path}")
+    units = [kind for kind in BY_DTYPE if f"{kind}.{dtype}" in on.figures] or ["matrix"]
     moved = on["memory_bandwidth"]
     return {f"peak of {kind} units, {dtype}": (on[f"{kind}.{dtype}"], moved) for kind in units}
 
 
 def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
     """Make the figure of floors with a panel for each title and case: what each limit of the board
-    alone takes, and the predicted time above the longest.
+    alone takes, and the predicted time, at or above the longest.
 
     Raises:
         MeasureError: no case has limits.
@@ -121,7 +118,7 @@ def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
             missing.append((title, f"not drawn: {reason}"))
             continue
         try:
-            predicted = sum(step.seconds for step in steps(case))
+            predicted = together(case)["seconds"]
         except Unanswered as reason:
             missing.append((title, f"no predicted time: {reason}"))
             predicted = None
@@ -132,11 +129,10 @@ def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
 def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Picture:
     """Make the figure of floors, with a panel for each record: a bar for the time that the call
     needs by each limit of the board alone (arithmetic, memory traffic, ...), and a bar for the
-    measured time. `on`: the board; None gives no panel, only a reason
-    for each record.
+    measured time.
 
     Raises:
-        MeasureError: no record has a time and limits.
+        MeasureError: no record has a time and limits, as without a board (`on` is None).
     """
     panels, missing = [], []
     for record in records:

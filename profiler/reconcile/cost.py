@@ -30,8 +30,8 @@ COMPARABLE = "comparable"
 
 RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 
-
 FLOOR = ("floor_s", "bound", "bound_share", "rest_s")
+"""The keys of rung 5 that hold the time against its floor."""
 
 
 def cost_of(

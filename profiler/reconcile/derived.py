@@ -12,7 +12,7 @@ from typing import Any
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.program.conventions import PEERS, Peer
+from costmodel.program.conventions import FUSED_ATTENTION, PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.activations import activations
 from costmodel.questions.counting.peers import contraction_counts
@@ -205,7 +205,7 @@ def classes_seen(printed: Mapping[str, Any] | None) -> frozenset[str]:
     {}. Only some versions of a peer have a formula for this kernel class."""
     names = () if printed is None else printed.get("by_op", ())
     fused = any(nominal(name) == "fused attention" for name in names)
-    return frozenset({"fused-attention"} if fused else ())
+    return frozenset({FUSED_ATTENTION} if fused else ())
 
 
 def predict(

@@ -15,20 +15,27 @@ from costmodel.errors import BoardError, Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import NO_BOARD
+from costmodel.program.conventions import FUSED_ATTENTION, PEERS
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.question import BYTES, FORWARD
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import moved_by
 from profiler.modules.described import Described, classes_at, sum_classes
 
-FUSED = "fused-attention"
-MATRIX = ("contraction", FUSED, "convolution", "complex-contraction")
-"""The kernel classes whose multiplications and additions are those of matrix products."""
+MATRIX = {
+    key if isinstance(key, str) else key[0]
+    for key, rule in PEERS["torch"].kernels.items()
+    if rule.per_product is not None
+}
+"""The kernel classes whose multiplications and additions are those of matrix products: the classes
+whose products FlopCounterMode counts, on some backend. A recurrent layer is one of these, as torch
+executes the maps of rows and states in a recurrent layer as matrix products."""
 
 
 def kernels(described: Described, equations: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
     """The arrays that each kernel computes, of the equations that a call executes."""
-    fused = tuple(a for a, kind in described.kernels.items() if kind == FUSED and a in equations)
+    kinds = described.kernels.items()
+    fused = tuple(a for a, kind in kinds if kind == FUSED_ATTENTION and a in equations)
     if fused:
         yield fused
     yield from ((array,) for array in equations if array not in fused)

@@ -117,10 +117,11 @@ OF_SUMMARY = (
 )  # fmt: skip
 OF_FLOOR = Note((
     "floor: the longest time that one limit alone takes on the board: products, exponentials, "
-    "compulsory bytes, span or launches; reached: the floor as a share of the time, above 100 % "
-    "where caches hold what the floor moves through memory; predicted: the kernels of the "
-    "implementation one after the other, each its operations at the board's rates, or the bytes "
-    "that exceed the last cache",
+    "compulsory bytes, span or launches, whose time is estimated and no lower bound; reached: the "
+    "floor as a share of the time, above 100 % where caches hold what the floor moves through "
+    "memory; predicted: the kernels of the implementation one after the other, each its operations "
+    "at the board's rates, or the bytes that exceed the last cache; launches and span are left "
+    "out, so predicted may be less than the floor",
 ))  # fmt: skip
 
 
@@ -492,8 +493,9 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _of_floor(ladder: Ladder, key: str) -> Cell:
-    """The floor of the time, its bound, the share of the bound that was reached, or the rest, in
-    words; or the reason why it is missing."""
+    """The floor of the time, its bound, the share of the bound that was reached, the rest, or the
+    predicted time (`key`: one of `FLOOR`, or "predicted_s"), in words; or the reason why the value
+    is missing."""
     value = ladder.rungs["5"][key]
     if value is None:
         return Missing(ladder.reasons[key])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.prediction.boards import Board
+from costmodel.program.conventions import FUSED_ATTENTION
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED, MeasuredQuantity
 from profiler.scaling.derived import (
@@ -38,9 +39,6 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     "B": (LIVE,),
 }
 """Unit of a measured quantity -> the derived quantities beside its exponent."""
-
-FUSED = "fused-attention"
-"""The kernel class that keeps intermediate arrays on the chip."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +235,7 @@ def departure_of(
         exponentials: their number, or the reason why it was not derived.
         on: the board whose rates are floors.
     """
-    left_out = UNFUSED if FUSED in kernels else COMPULSORY
+    left_out = UNFUSED if FUSED_ATTENTION in kernels else COMPULSORY
     wanted = {name: each for name, each in derived.items() if name != left_out}
     if missing := [each for each in wanted.values() if isinstance(each, str)]:
         return missing[0]

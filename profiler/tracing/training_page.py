@@ -14,7 +14,7 @@ from contextlib import suppress
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import multiples
-from costmodel.program.conventions import Convention
+from costmodel.program.conventions import FUSED_ATTENTION, Convention
 from costmodel.questions.best_size import free_size
 from costmodel.report import mixer_document
 from costmodel.report.document import (
@@ -43,7 +43,7 @@ PHASES = ("training", "backward", "training-step")
 NUMBERS = ("mixer", "form", "mul", "add", "div", "exp", "other", "total", "to_forward",
            "activations", "peak", "intensity")  # fmt: skip
 FORMULAS = ("mixer", "form", "total", "activations", "peak")
-FUSED = frozenset(("fused-attention", "recurrent-layer"))
+FUSED = frozenset((FUSED_ATTENTION, "recurrent-layer"))
 """Kernel classes whose operations a trace counts as one each."""
 
 TRACED = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from msgspec.structs import replace
 import cli
 import costmodel as cm
 from costmodel.prediction.columns import NO_BOARD
+from profiler.modules.described import description_of
+from profiler.modules.registry import implementations
 from profiler.reconcile.ladder import ladders
+from profiler.reconcile.predicted import predicted_s
 from profiler.records.store import append
 from tests import printing
 from tests.growing import with_rates
@@ -95,6 +99,19 @@ def test_a_predicted_time_is_that_of_the_kernels_one_after_the_other() -> None:
     assert products == pytest.approx((executed["mul"] + executed["add"] - softmax) / 1e9)
     others = executed["div"] + softmax + executed["compare"]
     assert rest == pytest.approx(others / 0.5e9 + executed["exp"] / 1e9)
+
+
+@pytest.mark.parametrize("kernel", ["einsum", "recurrent-layer"])
+def test_products_of_every_kernel_that_multiplies_matrices_run_at_their_rate(kernel: str) -> None:
+    mixer, sizes = cm.mixer("she"), {"b": 1, "l": 37, "d": 36}
+    described = description_of(mixer, implementations("she")["direct"], "training")
+    on = with_rates(**RATES | {"matrix_fp32": 1e12}, vector_fp32=1e9, l2_bytes=1e9)
+    dense, other = (
+        predicted_s(mixer, dataclasses.replace(described, kernels=named), "training", sizes,
+                    "fp32", on)
+        for named in (described.kernels, {**described.kernels, "y": kernel})
+    )  # fmt: skip
+    assert described.kernels["y"] == "contraction" and other == dense
 
 
 def test_bytes_beyond_the_cache_move_at_the_bandwidth() -> None:
