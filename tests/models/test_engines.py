@@ -68,6 +68,8 @@ def test_caches_hold_the_tensors_of_the_class(tmp_path: Path, kind: str) -> None
             dtype = next(torch for torch, name in DTYPES.items() if name == t.dtype)
             ours[t.name, t.shape, dtype] += t.layers
         assert ours == theirs, one["config"]
+        longer = reserved(tmp_path, one["config"], "transformers", TOKENS + 1)
+        assert found.token == longer.bytes - found.bytes
         net = read(tmp_path, one["config"])
         types = Dtypes("bf16", net.described.state_dtype or None)
         oldest = sum(t.bytes // t.shape[-1] for t in found.tensors if t.name == "conv_states")
@@ -103,7 +105,8 @@ def test_no_engine_has_a_rule_for_a_decoder_that_reads_an_encoder(
 ) -> None:
     held = Holding(read(tmp_path, {"model_type": "t5"}), Dtypes("bf16"), 64)
     found = ENGINES[engine].reserved(held, Dtypes("bf16"), 64, 1)
-    assert getattr(found, "reason", "") == "the rule is of decoders that read no encoder's output"
+    sentence = "the rule does not cover a decoder that reads an encoder's output"
+    assert getattr(found, "reason", "") == sentence
 
 
 def test_every_layer_of_a_hybrid_is_charged_pages(tmp_path: Path) -> None:

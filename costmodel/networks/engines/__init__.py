@@ -28,11 +28,11 @@ class Engine:
         reason (`Missing`) why its rule says nothing about this network.
 
         Args:
-            held: what the network holds while it generates. typed: the element types that the user
-                names; where None, the engine's own.
+            held: what the network holds while it generates.
+            typed: the element types that the user names; where None, the engine's own.
         """
         if held.network.described.kind == "encoder-decoder":
-            return Missing("the rule is of decoders that read no encoder's output")
+            return Missing("the rule does not cover a decoder that reads an encoder's output")
         try:
             return self.rule(held, typed, context, batch)
         except Unanswered as reason:

@@ -40,12 +40,14 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     if held.dtypes.name_of("cache") in QUANTISED:
         raise Unanswered("DynamicCache has no quantised type: take another --cache-dtype")
     tensors = [t for part in held.parts for t in _tensors(held, part, context, batch)]
+    grown = [t for part in held.parts for t in _tensors(held, part, context + 1, batch)]
+    token = sum(t.bytes for t in grown) - sum(t.bytes for t in tensors)
     says, names = [], {tensor.name for tensor in tensors}
     if names & {*ROWS}:
         says.append("keys and values of the tokens so far, in tensors that grow")
     if "conv_states" in names and held.network.described.model_type not in TIGHT:
         says.append("a convolution of k taps holds k columns, of which later tokens read k-1")
-    return Reserved(tuple(tensors), held.further(context), tuple(says))
+    return Reserved(tuple(tensors), token // batch, tuple(says))
 
 
 def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Tensor]:
