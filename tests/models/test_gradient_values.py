@@ -71,7 +71,9 @@ class Executed:
         self.graph, self.sizes, self.net, self.given = graph, sizes, net, given
         self.runs = schedule(graph.network, sizes["L"])
         modules = in_order(net)
-        loss: list[Values] = [{}] * (len(self.runs) - len(modules))
+        after = self.runs[len(modules) :]
+        assert [one.use.label for one in after] == ["loss"], "every other part is a module"
+        loss: list[Values] = [{}] * len(after)
         self.weights = [*map(weights_of, modules), *loss]
         self.values: dict[Wire, Any] = {}
         self.gradients: dict[Wire, Any] = {}
