@@ -121,7 +121,7 @@ def memory_options(
     `typed` is option -> text, None for an option that is not typed.
 
     Args:
-        blocks: the what may name blocks of the network, of which some may be recomputed.
+        blocks: the names of blocks, and of ranges of layers, that `--recompute` may name.
         precision: element types by role, such as `parameters=bf16,optimiser=fp32`.
 
     Raises:
@@ -255,6 +255,9 @@ def with_adapters(described: Description, typed: str | None) -> Description:
             if {**entries_read(use.mixer)} != {**parameters(use.mixer).arrays}:
                 raise ModelError(f"--adapter '{pattern}': the maps of {use.label} are chosen for "
                                  f"each token, and take no adapter here")  # fmt: skip
+            if use.adapters:
+                raise ModelError(f"--adapter '{pattern}': an earlier pattern names {use.name} too: "
+                                 f"name each part in one pattern")  # fmt: skip
         described = described.with_parts(partial(_with_adapter, {use: every[use] for use in named}))
     return replace(described, adapters=patterns)
 
@@ -272,8 +275,8 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
     names (`typed`, such as "layers.*.attn,head"); the others are frozen. None: unchanged.
 
     Raises:
-        ModelError: a pattern that names no part with parameters, a head whose weights a frozen
-            embedding has, or no phase with gradients.
+        ModelError: a pattern that names no part with parameters, a part with a parameter that a
+            frozen part has too, or no phase with gradients.
     """
     if typed is None:
         return described
@@ -286,11 +289,16 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
             names = dict.fromkeys(n for use in having for n in (module_name(use), use.label))
             raise ModelError(f"--train '{pattern}': no part has this name: {', '.join(names)} have")
     found = replace(described, trained=patterns)
-    shared = frozenset[str]().union(*(use.shared for use in having))
-    tables = [u for u in having if u.table or u.shared if shared & {*parameters(u.mixer).arrays}]
-    named = [any(matches(use, pattern) for pattern in patterns) for use in tables]
-    if any(named) and not all(named):
-        raise ModelError("--train: the head shares the embedding's weights: name both, or neither")
+    for one in having:
+        for name in sorted(one.shared):
+            of = [u for u in having if name in parameters(u.mixer).arrays
+                  if u.table or u.mixer is one.mixer]  # fmt: skip
+            named = [any(matches(use, pattern) for pattern in patterns) for use in of]
+            if any(named) and not all(named):
+                tied = any(use.table for use in of)
+                words = "the head shares the embedding's weights" if tied else (
+                    f"'{one.name}' shares {name} with the first layer")  # fmt: skip
+                raise ModelError(f"--train: {words}: name both, or neither")
     return found
 
 

@@ -534,10 +534,10 @@ class NetworkAnswers(Answers):
         training step each write of its gradient after the first."""
         found = Exact()
         for (name, _), (whole, rows) in self._sharing.items():
-            times = max(0, len(whole) - 1)
+            times = _beyond_first(whole)
             if self.phase in TRAINING_STEP:
-                times += max(0, len(whole) + len(rows) - 1)
-            if times:
+                times = times + _beyond_first([*whole, *rows])
+            if times.terms:
                 use = (*whole, *rows)[0].use
                 elements = parameters(use.mixer).arrays[name].substitute(use.parameter_sizes)
                 found = found + Exact.of(elements * times)
@@ -572,6 +572,11 @@ def _parted(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
     beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
     alone: Path = {step: n for step, n in path.items() if not isinstance(step, Beside)}
     return alone, beside, sum_of(n for step, n in alone.items() if step == (None, "backward"))
+
+
+def _beyond_first(sharing: Sequence[PartAnswers]) -> Poly:
+    """How many copies of parts share a parameter, the first left out; 0 for no part."""
+    return sum_of(part.use.copies for part in sharing) - 1 if sharing else Poly()
 
 
 def _named(part: PartAnswers, reason: str) -> str:

@@ -331,9 +331,14 @@ class Description:
             number: the number of layers in all.
 
         Raises:
-            ModelError: a layer that is not there.
+            ModelError: a layer that is not there, or layers that share their weights.
         """
         *others, last = self.stacks
+        if last.sets is not None:
+            raise ModelError(
+                f"layers.{next(iter(ranges))}: the layers share their weights, and are not told "
+                f"apart"
+            )
         first = min(layer for layers in ranges.values() for layer in layers)
         before = "1" if first == 2 else f"1-{first - 1}"
         known = {before: range(1, first), **ranges} if first > 1 else ranges

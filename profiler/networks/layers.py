@@ -36,7 +36,9 @@ class Making:
         self.sizes, self.implementation, self.seed = sizes, implementation, seed
         self.device, self.dtype = device, dtype
         self.mixers = 0
+        uses = tuple(uses)
         self.names = frozenset[str]().union(*(use.shared for use in uses))
+        self.of_mixers = frozenset[str]().union(*(use.shared for use in uses if mixes(use)))
         self.shared: dict[str, nn.Parameter] = {}
 
     def __call__(self, use: Use | None) -> nn.Module | None:
@@ -64,7 +66,7 @@ class Making:
             chosen, part_sizes(use, self.sizes), device=self.device, dtype=self.dtype,
             seed=self.seed * 10_000 + self.mixers,
         )  # fmt: skip
-        for name in self.names & dict(made.named_parameters()).keys():
+        for name in self.of_mixers & dict(made.named_parameters()).keys():
             if name in use.shared:
                 made.register_parameter(name, self.shared[name])
             else:
@@ -166,8 +168,6 @@ class Stack(nn.Module):
         sets = stack.sets or number
         own = [Layer(stack.blocks[k % len(stack.blocks)], stack, making) for k in range(sets)]
         self.layers = nn.ModuleList(own[k * sets // number] for k in range(number))
-        self.unread = nn.ModuleList(own[number:])
-        """Sets of parameters beyond the number of layers, which a class has too."""
         self.end = made(stack.end)
         self.letter = "e" if stack.section == "encoder" else "l"
         self.bounded = any(use.mixer.name == "positions" for use in stack.entry)

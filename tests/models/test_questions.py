@@ -199,6 +199,19 @@ def test_a_step_reads_weights_and_writes_their_gradients_once() -> None:
     assert value(net, "traffic", "backward", at) >= weights + kept
 
 
+def test_a_step_moves_a_table_that_layers_share_once(tmp_path: Path) -> None:
+    """T5's learned numbers of positions: each further layer of the decoder moves its own weights
+    and their gradients."""
+    small = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "vocab_size": 11}
+    config = {"model_type": "t5", **small, "relative_attention_num_buckets": 1000, "num_layers": 1}
+    found = []
+    for layers in (1, 2, 3, 5):
+        net = read(tmp_path, {**config, "num_decoder_layers": layers})
+        found.append(value(net, "weights", "training-step", {**net.sizes, "l": 4, "e": 4, "b": 1}))
+    one, two, three, five = found
+    assert five - two == 3 * (two - one) == 3 * (three - two)
+
+
 @pytest.mark.parametrize("b", [1, 2, 4, 9])
 def test_a_token_reads_the_experts_that_it_goes_through(tmp_path: Path, b: int) -> None:
     """Of E experts b tokens read at most b c, of an embedding's u rows at most b; and a row of the

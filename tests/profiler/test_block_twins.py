@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from costmodel import networks
 from costmodel.language.equations import Mixer
 from costmodel.networks import huggingface
 from costmodel.networks.blocks import Use
@@ -53,7 +54,7 @@ def tokens_of(net: Any, length: int = 7) -> Tensor:
 
 
 def shapes(made: Network) -> Twin | None:
-    """The twin on the meta device; None if the twin is refused for a part or for its stacks."""
+    """The twin on the meta device; None if a part has no module."""
     try:
         return twin(made, {"l": 8}, device="meta")
     except TwinError as why:
@@ -180,6 +181,14 @@ def test_tied_heads_are_one_parameter_and_dropout_acts_in_training(tmp_path: Pat
     net = twin(dropped, {"l": 8})
     assert not torch.equal(net(tokens_of(net)), net(tokens_of(net)))
     assert torch.equal(net.eval()(tokens_of(net)), net(tokens_of(net)))
+
+
+def test_a_tied_head_leaves_a_mixer_its_parameter_of_the_same_name() -> None:
+    sizes = {"L": 2, "d": 12, "n": 2, "f": 8, "u": 11, "l": 8, "r": 4}
+    made = networks.model("gpt-2", mixers=("linformer",), sizes=sizes)
+    net = twin(made, {})
+    assert net(tokens_of(net, 8)).shape == (2, 8, 11)
+    assert sum(p.numel() for p in net.parameters()) == made.parameters().at(l=8)
 
 
 def test_what_a_twin_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
