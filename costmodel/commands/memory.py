@@ -95,6 +95,7 @@ def memory(
     if engine is not None and not described.model_type:
         raise UsageError(f"--engine is about a config.json: {engine} knows no network '{model}'")
     usual = dtype or described.dtype or "bf16"
+    chosen(usual, "--dtype", [*BYTES])
     for option, name in (("--weight-dtype", weight_dtype), ("--cache-dtype", cache_dtype)):
         chosen(name or usual, option, [*BYTES, *QUANTISED])
     plain = element_types(usual, state_dtype, None, None)

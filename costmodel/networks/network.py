@@ -96,6 +96,7 @@ class Network(Assembly):
         divide, for instance."""
         head_width(found := checked(sizes))
         found = self.own.with_given(found)
+        refuse_layers(self.described, found.get("L"))
         for use in self.uses:
             fit(use.mixer, part_sizes(use, found, partly=True))
         return found
@@ -174,7 +175,8 @@ def network(given: Choices | Description, **sizes: int) -> Network:
         sizes: sizes that take the place of the network's own.
 
     Raises:
-        ModelError: its layers differ, and their number L is open; UnknownMixer: no such mixer.
+        ModelError: its layers differ, and their number L is open; more layers than share what the
+            first has, or fewer than sets of parameters; UnknownMixer: no such mixer.
     """
     chosen = description(given) if isinstance(given, Choices) else given
     chosen = chosen.with_sizes(**checked(sizes)) if sizes else chosen
@@ -184,6 +186,29 @@ def network(given: Choices | Description, **sizes: int) -> Network:
             f"{chosen.name}: its layers differ ({', '.join(chosen.mixers)} in turn), so their "
             f"number must be one number: give --L"
         )
+    numbers = chosen.sizes.get("L")
+    for number in numbers if isinstance(numbers, tuple) else (numbers,):
+        refuse_layers(chosen, number)
     found = Network(chosen, layers if isinstance(layers, int) else None)
     _ = found.uses
     return found
+
+
+def refuse_layers(described: Description, number: int | None) -> None:
+    """Raise ModelError for a number of layers L, None if it is open, at which a stack has fewer
+    layers than sets of parameters, or more than share a parameter of the first layer."""
+    for stack in described.stacks:
+        sharing = {n for block in stack.blocks for s in block.sublayers for n in s.part.shared}
+        layers = stack.depth or number
+        if layers is None:
+            continue
+        if sharing and layers > len(stack.blocks):
+            raise ModelError(
+                f"{described.name}: L = {layers} is too large: layer 1 shares "
+                f"{', '.join(sorted(sharing))} with layers up to {len(stack.blocks)} alone"
+            )
+        if stack.sets is not None and layers < stack.sets:
+            raise ModelError(
+                f"{described.name}: L = {layers} is too small: the layers have {stack.sets} sets "
+                f"of parameters, and need as many layers at least"
+            )

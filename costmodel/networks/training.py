@@ -251,7 +251,7 @@ def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
 
 def in_layers(network: Assembly) -> frozenset[Use]:
     """The set of parts that run in layers. Dropout has no run of its own in the schedule: it is in
-    a layer if an earlier part of its section (of the encoder, say) is."""
+    a layer if the last other part before it in its section (the encoder, say) is."""
     runs = schedule(network, layers_of(network))
     inside = {run.use for run in runs if run.layer is not None}
     begun: set[str] = set()
@@ -260,6 +260,8 @@ def in_layers(network: Assembly) -> frozenset[Use]:
             inside.add(use)
         elif use in inside:
             begun.add(use.section)
+        else:
+            begun.discard(use.section)
     return frozenset(inside)
 
 

@@ -35,7 +35,7 @@ STRAIGHT = ("gpt2", "gpt-sw3", "openai-gpt")
 STRAIGHT_EXPERTS = ("gpt_oss", "aria_text")
 """Types whose maps of experts are (E, in, out)."""
 
-NEIGHBOURS = ("glm", "glm4", "gptj", "codegen")
+NEIGHBOURS = ("glm", "glm4", "gptj")
 """Types that turn neighbouring channels, where the mixer turns those of two halves."""
 
 IN_ORDER = dict.fromkeys(("glm4", "kolibri1"), (0, 2, 1, 3))

@@ -251,6 +251,13 @@ REFUSED = [
     ({"model_type": "dbrx", "attn_config": {"kv_heads": 2}}, "'kv_heads' = 2 is not read"),
     ({"model_type": "dbrx", "attn_config": [2]}, "'attn_config' must be an object, got [2]"),
     ({"model_type": "t5", "feed_forward_proj": "gated-mish"}, "'gated-mish' is unknown: it is one"),
+    ({"model_type": "dbrx", "ffn_config": {"ffn_act_fn": {"name": "relu"}}}, "or None"),
+    ({"model_type": "albert", "num_hidden_groups": 13}, "L = 12 is too small: the layers have 13"),
+    ({"model_type": "vit", "id2label": 5}, "'id2label' must be an object, got 5"),
+    (
+        {"model_type": "vit", "architectures": ["ViTModel"], "pooler_act": ["a"]},
+        "pooler_act '['a']' is unknown: it is one of relu",
+    ),
     ({"model_type": "vit", "patch_size": [4]}, "'patch_size' must be a positive integer or two"),
     ({**LLAMA, "attn_logit_cap": 30.0}, "'attn_logit_cap' = 30.0 is not read: a count may"),
     ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
@@ -428,6 +435,39 @@ def test_layers_with_the_same_weights_add_up_their_gradients(
     assert once.total - (alone.total if alone else 0) == (layers - groups) * layer
 
 
+def test_layers_keep_the_parameters_that_they_share(tmp_path: Path) -> None:
+    """As few layers as sets in ALBERT; in T5 one table of positions in each stack, whose further
+    layers only a configuration adds."""
+    albert = read(tmp_path, {"model_type": "albert", "num_hidden_groups": 2})
+    with pytest.raises(ModelError, match="L = 1 is too small: the layers have 2 sets"):
+        albert.count("backward").at(L=1, l=5)
+    words = ["model", "--hf", str(tmp_path / "config.json"), "--L", "1"]
+    assert "the layers have 2 sets" in str(CliRunner().invoke(app, words).exception)
+    small = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "vocab_size": 11}
+    for layers in (1, 2):
+        t5 = read(tmp_path, {"model_type": "t5", **small, "num_layers": layers}).described
+        with pytest.raises(ModelError, match=r"L = 3 is too large: layer 1 shares b_rel"):
+            network(t5, L=3)
+        by_number = network(t5, L=2).parameters().at()
+    assert (
+        by_number
+        == read(tmp_path, {"model_type": "t5", **small, "num_layers": 2}).parameters().at()
+    )
+
+
+def test_dropout_after_the_last_norm_of_t5_is_outside_of_its_layers(tmp_path: Path) -> None:
+    """Of two stacks of one layer: after the embedding, two and three sublayers, and the norm."""
+    small = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "vocab_size": 11}
+    net = read(tmp_path, {"model_type": "t5", **small, "num_layers": 1})
+    at = {**net.sizes, "l": 5, "e": 5}
+    with_, without = (net.count("training", f"dropout={way}").at(**at) for way in ("mul", "free"))
+    assert with_.mul - without.mul == (4 + 5) * 5 * 8
+    again = [net.answers("backward", "dropout=mul", way).of(counted) for way in ("layers", "none")]
+    free = [net.answers("backward", "dropout=free", way).of(counted) for way in ("layers", "none")]
+    more, less = ([c.at(**at).mul for c in counts] for counts in (again, free))
+    assert (more[0] - more[1]) - (less[0] - less[1]) == 5 * 5 * 8, "those of the sublayers"
+
+
 def test_memory_of_a_context(tmp_path: Path) -> None:
     found = printed(
         "memory", written(tmp_path, LLAMA), "--context", "128k", "--batch", "8", "--fit", "160GB"
@@ -465,6 +505,7 @@ def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
     [
         (["gpt-2", "--context", "64", "--cache-dtype", "q9"], "dtype 'q9': expected one of fp64"),
         (["gpt-2", "--context", "64", "--weight-dtype", "q9"], "int8, q8_0, q4_0, int4"),
+        (["gpt-2", "--context", "64", "--dtype", "q9"], "--dtype 'q9': expected one of fp64"),
         (["gpt-2"], "memory needs a context, --context 128k, or a memory to fill"),
         (["gpt-2", "--context", "many"], "expected a number from 1 to 2**40, such as 4096, 128k"),
         (["gpt-2", "--context", "2k"], "position t = 2048 would lie beyond the table"),

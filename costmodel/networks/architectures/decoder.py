@@ -93,6 +93,17 @@ def attention(
     return mixer("self-attention", (*grouped, *options), n=n, g=found, h=head_width(c), **sizes)
 
 
+def mamba_2(c: Configuration, inner: int, *options: str, of: str = "mamba_expand") -> Use:
+    """Make the part Mamba-2, `inner` channels wide as the field `of` says, by the usual fields of a
+    configuration; ModelError for heads that are not as wide as the layer."""
+    heads, width = c.size("mamba_n_heads"), c.get("mamba_d_head")
+    width = inner // heads if width == "auto" else c.size("mamba_d_head")
+    if heads * width != inner:
+        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of {of}")
+    groups, taps = c.size("mamba_n_groups"), c.size("mamba_d_conv")
+    return mixer("mamba-2", options, n=heads, P=width, N=c.size("mamba_d_state"), G=groups, k=taps)
+
+
 def mixture(
     c: Configuration,
     routing: str,

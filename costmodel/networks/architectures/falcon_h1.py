@@ -13,7 +13,7 @@ from costmodel.networks.architectures.decoder import (
     attention,
     block,
     decoder,
-    mixer,
+    mamba_2,
     part,
     rotary,
 )
@@ -44,21 +44,10 @@ def read(c: Configuration) -> Description:
         }
     )
     c.taken.update((*MULTIPLIERS, *ONLY_NUMBERS, "mamba_expand"))
-    d, heads, norm = c.size("hidden_size"), c.size("mamba_n_heads"), parts.rms_norm()
-    inner = c.size_or_none("mamba_d_ssm") or c.size("mamba_expand") * d
-    width = c.get("mamba_d_head")
-    width = inner // heads if width == "auto" else c.size("mamba_d_head")
-    if heads * width != inner:
-        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of mamba_d_ssm")
-    state = mixer(
-        "mamba-2",
-        () if c.switch("mamba_rms_norm") else ("no-norm",),
-        n=heads,
-        P=width,
-        N=c.size("mamba_d_state"),
-        G=c.size("mamba_n_groups"),
-        k=c.size("mamba_d_conv"),
-    )
+    norm, wide = parts.rms_norm(), c.size_or_none("mamba_d_ssm")
+    inner = wide or c.size("mamba_expand") * c.size("hidden_size")
+    normed = () if c.switch("mamba_rms_norm") else ("no-norm",)
+    state = mamba_2(c, inner, *normed, of="mamba_d_ssm" if wide else "mamba_expand")
     turned, share = rotary(c)
     biased = ("bias",) if c.switch("attention_bias") else ()
     ffn = parts.gated_ffn("silu", c.switch("mlp_bias"))

@@ -11,7 +11,7 @@ from costmodel.networks.architectures.decoder import (
     block,
     decoder,
     layer_kinds,
-    mixer,
+    mamba_2,
     mixture,
     part,
     rotary,
@@ -67,22 +67,9 @@ def read(c: Configuration) -> Description:
         turned, share = (), {}
     bias = ("bias",) if c.switch("attention_bias") else ()
     number, norm = c.size("num_hidden_layers"), parts.rms_norm()
-    heads, inner = c.size("mamba_n_heads"), c.size("mamba_expand") * c.size("hidden_size")
-    width = c.get("mamba_d_head")
-    width = inner // heads if width == "auto" else c.size("mamba_d_head")
-    if heads * width != inner:
-        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of mamba_expand")
     made = {
         KINDS[0]: attention(c, *bias, *turned, **share),
-        KINDS[1]: mixer(
-            "mamba-2",
-            (),
-            n=heads,
-            P=width,
-            N=c.size("mamba_d_state"),
-            G=c.size("mamba_n_groups"),
-            k=c.size("mamba_d_conv"),
-        ),
+        KINDS[1]: mamba_2(c, c.size("mamba_expand") * c.size("hidden_size")),
     }
     sizes: dict[str, int] = {}
     if c.get("num_local_experts"):

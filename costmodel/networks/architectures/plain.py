@@ -76,7 +76,8 @@ class Experts:
         there: whether each layer has experts, in place of the usual fields.
         inner: the field with an object that has the fields of experts; "": they stand by
             themselves; `within`: the fields in the object, with their defaults; `numbers`: its
-            fields that change no count, separated by spaces.
+            fields that change no count, separated by spaces; `fixed`: field in the object -> its
+            only values that are read.
         normed: a norm follows the sum of the experts' outputs, in layers with experts alone.
     """
 
@@ -93,6 +94,7 @@ class Experts:
     inner: str = ""
     within: Mapping[str, Any] = field(default_factory=dict)
     numbers: str = ""
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     normed: bool = False
 
     def layers(self, c: Configuration, number: int) -> list[bool]:
@@ -105,7 +107,8 @@ class Experts:
         says that the class of transformers chooses within groups of experts, which is not done
         here; "" for a class without groups."""
         if self.inner:
-            c = c.inside(self.inner, self.within, self.numbers)
+            c = c.inside(self.inner, self.within, " ".join((self.numbers, *self.fixed)))
+            c.require(self.fixed)
         normal = self.normalised
         share = normal
         if isinstance(normal, str):  # a power of which the norm is 1, or a switch
@@ -205,7 +208,8 @@ class Plain:
         positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
         segments: the field with the number of kinds of segments, each with a row; "": none.
         narrow: the field with the width of embedded rows, which a linear map makes d wide where the
-            width is another; "": they are d wide.
+            width is another; "": they are d wide. `widened`: the map stands there at equal widths
+            too.
         embedding_norm: a norm follows the embedding.
         transform: what stands before the head, None for nothing.
         pooler: the class without a head has a linear map and tanh of the first row.

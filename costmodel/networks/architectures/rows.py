@@ -13,6 +13,7 @@ from typing import Any
 from costmodel.networks.architectures.decoder import (
     attention,
     head_width,
+    mamba_2,
     mixer,
     rotary,
     sparse,
@@ -116,16 +117,9 @@ def _parallel(c: Configuration) -> str:
 
 
 def _mamba_2(c: Configuration) -> Use:
-    """Make the part Mamba-2, with sizes from the fields of a configuration of Bamba; ModelError for
-    heads that are not as wide as the layer."""
+    """Make the part Mamba-2, with sizes from the fields of a configuration of Bamba."""
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
-    heads, inner = c.size("mamba_n_heads"), c.size("mamba_expand") * c.size("hidden_size")
-    width = c.get("mamba_d_head")
-    width = inner // heads if width == "auto" else c.size("mamba_d_head")
-    if heads * width != inner:
-        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of mamba_expand")
-    groups, taps = c.size("mamba_n_groups"), c.size("mamba_d_conv")
-    return mixer("mamba-2", (), n=heads, P=width, N=c.size("mamba_d_state"), G=groups, k=taps)
+    return mamba_2(c, c.size("mamba_expand") * c.size("hidden_size"))
 
 
 def _bamba(c: Configuration, k: int, number: int) -> str:
@@ -443,8 +437,9 @@ ROWS: Mapping[str, Plain] = {
             normalised="moe_normalize_expert_weights", width="ffn_hidden_size", inner="ffn_config",
             within={
                 "moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584,
-                "moe_normalize_expert_weights": 1.0, "ffn_act_fn": {"name": "silu"},
+                "moe_normalize_expert_weights": 1.0,
             },
+            fixed={"ffn_act_fn": ({"name": "silu"}, None)},
             numbers="moe_jitter_eps moe_loss_weight hidden_size model_type",
         ),
     ),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from costmodel.networks import parts
 from costmodel.networks.architectures.decoder import block, mixer, part
 from costmodel.networks.blocks import FORWARD, ONE, PASSES, Description, Stack, Use
-from costmodel.networks.configuration import ACTIVATIONS, Configuration
+from costmodel.networks.configuration import Configuration
 from costmodel.program.losses import FORMS_OF_SCORES
 from costmodel.symbolic.polynomial import Poly
 
@@ -74,6 +74,8 @@ def _classified(c: Configuration) -> tuple[Use, ...]:
     """The parts after the layers: a head that scores the first row for each class, and the loss.
     The fields `id2label` or `num_labels` count the classes; without them there are 2."""
     named = c.get("id2label")
+    if not isinstance(named, dict | None):
+        raise c.refused(f"'id2label' must be an object, got {named!r}")
     c.agree(num_labels=len(named)) if named else None
     number = len(named) if named else c.size_or_none("num_labels") or 2
     classes = {"l": ONE, "u": Poly.of(number)}
@@ -90,8 +92,6 @@ def _pooled(c: Configuration) -> tuple[Use, ...]:
     """Make the part after the layers of a class without a head: the pooler, a linear map of the
     first row and an activation; ModelError for an unknown activation."""
     width = c.size_or_none("pooler_output_size")
-    name = c.get("pooler_act")
-    if name not in ACTIVATIONS:
-        raise c.refused(f"pooler_act '{name}' is unknown: it is one of {', '.join(ACTIVATIONS)}")
+    activation = c.activation("pooler_act")
     sizes = {"l": ONE, "f": Poly.atom("d") if width is None else Poly.of(width)}
-    return (Use("pooler", parts.dense(ACTIVATIONS[name]), sizes=sizes, when=PASSES),)
+    return (Use("pooler", parts.dense(activation), sizes=sizes, when=PASSES),)

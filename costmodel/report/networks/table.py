@@ -15,7 +15,7 @@ from costmodel.language.functions import CLASSES
 from costmodel.networks.answers import PHASES, NetworkAnswers
 from costmodel.networks.blocks import Description
 from costmodel.networks.memory_budget import MemoryBudget, MemoryLine, MemoryOptions
-from costmodel.networks.network import Network, generation, network
+from costmodel.networks.network import Network, generation, network, refuse_layers
 from costmodel.networks.numerators import Compared, compared
 from costmodel.networks.numerators.figures import Figures
 from costmodel.networks.part_costs import Counting
@@ -250,9 +250,11 @@ def _stages(
 ) -> list[Sheet]:
     """The sheets (costs by part) of all stages of a phase at one combination of sizes: prefill and
     decode of `generate`, else the phase itself. If all `letters` have numbers, these must fit the
-    network (SizeError)."""
+    network (SizeError); ModelError for a number of layers at which layers do not share weights as
+    the network says."""
     numbers = {x: v for x, v in sizes.items() if x in letters or x == "L"}
     settled = set(letters) <= set(numbers)
+    refuse_layers(net.described, numbers.get("L"))
     if settled:
         net.fit(numbers)
     if phase == "generate":
