@@ -50,6 +50,7 @@ from costmodel.questions.traffic import (
     Elements,
     Traffic,
     of_part,
+    read_together,
     traffic_of,
     weights_of,
     weights_of_part,
@@ -282,7 +283,18 @@ class PartAnswers(Answers):
         if self.stage == "decode":
             return self._over_steps(found)
         sizes = at_prompt(use.sizes) if self.stage == "prefill" else use.sizes
-        return Share(use.name, found, sizes, use.runs, use.copies, use.shared)
+        common = self._common() if question in (traffic_of, weights_of) else {}
+        return Share(use.name, found, sizes, use.runs, use.copies, use.shared, common)
+
+    def _common(self) -> dict[object, Exact]:
+        """A dict: what names a table that all copies of the part have together -> the entries read,
+        in the part's sizes: a parameter that parts share, or a constant of the part's mixer."""
+        sharing = training.tables(self.network)
+        keys = {key[0]: key for key, uses in sharing.items() if self.use in uses}
+        return {
+            keys.get(array.name, (array, *(x.substitute(self.use.sizes) for x in array.shape))): n
+            for array, n in read_together(self._system, self.own.phase, frozenset(keys)).items()
+        }
 
     def _answer(self, question: Callable[[Answers], Any]) -> Any:
         """The answer to a question for one run, in the part's sizes. In phases with gradients,
@@ -530,22 +542,20 @@ class NetworkAnswers(Answers):
 
     def _again(self) -> Elements:
         """A negative number of elements, which corrects the sum over parts: minus the entries of
-        shared parameters that are counted twice: each read of a parameter after the first, and in a
-        training step each write of its gradient after the first."""
+        the gradient of a shared parameter, for each write in a training step after the first."""
         found = Exact()
         for (name, _), (whole, rows) in self._sharing.items():
-            times = _beyond_first(whole)
-            if self.phase in TRAINING_STEP:
-                times = times + _beyond_first([*whole, *rows])
-            if times.terms:
-                use = (*whole, *rows)[0].use
-                elements = parameters(use.mixer).arrays[name].substitute(use.parameter_sizes)
-                found = found + Exact.of(elements * times)
+            here = [*whole, *rows]
+            if here and self.phase in TRAINING_STEP:
+                elements = parameters(here[0].use.mixer).arrays[name]
+                times = sum_of(part.use.copies for part in here) - 1
+                found = found + Exact.of(elements.substitute(here[0].use.parameter_sizes) * times)
         return Elements({"weights": found * -1})
 
     def _moved(self, shares: Sequence[Share[Traffic]], join: Join[Traffic]) -> Traffic:
-        """The traffic of all parts, plus the network's input and output, minus second reads of
-        shared parameters. A backward pass has the kept activations in place of input and output."""
+        """The traffic of all parts, plus the network's input and output, minus second writes of
+        the gradients of shared parameters. A backward pass has the kept activations in place of
+        input and output."""
         ends = Elements({"activations": Exact.of(self._ends())})
         if self.stage == "backward":
             held = self.of(kept)
@@ -572,11 +582,6 @@ def _parted(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
     beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
     alone: Path = {step: n for step, n in path.items() if not isinstance(step, Beside)}
     return alone, beside, sum_of(n for step, n in alone.items() if step == (None, "backward"))
-
-
-def _beyond_first(sharing: Sequence[PartAnswers]) -> Poly:
-    """How many copies of parts share a parameter, the first left out; 0 for no part."""
-    return sum_of(part.use.copies for part in sharing) - 1 if sharing else Poly()
 
 
 def _named(part: PartAnswers, reason: str) -> str:

@@ -269,6 +269,8 @@ class Share(Generic[T]):
         runs: how often the part runs for one sequence; of a chain, how often on the chain.
         copies: how many sets of parameters the part has.
         elsewhere: the names of parameters that are counted at another part.
+        common: what names a table that all copies, and all parts with the same key, have together
+            -> how many of its entries the answer counts.
     """
 
     name: str
@@ -277,6 +279,7 @@ class Share(Generic[T]):
     runs: Poly = Poly.of(1)
     copies: Poly = Poly.of(1)
     elsewhere: frozenset[str] = frozenset()
+    common: Mapping[object, Exact] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

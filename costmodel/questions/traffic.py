@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
@@ -272,7 +272,8 @@ def _read(
         names = entries(name, part.constraints | read.constraints, variables, ends=ends)
         if names is not None:
             for kind, region in touched:
-                yield Touched("rows" if chosen else kind, *region, (name.array, names))
+                by_data = chosen and gather.at.array.value is None
+                yield Touched("rows" if by_data else kind, *region, (name.array, names))
 
 
 def _naming(ref: Ref) -> Ref:
@@ -519,9 +520,36 @@ def weights_of_part(system: System, phase: str) -> Exact:
     return sum(found.kinds.values(), Exact())
 
 
+@cache
+def read_together(
+    system: System, phase: str, shared: frozenset[str] = frozenset()
+) -> Mapping[Array, Exact]:
+    """A dict: array -> how many of its entries a part of a network reads, among its weights, of the
+    arrays that all copies of the part have together: parameters named `shared`, and constant tables
+    whose entries the mixer gives, as the cosines of a rotary embedding."""
+    found: dict[Array, list[Touched]] = {}
+    for part in iteration_domains(system, phase):
+        for one in _read(system, phase, part, rows=True):
+            together = one.array.value is not None or one.array.name in shared
+            if together and one.kind == "weights":
+                found.setdefault(one.array, []).append(one)
+    return {array: _distinct(touched).kinds["weights"] for array, touched in found.items()}
+
+
+def _again(shares: Sequence[Share[Any]]) -> Exact:
+    """The entries of tables in common that the sum over all copies of parts counts again."""
+    found, once = Exact(), dict[object, Exact]()
+    for share in shares:
+        for key, number in share.common.items():
+            once[key] = number.substitute(share.sizes)
+            found = found + once[key] * share.copies
+    return found + sum(once.values(), Exact()) * -1
+
+
 def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
     """The traffic of a network from the answers of its parts (`shares`). At least, weights move
-    once for each set and other entries once a run; without fusion, every run moves its weights."""
+    once for each set, tables in common once, and other entries once a run; without
+    fusion, every run moves its weights."""
     compulsory, unfused = Elements(), Elements()
     for share in shares:
         for kind, number in share.answer.compulsory.kinds.items():
@@ -529,7 +557,7 @@ def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
             compulsory = compulsory + Elements({kind: number.substitute(share.sizes) * times})
         for kind, number in share.answer.unfused.kinds.items():
             unfused = unfused + Elements({kind: number.substitute(share.sizes) * share.runs})
-    return Traffic(compulsory, unfused)
+    return Traffic(compulsory + Elements({"weights": _again(shares) * -1}), unfused)
 
 
 @over_parts(_of_parts)
@@ -539,8 +567,9 @@ def traffic_of(about: Answers) -> Traffic:
 
 
 def _of_weights(shares: Sequence[Share[Exact]]) -> Exact:
-    """The weights that a network reads: each set once."""
-    return sum((x.answer.substitute(x.sizes) * x.copies for x in shares), Exact())
+    """The weights that a network reads: each set once, tables in common once."""
+    every = sum((x.answer.substitute(x.sizes) * x.copies for x in shares), Exact())
+    return every + _again(shares) * -1
 
 
 @over_parts(_of_weights)

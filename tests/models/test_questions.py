@@ -7,6 +7,7 @@ import io
 import json
 import shlex
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -199,23 +200,36 @@ def test_a_step_reads_weights_and_writes_their_gradients_once() -> None:
     assert value(net, "traffic", "backward", at) >= weights + kept
 
 
-def test_a_step_moves_a_table_that_layers_share_once(tmp_path: Path) -> None:
-    """T5's learned numbers of positions: each further layer of the decoder moves its own weights
-    and their gradients."""
-    small = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "vocab_size": 11}
-    config = {"model_type": "t5", **small, "relative_attention_num_buckets": 1000, "num_layers": 1}
+@pytest.mark.parametrize(
+    ("config", "depth"),
+    [
+        ({"model_type": "t5", "d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "num_layers": 1,
+          "relative_attention_num_buckets": 1000}, "num_decoder_layers"),
+        ({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2,
+          "intermediate_size": 4}, "num_hidden_layers"),
+    ],
+    ids=["t5", "llama"],
+)  # fmt: skip
+def test_tables_that_layers_share_move_once(
+    tmp_path: Path, config: dict[str, Any], depth: str
+) -> None:
+    """T5's learned numbers of positions and where they stand, and Llama's cosines and sines: a
+    further layer moves its own weights, and in a training step their gradients."""
     found = []
     for layers in (1, 2, 3, 5):
-        net = read(tmp_path, {**config, "num_decoder_layers": layers})
-        found.append(value(net, "weights", "training-step", {**net.sizes, "l": 4, "e": 4, "b": 1}))
-    one, two, three, five = found
-    assert five - two == 3 * (two - one) == 3 * (three - two)
+        net = read(tmp_path, {**config, "vocab_size": 11, depth: layers})
+        at = {**net.sizes, "l": 4, "e": 4, "b": 2}
+        asked = (("weights", "training"), ("traffic", "training"), ("traffic", "training-step"))
+        found.append((net.parameters().at(), *(value(net, *one, at) for one in asked)))
+    for less, more in pairwise(found):
+        parameters, weights, moved, in_step = (y - x for x, y in zip(less, more, strict=True))
+        assert (weights, moved, in_step) == (parameters, parameters, 2 * parameters)
 
 
 @pytest.mark.parametrize("b", [1, 2, 4, 9])
 def test_a_token_reads_the_experts_that_it_goes_through(tmp_path: Path, b: int) -> None:
     """Of E experts b tokens read at most b c, of an embedding's u rows at most b; and a row of the
-    tables of angles."""
+    tables of angles, which all layers share."""
     experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 5}
     config = {"model_type": "qwen3_moe", **TINY, **experts, "tie_word_embeddings": False}
     net = read(tmp_path, config)
@@ -223,7 +237,7 @@ def test_a_token_reads_the_experts_that_it_goes_through(tmp_path: Path, b: int) 
     d, u, each = net.sizes["d"], net.sizes["u"], 3 * net.sizes["d"] * 5
     layers = net.sizes["L"]
     idle = max(0, 6 - 2 * b) * each * layers + max(0, u - b) * d
-    angles = layers * 2 * 4
+    angles = 2 * 4
     assert value(net, "weights", "inference", at) == net.parameters().at() - idle + angles
 
 
