@@ -47,41 +47,41 @@ FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
 """Functions in conditions that can be followed."""
 
 
-def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
+def run_breakpoints(samples: SizeSamples, base: Point) -> list[Point]:
     """Run the module at the sizes at which conditions of its code change along each letter, and at
     their neighbours; return the points (tuples of sizes) at which the module runs. A condition
     that cannot be followed becomes a doubt."""
     found: dict[Point, None] = {}
-    continued: Counter[Any] = Counter()
+    followed: Counter[Any] = Counter()
     waiting = [base]
     for here in waiting:
         if waiting.index(here) == RUNS:
-            points.doubt("the module tests too many conditions on its sizes to follow them all")
+            samples.doubt("the module tests too many conditions on its sizes to follow them all")
             break
-        guards = conditions_at(points, here)
+        guards = conditions_at(samples, here)
         for condition in guards.conditions:
             holds, place = condition.holds, condition.place
-            told, kind = compared(holds)
-            if told in continued:
+            key, kind = compared(holds)
+            if key in followed:
                 continue
-            continued.update({told, kind})
-            among = in_every_letter(points, here, guards, condition, untracked(points, guards))
-            points.boundaries |= dict.fromkeys(among)
+            followed.update({key, kind})
+            among = in_every_letter(samples, here, guards, condition, untracked(samples, guards))
+            samples.boundaries |= dict.fromkeys(among)
             if holds.atoms(Function) - holds.atoms(*FOLLOWED):
-                points.doubt(
+                samples.doubt(
                     f"the module tests a condition of an unknown kind on its sizes {place}"
                 )
-            elif continued[kind] > STEPS:
-                points.doubt(f"the module compares a size with ever more numbers {place}")
+            elif followed[kind] > STEPS:
+                samples.doubt(f"the module compares a size with ever more numbers {place}")
                 continue
-            for i, letter in enumerate(points.letters):
+            for i, letter in enumerate(samples.letters):
                 along = Along(holds, guards, letter)
                 for k in along.changes():
                     changed = [
-                        points.moved(here, i, here[i] + steps * points.multiples[i])
+                        samples.moved(here, i, here[i] + steps * samples.multiples[i])
                         for steps in (k - 1, k, k + 1)
                     ]
-                    ran = [point for point in changed if _ran(points, base, point)]
+                    ran = [point for point in changed if _ran(samples, base, point)]
                     found.update(dict.fromkeys(ran))
                     # The condition holds at `here`. The first point at which it fails takes the
                     # other branch, whose conditions are followed in turn.
@@ -90,55 +90,55 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
     return list(found)
 
 
-def run_edges(points: SizeSamples, base: Point) -> list[Point]:
+def run_edges(samples: SizeSamples, base: Point) -> list[Point]:
     """Run the module at the last sizes along each letter at which the conditions of a case hold;
     returns the points (tuples of sizes) at which the module runs."""
     found: dict[Point, None] = {}
-    for condition in by_text(points.region):
-        for i, step in enumerate(points.multiples):
-            if slope := points.slope(condition, i):
+    for condition in by_text(samples.region):
+        for i, step in enumerate(samples.multiples):
+            if slope := samples.slope(condition, i):
                 # the condition's value at `base` falls by |slope| * step per step, to at least 0
-                above = Fraction(condition.rational(points.named(base)))
+                above = Fraction(condition.rational(samples.named(base)))
                 steps = floor(above / abs(Fraction(slope) * step))
                 place = base[i] - (steps if slope > 0 else -steps) * step
-                found[points.moved(base, i, place)] = None
-    return [point for point in found if min(point) > 0 and _ran(points, base, point)]
+                found[samples.moved(base, i, place)] = None
+    return [point for point in found if min(point) > 0 and _ran(samples, base, point)]
 
 
-def _ran(points: SizeSamples, base: Point, point: Point) -> bool:
+def _ran(samples: SizeSamples, base: Point, point: Point) -> bool:
     """Whether the module runs at a point (a tuple of sizes). False outside the case; False with a
     doubt if the run would take too long, with a note if the module fails."""
-    if not points.inside(point):
+    if not samples.inside(point):
         return False
-    if point not in points.seen and not points.patient(base, point):
-        at = listed_sizes(points.named(point))
-        points.doubt(f"a condition on sizes changes at {at}, where a run takes too long")
+    if point not in samples.seen and not samples.affordable(base, point):
+        at = listed_sizes(samples.named(point))
+        samples.doubt(f"a condition on sizes changes at {at}, where a run takes too long")
         return False
-    return points.told(point)
+    return samples.runs_or_notes(point)
 
 
-def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
+def conditions_at(samples: SizeSamples, point: Point) -> SizeGuards:
     """The conditions that a run at a point tests, found once per point."""
-    if point not in points.guards:
-        points.guards[point] = _conditions_at(points, point)
-    return points.guards[point]
+    if point not in samples.guards:
+        samples.guards[point] = _conditions_at(samples, point)
+    return samples.guards[point]
 
 
-def _conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
+def _conditions_at(samples: SizeSamples, point: Point) -> SizeGuards:
     """Run the module at a point (a tuple of sizes), and return the conditions on sizes that its
     code tests; none if the module cannot be built at the point or with a letter one step larger.
     What cannot be followed becomes a doubt."""
-    sizes = points.variables.sizes
+    sizes = samples.variables.sizes
     try:
         further = {
-            letter: sizes(points.named(points.moved(point, i, point[i] + points.multiples[i])))
-            for i, letter in enumerate(points.letters)
+            letter: sizes(samples.named(samples.moved(point, i, point[i] + samples.multiples[i])))
+            for i, letter in enumerate(samples.letters)
         }
-        found = size_guards(points.target, sizes(points.named(point)), further)
+        found = size_guards(samples.target, sizes(samples.named(point)), further)
     except TraceError:
         return SizeGuards()
     for doubt in found.doubts:
-        points.doubt(doubt)
+        samples.doubt(doubt)
     return found
 
 
@@ -147,17 +147,17 @@ UNTRACKED = 2
 letter takes three sizes, so two letters take 3 * 3 = 9 sizes for each condition."""
 
 
-def untracked(points: SizeSamples, guards: SizeGuards) -> tuple[int, ...]:
+def untracked(samples: SizeSamples, guards: SizeGuards) -> tuple[int, ...]:
     """The positions of the letters that occur in a run's conditions as plain numbers, because no
     axis of an input tracks them: a width on which the shapes of weights depend. () if there are
     more than `UNTRACKED`, no axis is tracked, or runs are slow."""
     followed = {letter for axis in guards.axes.values() for letter in axis.slopes}
-    left = tuple(i for i, letter in enumerate(points.letters) if letter not in followed)
-    return left if len(left) <= UNTRACKED and guards.axes and not points.slow else ()
+    left = tuple(i for i, letter in enumerate(samples.letters) if letter not in followed)
+    return left if len(left) <= UNTRACKED and guards.axes and not samples.slow else ()
 
 
 def in_every_letter(
-    points: SizeSamples,
+    samples: SizeSamples,
     here: Point,
     guards: SizeGuards,
     condition: Condition,
@@ -172,20 +172,20 @@ def in_every_letter(
     4*l - 1001 and 5*l - 1001, so the boundary in both letters is d*l - 1001.
     """
     if not letters:
-        return list(boundaries(points, here, condition.holds, guards))
+        return list(boundaries(samples, here, condition.holds, guards))
     *others, i = letters
-    number, step = guards.conditions.index(condition), points.multiples[i]
+    number, step = guards.conditions.index(condition), samples.multiples[i]
     found: list[list[Poly]] = []
     for k in range(3):
-        there = points.moved(here, i, here[i] + k * step)
-        beside = guards if not k else conditions_at(points, there)
+        there = samples.moved(here, i, here[i] + k * step)
+        beside = guards if not k else conditions_at(samples, there)
         same = beside.conditions[number : number + 1]
         if not same or same[0].origin != condition.origin:
             break
-        found.append(in_every_letter(points, there, beside, same[0], others))
+        found.append(in_every_letter(samples, there, beside, same[0], others))
     if len(found) < 3 or len({*map(len, found)}) > 1:
         return found[0]
-    more = Poly.atom(points.letters[i]) - here[i]
+    more = Poly.atom(samples.letters[i]) - here[i]
     return [  # the line through the first two sizes, if the third lies on it
         one + (two - one) * Fraction(1, step) * more if three - two == two - one else one
         for one, two, three in zip(*found, strict=True)
@@ -193,7 +193,7 @@ def in_every_letter(
 
 
 def boundaries(
-    points: SizeSamples, here: Point, condition: Any, guards: SizeGuards
+    samples: SizeSamples, here: Point, condition: Any, guards: SizeGuards
 ) -> Iterator[Poly]:
     """Yield polynomials whose signs decide a condition: sizes at which each polynomial has the same
     sign (negative, or at least 0) give the condition the same value. Nothing for a condition that
@@ -206,7 +206,7 @@ def boundaries(
     known: dict[Any, Poly] = {}
     for symbol, axis in guards.axes.items():
         known[symbol] = Poly.of(axis.size)
-        for letter, place, step in zip(points.letters, here, points.multiples, strict=True):
+        for letter, place, step in zip(samples.letters, here, samples.multiples, strict=True):
             growth = Fraction(axis.slopes.get(letter, 0), step)
             known[symbol] += (Poly.atom(letter) - place) * growth
     left, right = (polynomial(side, known) for side in (condition.lhs, condition.rhs))
@@ -248,8 +248,8 @@ def compared(condition: Any) -> tuple[Any, Any]:
     if not condition.is_Relational:
         return condition, ("kind", condition)
     apart = condition.lhs - condition.rhs
-    told = min(apart, -apart, key=str)
-    return told, ("kind", told - told.as_coeff_Add()[0])
+    key = min(apart, -apart, key=str)
+    return key, ("kind", key - key.as_coeff_Add()[0])
 
 
 class Along:

@@ -78,7 +78,7 @@ class Traces:
         """
         if case not in self.known:
             try:
-                self.known[case] = self.settled(
+                self.known[case] = self.checked(
                     case, self.everywhere.within(case.region, case.divisions)
                 )
             except (TraceError, ByCases) as error:
@@ -87,7 +87,7 @@ class Traces:
             raise known
         return known
 
-    def settled(self, case: SizeCase, found: Trace) -> Trace:
+    def checked(self, case: SizeCase, found: Trace) -> Trace:
         """Check and return `found`, the trace of `case`, if its formulas hold wherever the user's
         sizes are at least `SETTLED`.
 
@@ -110,9 +110,9 @@ class Traces:
         """The sizes of a case, written in the letters of its divisions."""
         return sizes_divided(self.everywhere.variables, case.divisions)
 
-    def parts(self, case: SizeCase, unsettled: Sequence[Fn]) -> list[SizeCase]:
+    def parts(self, case: SizeCase, floors: Sequence[Fn]) -> list[SizeCase]:
         """Split a case: the cases into which it falls when a size under one of the floors
-        `unsettled` is written by its quotient; [] if no floor has a suitable size, all sizes are
+        `floors` is written by its quotient; [] if no floor has a suitable size, all sizes are
         written by quotients already, or the case is unchanged.
 
         Raises:
@@ -122,7 +122,7 @@ class Traces:
             return []
         parts = [
             SizeCase(region, (*case.divisions, *([division] if division else [])))
-            for region, division in division_cases(case.region, self.sizes(case), unsettled)
+            for region, division in division_cases(case.region, self.sizes(case), floors)
         ]
         return [] if case in parts else parts
 

@@ -219,7 +219,7 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
         except ByCases as cases:
             waiting = [*case.among(cases.regions), *waiting]
         except (TraceError, Unsupported) as error:
-            over = unsettled(mixer, phase, case.region, traces.sizes(case))
+            over = undecided_floors(mixer, phase, case.region, traces.sizes(case))
             if found := by_quotients(traces, mixer, phase, case, over):
                 yield from found
             elif case == SizeCase() and phase == "forward":
@@ -247,7 +247,7 @@ def not_compared(mixer: Mixer, phase: str, case: SizeCase, why: Exception) -> Di
     return Difference(mixer.name, phase, "", {}, {}, (), {}, reason=str(why), region=case.asked)
 
 
-def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
+def undecided_floors(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
     """The floors (such as floor(l/C)) with several values in the case `region`, in its conditions
     and in the equations' counts of every form; forms without a count are skipped."""
     counted_with: list[Poly] = []

@@ -86,7 +86,7 @@ class Division:
             letters |= dict.fromkeys(self.letters, 1) if letter == self.size else {letter: multiple}
         return Variables(letters, {self.size: formula_of_poly(self.value), **sizes.let})
 
-    def undone(self, region: Constraints) -> Constraints:
+    def in_user_sizes(self, region: Constraints) -> Constraints:
         """The conditions of a case, rewritten with floors in place of the letters of this division
         (quotient, remainder), and the conditions that define the division. A quotient with only one
         value in the case becomes that number: with q = 1, l = C*q + r and 0 < r < C become l >= C +
@@ -117,7 +117,7 @@ def sizes_divided(sizes: Variables, divisions: Divisions) -> Variables:
 def asked_conditions(region: Constraints, divisions: Divisions) -> Constraints:
     """The conditions of a case in the sizes of the user."""
     for division in reversed(divisions):
-        region = division.undone(region)
+        region = division.in_user_sizes(region)
     return without_implied(region)
 
 
@@ -217,7 +217,7 @@ def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constrain
 
 
 def division_cases(
-    region: Constraints, sizes: Variables, unsettled: Sequence[Fn]
+    region: Constraints, sizes: Variables, floors: Sequence[Fn]
 ) -> list[tuple[Constraints, Division | None]]:
     """The cases, each with its division, into which a region falls when a size under the first
     suitable floor is written by its quotient; the cases are disjoint and cover the region. The
@@ -227,7 +227,7 @@ def division_cases(
     Raises:
         TraceError: the floors divide the size by several others, or leave too many remainders.
     """
-    chosen = next(filter(None, (dividend(floor, sizes, unsettled) for floor in unsettled)), None)
+    chosen = next(filter(None, (dividend(floor, sizes, floors) for floor in floors)), None)
     if chosen is None:
         return []
     size, divisor = chosen

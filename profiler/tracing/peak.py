@@ -35,28 +35,30 @@ MOST_SIZES = 500
 moment takes many seconds: moments are not followed."""
 
 
-def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
+def peak_formula(samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The formula of the peak of the bytes alive, by the first method whose formula holds at all
     points `inside` (tuples of sizes); a note says if not all moments were followed. If every
     formula fails somewhere, the first one; 0 if no method finds a formula."""
-    if (every := every_moment(points, axes, inside)) is not None:
+    if (every := every_moment(samples, axes, inside)) is not None:
         return every
     found: Poly | None = None
     for way in (highest_moments, plain_peak):
-        poly = way(points, axes, inside)
-        if poly is not None and not first_failures(points, {PEAK: poly}, inside):
-            points.notes.append(TRIED)
+        poly = way(samples, axes, inside)
+        if poly is not None and not first_failures(samples, {PEAK: poly}, inside):
+            samples.notes.append(TRIED)
             return poly
         found = found or poly
     return found or Poly()
 
 
-def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
+def every_moment(
+    samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
+) -> Poly | None:
     """The peak as the maximum of the formulas of all moments (indices of operations) that are local
     maxima of the bytes alive at some point. None if different operations run at different points,
     the interpolation needs a point that is not among `inside`, or the formula of a moment fails at
     one of them. Without any moment, the peak as one polynomial."""
-    seen = {p: points.at(p) for p in inside}
+    seen = {p: samples.at(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
         return None
@@ -65,7 +67,7 @@ def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
     tops = {k for a in alive for k in range(len(a)) if a[k] >= max(a[max(k - 1, 0) : k + 2])}
     columns = outermost(list(dict.fromkeys(tuple(a[k] for a in alive) for k in sorted(tops))))
     if not columns:
-        return plain_peak(points, axes, inside)
+        return plain_peak(samples, axes, inside)
     numbers = {p: dict.fromkeys(columns, 0) for p in inside}  # a column is its quantity's name
     for values in columns:
         for point, value in zip(inside, values, strict=True):
@@ -74,11 +76,11 @@ def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
         polys = shortest_formulas(axes, lambda p: numbers[p])
     except KeyError:
         return None
-    named = [points.named(p) for p in inside]
+    named = [samples.named(p) for p in inside]
     if any(tuple(map(poly.rational, named)) != values for values, poly in polys.items()):
         return None
     # the last argument: the smallest size of each letter among the points
-    kept = greatest(list(polys.values()), points.named(tuple(map(min, zip(*inside, strict=True)))))
+    kept = greatest(list(polys.values()), samples.named(tuple(map(min, zip(*inside, strict=True)))))
     return call("Max", *kept) if kept else Poly()
 
 
@@ -105,14 +107,14 @@ def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [value for k, value in enumerate(columns) if not halfway(k)]
 
 
-def plain_peak(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
+def plain_peak(samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The peak as one polynomial, which need not hold at all points: a maximum is no polynomial."""
-    found = interpolate(axes, lambda p: {PEAK: points.at(p).quantities[PEAK]}, whole=True)
+    found = interpolate(axes, lambda p: {PEAK: samples.at(p).quantities[PEAK]}, whole=True)
     return found.get(PEAK, Poly())
 
 
 def highest_moments(
-    points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
+    samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
 ) -> Poly | None:
     """The peak as the maximum of the formulas of all moments that were highest at one of the points
     `inside`; None if there are too many points or moments, or no moment has a formula.
@@ -122,10 +124,10 @@ def highest_moments(
     """
     if len(inside) > MOST_SIZES:
         return None
-    places = landmarks([points.at(p) for p in inside])
+    places = landmarks([samples.at(p) for p in inside])
     moments: dict[tuple[Landmark, int], None] = {}
     for point, marks in zip(inside, places, strict=True):
-        alive = points.at(point).alive
+        alive = samples.at(point).alive
         top = alive.index(max(alive)) if alive else 0
         for mark, place in around(marks, top):
             moments[mark, top - place] = None
@@ -134,26 +136,26 @@ def highest_moments(
     kept: dict[Poly, None] = {}
     for mark, distance in moments:
         at = {p: marks[mark] + distance for p, marks in zip(inside, places, strict=True)}
-        if (poly := moment(points, axes, at)) is not None:
+        if (poly := moment(samples, axes, at)) is not None:
             kept[poly] = None
-    least = points.named(tuple(map(min, zip(*inside, strict=True))))
+    least = samples.named(tuple(map(min, zip(*inside, strict=True))))
     return call("Max", *greatest(list(kept), least)) if kept else None
 
 
-def moment(points: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
+def moment(samples: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
     """The formula of the bytes alive at the moment whose index is `places[point]`; None if no
     formula holds at all points that have the moment, or the interpolation needs a point without
     the moment."""
     values: dict[Point, int] = {}
     for point, place in places.items():
-        alive = points.at(point).alive
+        alive = samples.at(point).alive
         if 0 <= place < len(alive):
             values[point] = alive[place]
     try:
         poly = shortest_formulas(axes, lambda p: {PEAK: values[p]}).get(PEAK, Poly())
     except KeyError:
         return None
-    fits = all(poly.rational(points.named(p)) == value for p, value in values.items())
+    fits = all(poly.rational(samples.named(p)) == value for p, value in values.items())
     return poly if fits else None
 
 

@@ -29,7 +29,7 @@ DIVISIBLE = ((960, 480, 192, 64), (896, 448, 224, 56))
 are slow. They show behaviour of a module that occurs only if its chunks divide the size."""
 
 
-def held_out(points: SizeSamples, base: Point) -> list[Point]:
+def held_out(samples: SizeSamples, base: Point) -> list[Point]:
     """Choose points (tuples of sizes) for the test of formulas: points at which the module runs and
     from which no formula was found.
 
@@ -43,91 +43,91 @@ def held_out(points: SizeSamples, base: Point) -> list[Point]:
     for sizes in (PRIME, ODD, EVEN):
         turns = (sizes[shift:] + sizes[:shift] for shift in range(len(sizes)))
         made = [
-            tuple(multiple_above(points, base, i, t[i]) for i in range(len(base))) for t in turns
+            tuple(multiple_above(samples, base, i, t[i]) for i in range(len(base))) for t in turns
         ]
-        unused = [p for p in made if p not in points.used and points.inside(p)]
-        quick = (point for point in unused if points.patient(base, point))
-        point = next(quick, min(unused, key=lambda p: points.expected(base, p), default=None))
+        unused = [p for p in made if p not in samples.used and samples.inside(p)]
+        quick = (point for point in unused if samples.affordable(base, point))
+        point = next(quick, min(unused, key=lambda p: samples.expected(base, p), default=None))
         if point is not None:
-            found += [point] * points.told(point)
+            found += [point] * samples.runs_or_notes(point)
     among = next(iter(found), base)
-    for listed in (LARGE, *DIVISIBLE[: 1 if points.slow else None]):
-        largest = (with_large_letter(points, base, i, among, listed) for i in range(len(base)))
+    for listed in (LARGE, *DIVISIBLE[: 1 if samples.slow else None]):
+        largest = (with_large_letter(samples, base, i, among, listed) for i in range(len(base)))
         found += [point for point in largest if point is not None]
     for i, j in permutations(range(len(base)), 2):
         if not any(point[i] > point[j] for point in found):
-            point = with_letter_above(points, base, i, j)
-            found += [point] if point is not None and points.told(point) else []
+            point = with_letter_above(samples, base, i, j)
+            found += [point] if point is not None and samples.runs_or_notes(point) else []
     return found
 
 
-def with_letter_above(points: SizeSamples, base: Point, i: int, j: int) -> Point | None:
+def with_letter_above(samples: SizeSamples, base: Point, i: int, j: int) -> Point | None:
     """The point (a tuple of sizes), the fastest of the points of primes, at which letter i is
     larger than letter j; None if the case has no such point, or its run would exceed the patience
     of `points`."""
     made = (
-        tuple(multiple_above(points, base, k, size) for k, size in enumerate(sizes))
+        tuple(multiple_above(samples, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))
     )
-    fit = [p for p in made if p[i] > p[j] and points.inside(p) and p not in points.used]
-    point = min(fit, key=lambda p: points.expected(base, p), default=None)
-    return point if point is not None and points.patient(base, point) else None
+    fit = [p for p in made if p[i] > p[j] and samples.inside(p) and p not in samples.used]
+    point = min(fit, key=lambda p: samples.expected(base, p), default=None)
+    return point if point is not None and samples.affordable(base, point) else None
 
 
-def multiple_above(points: SizeSamples, base: Point, i: int, place: int) -> int:
+def multiple_above(samples: SizeSamples, base: Point, i: int, place: int) -> int:
     """`place` steps of letter i, counted from 0 or, if that is not above the letter's smallest
     size, from the last multiple up to the smallest size."""
-    step = points.multiples[i]
+    step = samples.multiples[i]
     return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
 
 
 def with_large_letter(
-    points: SizeSamples, base: Point, i: int, among: Point, sizes: Sequence[int]
+    samples: SizeSamples, base: Point, i: int, among: Point, sizes: Sequence[int]
 ) -> Point | None:
     """The point `among` with a large multiple of one letter, by the first of `sizes` at which the
     module runs within the patience; None if there is none."""
     for size in sizes:
-        place = size * points.multiples[i]
-        point = points.moved(among, i, place)
-        if place <= base[i] or point in points.used or not points.inside(point):
+        place = size * samples.multiples[i]
+        point = samples.moved(among, i, place)
+        if place <= base[i] or point in samples.used or not samples.inside(point):
             continue
-        if not points.patient(base, point):
+        if not samples.affordable(base, point):
             continue
-        if points.told(point):
+        if samples.runs_or_notes(point):
             return point
     return None
 
 
 def first_failures(
-    points: SizeSamples, polys: Mapping[Quantity, Poly], among: Sequence[Point]
+    samples: SizeSamples, polys: Mapping[Quantity, Poly], among: Sequence[Point]
 ) -> dict[Quantity, Break]:
     """A dict: quantity -> the first point among `among` at which its formula gives another number
     than the run, smallest sizes first; formulas that hold everywhere are left out."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
         for quantity in polys.keys() - found.keys():
-            if broken := failure_at(points, polys[quantity], quantity, point):
+            if broken := failure_at(samples, polys[quantity], quantity, point):
                 found[quantity] = broken
     return found
 
 
-def failure_at(points: SizeSamples, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
+def failure_at(samples: SizeSamples, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
     """The failure of a formula at a point; None if the formula holds."""
-    sizes = points.named(point)
-    value, counted = poly.rational(sizes), points.at(point).quantities.get(quantity, 0)
+    sizes = samples.named(point)
+    value, counted = poly.rational(sizes), samples.at(point).quantities.get(quantity, 0)
     return None if value == counted else Break(sizes, str(poly), str(value), counted)
 
 
 def earliest_failure(
-    points: SizeSamples, poly: Poly, quantity: Quantity, base: Point, found: Break
+    samples: SizeSamples, poly: Poly, quantity: Quantity, base: Point, found: Break
 ) -> Break:
     """Search for a failure of a formula at smaller sizes than the failure `found`: along the first
     letter whose size in `found` suffices to break the formula with the others those of `base`, the
     smallest failing size by bisection; `found` if no letter alone breaks it."""
-    for i, letter in enumerate(points.letters):
-        step, low, high = points.multiples[i], base[i], found.sizes[letter]
+    for i, letter in enumerate(samples.letters):
+        step, low, high = samples.multiples[i], base[i], found.sizes[letter]
         nearer = (
-            failure_if_runs(points, poly, quantity, points.moved(base, i, high))
+            failure_if_runs(samples, poly, quantity, samples.moved(base, i, high))
             if high > low
             else None
         )
@@ -135,7 +135,7 @@ def earliest_failure(
             continue
         while high - low > step:
             middle = low + (high - low) // (2 * step) * step
-            if between := failure_if_runs(points, poly, quantity, points.moved(base, i, middle)):
+            if between := failure_if_runs(samples, poly, quantity, samples.moved(base, i, middle)):
                 nearer, high = between, middle
             else:
                 low = middle
@@ -144,50 +144,50 @@ def earliest_failure(
 
 
 def failure_if_runs(
-    points: SizeSamples, poly: Poly, quantity: Quantity, point: Point
+    samples: SizeSamples, poly: Poly, quantity: Quantity, point: Point
 ) -> Break | None:
     """The failure of a formula at a point; None if the formula holds or the module does not run."""
-    return failure_at(points, poly, quantity, point) if points.runs(point) else None
+    return failure_at(samples, poly, quantity, point) if samples.runs(point) else None
 
 
-def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
+def lowest_sizes(samples: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
     """Find the least size of each letter from which formulas of operations and parameters hold, the
     other letters being those of `base`. A formula that fails below becomes a note."""
     # formulas that fail already above `base` are sought again by cases, and not tested here
-    wrong = first_failures(points, polys, points.above(base))
+    wrong = first_failures(samples, polys, samples.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)
-    bound = points.bound()
+    bound = samples.bound()
     for near in range(NEAR if bound else 0, 0, -1):
-        corner = [p for p in corner_points(points, base, near) if points.runs(p)]
-        if broken := next(iter(first_failures(points, kept, corner).values()), None):
-            points.notes.append(breaking_below(broken, "these sizes"))
+        corner = [p for p in corner_points(samples, base, near) if samples.runs(p)]
+        if broken := next(iter(first_failures(samples, kept, corner).values()), None):
+            samples.notes.append(breaking_below(broken, "these sizes"))
             break
         for i in bound:
-            least[i] = near * points.multiples[i]
-    for i, letter in enumerate(points.letters):
+            least[i] = near * samples.multiples[i]
+    for i, letter in enumerate(samples.letters):
         if i in bound:
             continue
-        for place in range(base[i] - points.multiples[i], 0, -points.multiples[i]):
-            point = points.moved(base, i, place)
-            if not points.runs(point):
+        for place in range(base[i] - samples.multiples[i], 0, -samples.multiples[i]):
+            point = samples.moved(base, i, place)
+            if not samples.runs(point):
                 break
-            if broken := next(iter(first_failures(points, kept, [point]).values()), None):
-                points.notes.append(breaking_below(broken, f"{letter}={least[i]}"))
+            if broken := next(iter(first_failures(samples, kept, [point]).values()), None):
+                samples.notes.append(breaking_below(broken, f"{letter}={least[i]}"))
                 break
             least[i] = place
     failing = any(part != "bytes" for part, _ in wrong)  # then formulas are sought by cases
-    while not failing and (broken := failure_at_corner(points, kept, base, least)) is not None:
-        for i, step in enumerate(points.multiples):
+    while not failing and (broken := failure_at_corner(samples, kept, base, least)) is not None:
+        for i, step in enumerate(samples.multiples):
             least[i] = base[i] - (base[i] - least[i]) // (2 * step) * step
-        holding = listed_sizes(points.named(tuple(least)))
-        points.notes[:] = [note for note in points.notes if not note.startswith(HOLD_FROM)]
-        points.notes.append(breaking_below(broken, holding))
+        holding = listed_sizes(samples.named(tuple(least)))
+        samples.notes[:] = [note for note in samples.notes if not note.startswith(HOLD_FROM)]
+        samples.notes.append(breaking_below(broken, holding))
     return tuple(least)
 
 
 def failure_at_corner(
-    points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point, least: Sequence[int]
+    samples: SizeSamples, polys: Mapping[Quantity, Poly], base: Point, least: Sequence[int]
 ) -> Break | None:
     """Search for a failure of a formula where two letters, or all, have their least sizes; None if
     there is none. Each least size was found with the other letters at `base`, so that two small
@@ -195,9 +195,9 @@ def failure_at_corner(
     lower = [i for i, x in enumerate(base) if least[i] < x]
     pairs = [p for p in (lower, *combinations(lower, 2)) if len(p) > 1]
     corners = [tuple(least[i] if i in p else x for i, x in enumerate(base)) for p in pairs]
-    among = [point for point in dict.fromkeys(corners) if points.inside(point)]
+    among = [point for point in dict.fromkeys(corners) if samples.inside(point)]
     return next(
-        iter(first_failures(points, polys, [p for p in among if points.runs(p)]).values()), None
+        iter(first_failures(samples, polys, [p for p in among if samples.runs(p)]).values()), None
     )
 
 
@@ -205,18 +205,18 @@ NEAR = 6
 """Within a case, every combination of sizes up to this one is compared with the formulas."""
 
 
-def corner_points(points: SizeSamples, base: Point, near: int) -> Iterator[Point]:
+def corner_points(samples: SizeSamples, base: Point, near: int) -> Iterator[Point]:
     """Yield the smallest points (tuples of sizes) of a case: each letter that the case bounds is
     from `near` to `NEAR` multiples, and at least one of these is `near`; the other letters are
     those of `base`."""
     # 0 multiples stand for the size in `base`
-    sizes = [range(near, NEAR + 1) if i in points.bound() else (0,) for i in range(len(base))]
+    sizes = [range(near, NEAR + 1) if i in samples.bound() else (0,) for i in range(len(base))]
     for chosen in product(*sizes):
         if near in chosen:
             point = tuple(
-                k * m or x for k, m, x in zip(chosen, points.multiples, base, strict=True)
+                k * m or x for k, m, x in zip(chosen, samples.multiples, base, strict=True)
             )
-            if points.inside(point):
+            if samples.inside(point):
                 yield point
 
 

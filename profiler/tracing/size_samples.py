@@ -165,7 +165,7 @@ class SizeSamples:
             return False
         return True
 
-    def told(self, point: Point) -> bool:
+    def runs_or_notes(self, point: Point) -> bool:
         """Whether the module runs at a point (a tuple of sizes); if not, the reason becomes a note
         for the user."""
         try:
@@ -180,7 +180,7 @@ class SizeSamples:
         if reason not in self.doubts:
             self.doubts.append(reason)
 
-    def patient(self, base: Point, point: Point, part: float = 1.0) -> bool:
+    def affordable(self, base: Point, point: Point, part: float = 1.0) -> bool:
         """Whether a run at a point is expected to stay within `part` of the patience."""
         return self.expected(base, point) <= self.patience * part
 

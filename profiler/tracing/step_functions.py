@@ -53,7 +53,7 @@ def axis_with_atoms(
     step: int,
     start: int,
     numbers: Callable[[int], Numbers],
-    steady: Callable[[int], Numbers],
+    without_bytes: Callable[[int], Numbers],
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
     quick: Callable[[int], bool] = lambda place: True,
 ) -> Axis | None:
@@ -64,11 +64,11 @@ def axis_with_atoms(
     Args:
         letter, step, start: the size, the number whose multiples are tried, the first place.
         numbers: place -> every number; the basis gives them at about twelve places, and far ones.
-        steady: place -> the numbers that the basis gives at every tried place.
+        without_bytes: place -> the numbers that the basis gives at every tried place.
         shapes: place -> the shapes of all results, which reveal atoms.
         quick: place -> whether a run is short enough for a test far along the size.
     """
-    search = AtomSearch(letter, step, start, numbers, steady, quick)
+    search = AtomSearch(letter, step, start, numbers, without_bytes, quick)
     for window in WINDOWS:
         places = [start + k * step for k in range(window)]
         for atoms in (search.seen_in(places, shapes), *search.guesses(window)):
@@ -86,17 +86,18 @@ class AtomSearch:
         step: int,
         start: int,
         numbers: Callable[[int], Numbers],
-        steady: Callable[[int], Numbers],
+        without_bytes: Callable[[int], Numbers],
         quick: Callable[[int], bool],
     ) -> None:
-        """Begin a search along `letter` from `start` in steps of `step`; the functions give, at a
-        size, all numbers, those without bytes (`steady`), and whether a run is short (`quick`)."""
+        """Begin a search along `letter` from `start` in steps of `step`. Three functions answer for
+        a size: `numbers` gives every number of a run (operations, parameters, bytes),
+        `without_bytes` these numbers without bytes, `quick` whether a run is short."""
         self.letter = letter
         self.size = Poly.atom(letter)
         self.step = step
         self.start = start
         self.numbers = cache(numbers)
-        self.steady = cache(steady)
+        self.without_bytes = cache(without_bytes)
         self.quick = quick
         self.mixed = cache(mixed_numbers)
         self.tried: set[frozenset[Poly]] = set()
@@ -115,7 +116,7 @@ class AtomSearch:
         some = [*far, *even, *farther, *places[:: max(1, len(places) // 12)]]
         checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
         each = [p for p in dict.fromkeys((*checks, *places)) if self.runs(p)]
-        listed = ((self.numbers, tuple(checks)), (self.steady, tuple(each)))
+        listed = ((self.numbers, tuple(checks)), (self.without_bytes, tuple(each)))
         # places -> values of the size and the atoms, computed once for all degrees
         known = cache(lambda places: self.values(atoms, places))
         for degree in DEGREES:
@@ -130,10 +131,10 @@ class AtomSearch:
                 return None
             if (
                 spans(basis, checks, self.numbers)
-                and spans(basis, each, self.steady)
-                and spans(basis, self.later_steps(atoms, degree), self.steady)
+                and spans(basis, each, self.without_bytes)
+                and spans(basis, self.later_steps(atoms, degree), self.without_bytes)
             ):
-                return replace(basis, others=tuple(self.turned(atoms, degree, basis)))
+                return replace(basis, others=tuple(self.reordered(atoms, degree, basis)))
         return None
 
     def later_steps(self, atoms: Sequence[Poly], degree: int) -> list[int]:
@@ -161,7 +162,7 @@ class AtomSearch:
         every = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
         return np.array(every, dtype=np.int64)
 
-    def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
+    def reordered(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
         """Yield bases of the same space of functions, from the products in two other orders: `axis`
         leaves out the later of dependent products, so each order may keep other ones. A basis that
         needs other places than `basis` is dropped."""

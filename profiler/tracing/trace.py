@@ -167,9 +167,9 @@ def trace_case(
     """
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
     patience = DIVIDED if divisions else PATIENCE
-    points = SizeSamples(target, chosen, BACKENDS[backend], left, patience)
-    found = by_blocks(points, backend, divided=bool(divisions))
-    found = found or FormulaSearch(points, backend, divided=bool(divisions)).traced()
+    samples = SizeSamples(target, chosen, BACKENDS[backend], left, patience)
+    found = by_blocks(samples, backend, divided=bool(divisions))
+    found = found or FormulaSearch(samples, backend, divided=bool(divisions)).traced()
     everywhere = map(chosen.sizes, found.proven)
     return replace(
         found,
@@ -180,12 +180,12 @@ def trace_case(
     )
 
 
-def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | None:
+def by_blocks(samples: SizeSamples, backend: str, *, divided: bool) -> Trace | None:
     """Trace a module of many equal blocks, from runs with fewer blocks; None if the module has no
     such blocks, or the whole does not follow from these runs. `divided`: whether sizes are written
     by quotients."""
-    starts = FormulaSearch(points, backend, divided=divided).starts()
-    if (deep := samples_by_blocks(points, starts)) is not None:
+    starts = FormulaSearch(samples, backend, divided=divided).starts()
+    if (deep := samples_by_blocks(samples, starts)) is not None:
         with suppress(NotStraight, TraceError):
             return deep.proven(FormulaSearch(deep, backend, divided=divided).traced())
     return None
@@ -244,7 +244,7 @@ def changed_operation(one: Observation, other: Observation) -> str:
     return ""
 
 
-def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
+def counted_at(samples: SizeSamples, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
     """Yield notes on operations that have a counting rule at multiples of a letter, though not at
     all sizes: each note begins with the value of --over that counts them, such as `--over l:8`. The
     multiple must have been run at three points at least."""
@@ -253,9 +253,9 @@ def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break])
         if not (part.endswith(" calls") and isinstance(value, Break)):
             continue
         operation = name.split(": ")[0]  # without the reason
-        for i, letter in enumerate(points.letters):
+        for i, letter in enumerate(samples.letters):
             for m in MULTIPLES[1:]:
-                reached = [seen for point, seen in points.seen.items() if point[i] % m == 0]
+                reached = [seen for point, seen in samples.seen.items() if point[i] % m == 0]
                 if len(reached) > 2 and not any((part, name) in s.quantities for s in reached):
                     listed.setdefault(f"{letter}:{m}", {})[operation] = None
                     break
@@ -278,17 +278,17 @@ def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
         )
 
 
-def flops_at(points: SizeSamples, sizes: Sizes) -> FlopCounter:
+def flops_at(samples: SizeSamples, sizes: Sizes) -> FlopCounter:
     """The figures of FlopCounterMode for a module at one set of sizes, run by torch's own
     decompositions, for either backend; TraceError if the module does not run there."""
-    runs = [flop_counter(target, sizes, BACKENDS["math"]) for target in points.targets]
+    runs = [flop_counter(target, sizes, BACKENDS["math"]) for target in samples.targets]
     return replace(
         runs[0],
-        printed=points.joined_counts([run.printed for run in runs]),
-        products=points.joined_counts([run.products for run in runs]),
-        left_out=points.joined_counts([run.left_out for run in runs]),
-        ungrouped=points.joined_counts([run.ungrouped for run in runs]),
-        total=points.joined([run.total for run in runs]),
+        printed=samples.joined_counts([run.printed for run in runs]),
+        products=samples.joined_counts([run.products for run in runs]),
+        left_out=samples.joined_counts([run.left_out for run in runs]),
+        ungrouped=samples.joined_counts([run.ungrouped for run in runs]),
+        total=samples.joined([run.total for run in runs]),
     )
 
 
@@ -301,10 +301,10 @@ class FormulaSearch:
     steps above the start that must lie in the case.
     """
 
-    def __init__(self, points: SizeSamples, backend: str, *, divided: bool) -> None:
-        """Begin a search that runs the module through `points`. `divided`: whether sizes are
+    def __init__(self, samples: SizeSamples, backend: str, *, divided: bool) -> None:
+        """Begin a search that runs the module through `samples`. `divided`: whether sizes are
         written by quotients, which takes smaller steps."""
-        self.points = points
+        self.samples = samples
         self.backend = backend
         self.divided = divided
         self.scales: tuple[int, ...] = FINE if divided else SCALES
@@ -320,9 +320,9 @@ class FormulaSearch:
         if found.broken:
             # Terms of opposite sign may cancel along one line.
             self.thorough = True
-            self.points.notes.clear()
-            self.points.doubts.clear()
-            self.points.used.clear()
+            self.samples.notes.clear()
+            self.samples.doubts.clear()
+            self.samples.used.clear()
             again = self.attempt()
             found = again if len(again.broken) < len(found.broken) else found
         return found
@@ -337,32 +337,32 @@ class FormulaSearch:
         """
         from profiler.tracing.breakpoints import run_breakpoints, run_edges  # loads sympy
 
-        points = self.points
-        base = self.settled(self.base())
+        samples = self.samples
+        base = self.at_multiples(self.base())
         self.breakpoints = []
         if not self.divided:
-            self.breakpoints = [*run_breakpoints(points, base), *run_edges(points, base)]
+            self.breakpoints = [*run_breakpoints(samples, base), *run_edges(samples, base)]
         base, axes = self.axes(base)
-        polys = shortest_formulas(axes, points.numbers, whole=self.thorough)
-        proven = held_out(points, base)
-        least = lowest_sizes(points, polys, base)
+        polys = shortest_formulas(axes, samples.numbers, whole=self.thorough)
+        proven = held_out(samples, base)
+        least = lowest_sizes(samples, polys, base)
         # a quantity without a polynomial was 0 at all points from which formulas were found
-        every = {q: polys.get(q, Poly()) for seen in points.seen.values() for q in seen.quantities}
+        every = {q: polys.get(q, Poly()) for seen in samples.seen.values() for q in seen.quantities}
         every.pop(MADE, None)
         work = {q: p for q, p in every.items() if q[0] != "bytes"}
         memory = {q: p for q, p in every.items() if q[0] == "bytes"}
-        memory[PEAK] = peak_formula(points, axes, points.above(base))
-        broken = first_failures(points, work, points.above(least))
-        broken |= first_failures(points, memory, points.above(base))
+        memory[PEAK] = peak_formula(samples, axes, samples.above(base))
+        broken = first_failures(samples, work, samples.above(least))
+        broken |= first_failures(samples, memory, samples.above(base))
         quantities: dict[Quantity, Poly | Break] = {**work, **memory}
         for quantity, first in broken.items():
             poly = (work | memory)[quantity]
-            quantities[quantity] = earliest_failure(points, poly, quantity, base, first)
-        held = [p for p in points.above(least) if none_larger(p, base)]
+            quantities[quantity] = earliest_failure(samples, poly, quantity, base, first)
+        held = [p for p in samples.above(least) if none_larger(p, base)]
         fitted = set(product(*(a.places for a in axes)))
         proven += (beside := [point for point in self.breakpoints if point not in fitted])
-        followed = partial(zero_arithmetic, points, axes, held, proven, whole=self.thorough)
-        points.used.difference_update(beside)  # a breakpoint outside the grid is part of the proof
+        followed = partial(zero_arithmetic, samples, axes, held, proven, whole=self.thorough)
+        samples.used.difference_update(beside)  # a breakpoint outside the grid is part of the proof
         return self.result(base, least, quantities, proven, followed)
 
     def result(
@@ -381,39 +381,39 @@ class FormulaSearch:
             proven: the points at which formulas were tested.
             followed: computes the arithmetic on zeros that pad gradients, when first asked for.
         """
-        points, first = self.points, self.points.at(base)
-        sizes = points.variables.sizes(points.named(base))
-        notes = [*points.notes, *observation_notes(first, "b" if "b" in sizes else "1")]
-        notes += counted_at(points, quantities)
+        samples, first = self.samples, self.samples.at(base)
+        sizes = samples.variables.sizes(samples.named(base))
+        notes = [*samples.notes, *observation_notes(first, "b" if "b" in sizes else "1")]
+        notes += counted_at(samples, quantities)
         counted = [name for (_, name), operation in first.by_op.items() if operation.known]
         notes += filter(None, [nominal_words(counted)])
         flops: FlopCounter | None = None
         try:
-            flops = flops_at(points, sizes)
+            flops = flops_at(samples, sizes)
         except TraceError as error:
             notes.append(str(error))
         return Trace(
-            target=points.target.name,
+            target=samples.target.name,
             backend=self.backend,
-            variables=points.variables,
+            variables=samples.variables,
             quantities=quantities,
-            fitted=[points.named(p) for p in points.seen if p in points.used],
-            proven=[points.named(p) for p in proven],
-            since=points.named(least),
-            base=points.named(base),
-            boundaries=tuple(points.boundaries),
-            doubts=tuple(points.doubts),
+            fitted=[samples.named(p) for p in samples.seen if p in samples.used],
+            proven=[samples.named(p) for p in proven],
+            since=samples.named(least),
+            base=samples.named(base),
+            boundaries=tuple(samples.boundaries),
+            doubts=tuple(samples.doubts),
             notes=tuple(notes),
             decomposed=tuple(sorted(first.decomposed)),
             followed=followed,
             sample=first.by_op,
             at_peak=first.at_peak,
-            peak_sizes=points.named(base),
+            peak_sizes=samples.named(base),
             flops=flops,
             differentiated=first.differentiated,
             modes=first.modes,
-            steps=dict(zip(points.letters, points.multiples, strict=True)),
-            within=partial(trace_case, points.target, points.variables, self.backend),
+            steps=dict(zip(samples.letters, samples.multiples, strict=True)),
+            within=partial(trace_case, samples.target, samples.variables, self.backend),
         )
 
     def base(self) -> Point:
@@ -426,29 +426,30 @@ class FormulaSearch:
         first: TraceError | None = None
         for point in self.starts():
             try:
-                self.steady(point)
+                self.check_repeatable(point)
             except TraceError as error:
                 first = first or error
             else:
                 return point
         if first is None:
             raise TraceError(
-                f"{self.points.target.name}: the case has too few small sizes to find formulas from"
+                f"{self.samples.target.name}: the case has too few small sizes to find formulas "
+                f"from"
             )
         if (pair := self.dividing()) is not None:
             raise OnlyDivided(str(first), *pair) from first
-        sizes = self.points.variables.sizes(self.points.named(next(self.starts())))
-        raise TraceError(f"{first}{beside_meta(self.points.target, sizes)}") from first
+        sizes = self.samples.variables.sizes(self.samples.named(next(self.starts())))
+        raise TraceError(f"{first}{beside_meta(self.samples.target, sizes)}") from first
 
     def dividing(self) -> tuple[str, str] | None:
         """A pair of letters (size, divisor) such that the module runs at a point where the size of
         the first is a multiple of the second's; None if there is none."""
-        points = self.points
-        for i, j in permutations(range(len(points.letters)), 2):
-            start = tuple(SMALLEST[k % len(SMALLEST)] for k in range(len(points.letters)))
+        samples = self.samples
+        for i, j in permutations(range(len(samples.letters)), 2):
+            start = tuple(SMALLEST[k % len(SMALLEST)] for k in range(len(samples.letters)))
             with suppress(TraceError):
-                points.at(points.moved(start, i, start[i] * start[j]))
-                return points.letters[i], points.letters[j]
+                samples.at(samples.moved(start, i, start[i] * start[j]))
+                return samples.letters[i], samples.letters[j]
         return None
 
     def starts(self) -> Iterator[Point]:
@@ -456,37 +457,37 @@ class FormulaSearch:
         with all letters scaled alike or, in a case, each letter separately and raised into the
         case, so that the next sizes of every bounded letter (one that a condition of the case
         limits) lie in the case too: `room` of them, then fewer."""
-        points = self.points
-        smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
+        samples = self.samples
+        smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(samples.multiples)]
         alike = [(scale,) * len(smallest) for scale in self.scales]
         made = (
             tuple(x * scale for x, scale in zip(smallest, scales, strict=True))
-            for scales in (product(self.scales, repeat=len(smallest)) if points.region else alike)
+            for scales in (product(self.scales, repeat=len(smallest)) if samples.region else alike)
         )
-        bound, rooms = points.bound(), dict.fromkeys((self.room, HIGHEST + 2))
+        bound, rooms = samples.bound(), dict.fromkeys((self.room, HIGHEST + 2))
         scaled = [*made]
-        for most in rooms if points.region else (0,):
-            room = [most * m if i in bound else 0 for i, m in enumerate(points.multiples)]
+        for most in rooms if samples.region else (0,):
+            room = [most * m if i in bound else 0 for i, m in enumerate(samples.multiples)]
             raised = (self.raised(start, room) for start in scaled)
             for start in sorted({*scaled, *raised}, key=lambda point: (sum(point), point)):
-                if all(map(points.inside, corners(start, room))):
+                if all(map(samples.inside, corners(start, room))):
                     yield start
 
     def raised(self, start: Point, room: Sequence[int]) -> Point:
         """The point `start` with letters raised: per condition of the case the first letter with
         which it grows, until the condition holds at all sizes up to `room` above the point."""
-        points = self.points
-        for condition in by_text(points.region):
-            for i, step in enumerate(points.multiples):
-                if (slope := points.slope(condition, i)) > 0:
-                    ends = map(points.named, corners(start, room))
+        samples = self.samples
+        for condition in by_text(samples.region):
+            for i, step in enumerate(samples.multiples):
+                if (slope := samples.slope(condition, i)) > 0:
+                    ends = map(samples.named, corners(start, room))
                     missing = -min(condition.rational(end) for end in ends)
                     more = max(0, ceil(missing / slope / step)) * step
-                    start = points.moved(start, i, start[i] + more)
+                    start = samples.moved(start, i, start[i] + more)
                     break
         return start
 
-    def steady(self, point: Point) -> None:
+    def check_repeatable(self, point: Point) -> None:
         """Run the module repeatedly at a point (a tuple of sizes), check that it does the same each
         time, and keep the last observation.
 
@@ -496,50 +497,50 @@ class FormulaSearch:
         Raises:
             TraceError: the module does not run there, or runs dispatch different operations.
         """
-        points = self.points
+        samples = self.samples
         runs: list[Observation] = []
-        while len(runs) < 2 or (len(runs) < REPEATS and not points.slow):
-            points.seen.pop(point, None)
-            runs.append(points.at(point))
+        while len(runs) < 2 or (len(runs) < REPEATS and not samples.slow):
+            samples.seen.pop(point, None)
+            runs.append(samples.at(point))
             if changed := changed_operation(runs[0], runs[-1]):
                 raise TraceError(
-                    f"{points.target.name} cannot be traced: "
-                    f"at {listed_sizes(points.named(point))} it does something else each time "
+                    f"{samples.target.name} cannot be traced: "
+                    f"at {listed_sizes(samples.named(point))} it does something else each time "
                     f"it runs: {changed}"
                 )
 
-    def settled(self, base: Point) -> Point:
+    def at_multiples(self, base: Point) -> Point:
         """The base (the point of the first sizes), moved letter by letter to a multiple of one of
         `MULTIPLES`, the first such that the module runs at three consecutive multiples;
-        `points.multiples` becomes these, and a note says why a multiple was needed.
+        `samples.multiples` becomes these, and a note says why a multiple was needed.
 
         Raises:
             TraceError: no multiple of a letter serves, or the sizes of the case have gaps.
         """
-        points = self.points
-        for i, letter in enumerate(points.letters):
+        samples = self.samples
+        for i, letter in enumerate(samples.letters):
             reason: TraceError | None = None
             for multiple in MULTIPLES:
-                step = points.multiples[i] * multiple
+                step = samples.multiples[i] * multiple
                 start = -(-base[i] // step) * step
-                places = [points.moved(base, i, start + k * step) for k in range(3)]
-                if not all(map(points.inside, places)):
+                places = [samples.moved(base, i, start + k * step) for k in range(3)]
+                if not all(map(samples.inside, places)):
                     raise TraceError(
-                        f"{points.target.name}: the sizes of {letter} in this case have gaps: no "
+                        f"{samples.target.name}: the sizes of {letter} in this case have gaps: no "
                         f"formula is sought"
                     )
-                if all(map(points.runs, places)):
+                if all(map(samples.runs, places)):
                     break
-                reason = reason or next(points.refused[p] for p in places if p in points.refused)
+                reason = reason or next(samples.refused[p] for p in places if p in samples.refused)
             else:
                 assert reason is not None
                 raise reason
             if reason is not None:
-                points.notes.append(
+                samples.notes.append(
                     f"{letter} runs over multiples of {step}; at other sizes the module fails: "
                     f"{reason}"
                 )
-            points.multiples[i], base = step, points.moved(base, i, start)
+            samples.multiples[i], base = step, samples.moved(base, i, start)
         return base
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
@@ -553,7 +554,7 @@ class FormulaSearch:
             for i in range(len(base)):
                 found = self.axis(base, i, LATER[:2] if i in moved else LATER)
                 if found.places[0] != base[i]:
-                    base = self.points.moved(base, i, found.places[0])
+                    base = self.samples.moved(base, i, found.places[0])
                     moved.add(i)
                     break
                 axes.append(found)
@@ -569,11 +570,11 @@ class FormulaSearch:
         Raises:
             TraceError: the module fails at a size next to the base.
         """
-        letter, step = self.points.letters[i], self.points.multiples[i]
+        letter, step = self.samples.letters[i], self.samples.multiples[i]
         ways = {POWERS: self.powers_from, ATOMS: self.atoms_from}
         for way, later in kinds:
             start = base[i] + later * step
-            if later and not self.later(base, i, start):
+            if later and not self.unchanged_until(base, i, start):
                 break
             if later and way == ATOMS and not self.quick(base, i, start):
                 continue
@@ -593,66 +594,66 @@ class FormulaSearch:
 
     def one_case(self, point: Point, other: Point, conditions: Iterable[Poly]) -> bool:
         """Whether each condition is negative at both points, or at least 0 at both."""
-        one, two = map(self.points.named, (point, other))
+        one, two = map(self.samples.named, (point, other))
         return all((c.rational(one) < 0) == (c.rational(two) < 0) for c in conditions)
 
     def depends(self, base: Point, i: int, start: int) -> bool:
         """Whether the size of letter i from which formulas hold depends on other letters: whether
         no powers are found from `start` on with the other letters as large as `start`, or runs
         there fail or take too long. False if there is no other letter."""
-        points = self.points
-        number = start // points.multiples[i] + 3
-        others = tuple(max(x, number * m) for x, m in zip(base, points.multiples, strict=True))
-        if len(base) == 1 or not points.patient(base, others, ONE_OF_MANY):
+        samples = self.samples
+        number = start // samples.multiples[i] + 3
+        others = tuple(max(x, number * m) for x, m in zip(base, samples.multiples, strict=True))
+        if len(base) == 1 or not samples.affordable(base, others, ONE_OF_MANY):
             return len(base) > 1
 
         def along(place: int) -> dict[Quantity, int]:
-            return points.numbers(points.moved(others, i, place))
+            return samples.numbers(samples.moved(others, i, place))
 
-        places = [start + k * points.multiples[i] for k in range(HIGHEST + 3)]
+        places = [start + k * samples.multiples[i] for k in range(HIGHEST + 3)]
         try:
-            return degree_along(points.letters[i], places, along) is None
+            return degree_along(samples.letters[i], places, along) is None
         except TraceError:
             return True
 
-    def later(self, base: Point, i: int, start: int) -> bool:
+    def unchanged_until(self, base: Point, i: int, start: int) -> bool:
         """Whether no condition on sizes that the module's code tests changes between the base and
         the size `start` of letter i. Conditions on letter i alone may change beyond its first `FEW`
         sizes."""
-        points, boundaries = self.points, self.points.boundaries
-        near = min(start, base[i] + FEW * points.multiples[i])
+        samples, boundaries = self.samples, self.samples.boundaries
+        near = min(start, base[i] + FEW * samples.multiples[i])
         alone = [c for c in boundaries if len(c.letters) == 1]
         others = [c for c in boundaries if len(c.letters) > 1]
-        there = points.moved(base, i, start)
+        there = samples.moved(base, i, start)
         return self.one_case(base, there, others) and self.one_case(
-            points.moved(base, i, near), there, alone
+            samples.moved(base, i, near), there, alone
         )
 
     def quick(self, base: Point, i: int, start: int) -> bool:
         """Whether the runs that atoms need, from the size `start` of letter i on, fit into the
         patience together; False in a case."""
-        points = self.points  # up to WINDOWS[-1] runs
-        return not points.region and points.patient(
-            base, points.moved(base, i, start), 1 / WINDOWS[-1]
+        samples = self.samples  # up to WINDOWS[-1] runs
+        return not samples.region and samples.affordable(
+            base, samples.moved(base, i, start), 1 / WINDOWS[-1]
         )
 
     def atoms_from(self, base: Point, i: int, start: int) -> Axis | None:
         """The powers of letter i and of its atoms (step functions) that give every number from the
         size `start` on; None if there are none. Bytes may differ at single sizes, where torch
         avoids a copy."""
-        points = self.points
+        samples = self.samples
 
         def along(place: int) -> dict[Quantity, int]:
-            return points.numbers(points.moved(base, i, place))
+            return samples.numbers(samples.moved(base, i, place))
 
         return step_functions.axis_with_atoms(
-            points.letters[i],
-            points.multiples[i],
+            samples.letters[i],
+            samples.multiples[i],
             start,
             along,
             lambda place: {q: n for q, n in along(place).items() if q[0] != "bytes"},
-            lambda place: points.at(points.moved(base, i, place), shapes=True).shapes,
-            lambda place: points.patient(base, points.moved(base, i, place), ONE_OF_MANY),
+            lambda place: samples.at(samples.moved(base, i, place), shapes=True).shapes,
+            lambda place: samples.affordable(base, samples.moved(base, i, place), ONE_OF_MANY),
         )
 
     def powers_from(
@@ -661,23 +662,23 @@ class FormulaSearch:
         """The powers of letter i that give every number from the size `start` on; None if no tried
         degree does. With `one_case` only sizes count at which the conditions of the code have the
         same values as at the base."""
-        points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
-        other = tuple(x + (3 + k) * points.multiples[k] for k, x in enumerate(base))
+        samples, letter, step = self.samples, self.samples.letters[i], self.samples.multiples[i]
+        other = tuple(x + (3 + k) * samples.multiples[k] for k, x in enumerate(base))
 
         def along(place: int) -> dict[Quantity, int]:
-            return points.numbers(points.moved(base, i, place))
+            return samples.numbers(samples.moved(base, i, place))
 
         def elsewhere(place: int) -> dict[Quantity, int]:
-            return points.numbers(points.moved(other, i, place))
+            return samples.numbers(samples.moved(other, i, place))
 
-        short = not points.slow
-        lean = points.slow and not self.thorough  # as few runs as possible
+        short = not samples.slow
+        lean = samples.slow and not self.thorough  # as few runs as possible
         everywhere = (start + k * step for k in range(SOUGHT))
-        tested = points.boundaries if one_case else ()
+        tested = samples.boundaries if one_case else ()
 
         def inside(place: int) -> bool:
-            point = points.moved(base, i, place)
-            return points.inside(point) and self.one_case(base, point, tested)
+            point = samples.moved(base, i, place)
+            return samples.inside(point) and self.one_case(base, point, tested)
 
         places = list(islice(filter(inside, everywhere), HIGHEST + 3))
         degree = degree_along(letter, places, along, beyond=1 if lean else 2)
@@ -687,14 +688,18 @@ class FormulaSearch:
             degree = max(degree, second)
         found = axis(letter, powers_up_to(letter, degree), places)
         if lean:
-            seen = [place for place in places if points.moved(base, i, place) in points.seen]
+            seen = [place for place in places if samples.moved(base, i, place) in samples.seen]
             return found if spans(found, seen, along) else None
         checks = places[:6]
         far = [start + k * step for k in (FAR if short else FAR[::3])]
-        breaks = [p[i] for p in self.breakpoints if points.moved(p, i, base[i]) == base]
+        breaks = [p[i] for p in self.breakpoints if samples.moved(p, i, base[i]) == base]
         later = [place for place in (*(k * step for k in EVEN), *breaks) if place > start]
         for place in [*far, *later]:
-            point = points.moved(base, i, place)
-            if inside(place) and points.patient(base, point, ONE_OF_MANY) and points.runs(point):
+            point = samples.moved(base, i, place)
+            if (
+                inside(place)
+                and samples.affordable(base, point, ONE_OF_MANY)
+                and samples.runs(point)
+            ):
                 checks.append(place)
         return found if spans(found, checks, along) else None

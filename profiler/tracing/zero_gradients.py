@@ -33,7 +33,7 @@ entries are written and read several times."""
 
 
 def zero_arithmetic(
-    points: SizeSamples,
+    samples: SizeSamples,
     axes: Sequence[Axis],
     held: Sequence[Point],
     proven: Sequence[Point],
@@ -53,7 +53,7 @@ def zero_arithmetic(
     Raises:
         TraceError: the pass cannot be followed; one sentence.
     """
-    if all(FILLS.isdisjoint(seen.names) for seen in points.seen.values()):
+    if all(FILLS.isdisjoint(seen.names) for seen in samples.seen.values()):
         return ZeroArithmetic()
     known: dict[Point, Mapping[str, int]] = {}
 
@@ -61,25 +61,25 @@ def zero_arithmetic(
         """A dict: class -> number of operations with zeros at a point (a tuple of sizes), by a
         run."""
         if point not in known:
-            sizes = points.variables.sizes(points.named(point))
-            known[point] = points.joined_counts(
-                [by_class(zero_arithmetic_at(t, sizes, points.backend)) for t in points.targets]
+            sizes = samples.variables.sizes(samples.named(point))
+            known[point] = samples.joined_counts(
+                [by_class(zero_arithmetic_at(t, sizes, samples.backend)) for t in samples.targets]
             )
         return known[point]
 
     polys: dict[str, Poly] = shortest_formulas(axes, numbers, whole=whole)
     found: dict[str, Poly | Break] = dict(polys)
-    made = {point: points.at(point).quantities[MADE] for point in (*held, *proven)}
+    made = {point: samples.at(point).quantities[MADE] for point in (*held, *proven)}
     most = max(MOST_MADE, min(made.values(), default=0))  # at least one point is tested
     few = [point for point in made if made[point] <= most]
     for point in sorted(few, key=lambda p: (-sum(p), p)):
-        sizes = points.named(point)
+        sizes = samples.named(point)
         for name in {*found, *numbers(point)}:
             poly, counted = polys.get(name, Poly()), numbers(point).get(name, 0)
             if (gives := poly.rational(sizes)) != counted:
                 found[name] = Break(sizes, str(poly), str(gives), counted)
     untested = [point for point in proven if made[point] > most]
-    return ZeroArithmetic(found, [points.variables.sizes(points.named(p)) for p in untested])
+    return ZeroArithmetic(found, [samples.variables.sizes(samples.named(p)) for p in untested])
 
 
 def by_class(operations: Operations) -> dict[str, int]:

@@ -208,10 +208,10 @@ def test_what_cannot_be_followed_is_said(fn: Callable[[Tensor], Any], said: str)
 
 
 def test_a_change_where_runs_take_too_long_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    def patient(points: SizeSamples, base: Point, point: Point, part: float = 1.0) -> bool:
+    def affordable(samples: SizeSamples, base: Point, point: Point, part: float = 1.0) -> bool:
         return max(point) <= 2048
 
-    monkeypatch.setattr(SizeSamples, "patient", patient)
+    monkeypatch.setattr(SizeSamples, "affordable", affordable)
     found = traced(lambda x: x * 2 if x.shape[1] > 2048 else x)
     assert found.complete
     assert "changes at l=2049, d=3, where a run takes too long" in found.doubts[0]

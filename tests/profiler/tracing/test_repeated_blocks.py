@@ -250,8 +250,8 @@ def test_a_slow_module_may_do_nothing() -> None:
 )
 def test_what_no_formula_gives_is_told_of_slow_modules_too(make: Any, over: str, let: str) -> None:
     """Not even their first search gives one, at few sizes."""
-    points = SizeSamples(Target("module", make), parse_variables(over, let), BACKENDS["math"])
-    found = FormulaSearch(points, "math", divided=False).attempt()
+    samples = SizeSamples(Target("module", make), parse_variables(over, let), BACKENDS["math"])
+    found = FormulaSearch(samples, "math", divided=False).attempt()
     assert isinstance(found.quantities["forward", "mul"], Break)
 
 
