@@ -48,9 +48,11 @@ FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
 
 
 def run_breakpoints(samples: SizeSamples, base: Point) -> list[Point]:
-    """Run the module at the sizes at which conditions of its code change along each letter, and at
-    their neighbours; return the points (tuples of sizes) at which the module runs. A condition
-    that cannot be followed becomes a doubt."""
+    """Run the module at the sizes at which conditions of its code (l < 1024) change along each
+    letter, and at their neighbours; return the points (tuples of sizes, one per letter) at which
+    the module runs. The search starts at the point `base`; `samples` keeps every run. A condition
+    that cannot be followed becomes a doubt: a reason why formulas may fail at sizes without a
+    run."""
     found: dict[Point, None] = {}
     followed: Counter[Any] = Counter()
     waiting = [base]
@@ -91,8 +93,10 @@ def run_breakpoints(samples: SizeSamples, base: Point) -> list[Point]:
 
 
 def run_edges(samples: SizeSamples, base: Point) -> list[Point]:
-    """Run the module at the last sizes along each letter at which the conditions of a case hold;
-    returns the points (tuples of sizes) at which the module runs."""
+    """Run the module at the last sizes along each letter at which the conditions of a case hold
+    (for l <= 2*w at w = 3: at l = 6); return the points (tuples of sizes) at which the module runs.
+    The conditions are `samples.region`, polynomials that are at least 0 in the case; the other
+    letters keep their sizes in `base`."""
     found: dict[Point, None] = {}
     for condition in by_text(samples.region):
         for i, step in enumerate(samples.multiples):
@@ -107,7 +111,8 @@ def run_edges(samples: SizeSamples, base: Point) -> list[Point]:
 
 def _ran(samples: SizeSamples, base: Point, point: Point) -> bool:
     """Whether the module runs at a point (a tuple of sizes). False outside the case; False with a
-    doubt if the run would take too long, with a note if the module fails."""
+    doubt (a reason why formulas may fail elsewhere) if a run is expected to take too long, judged
+    by the run at `base`; False with a note for the user if the module fails."""
     if not samples.inside(point):
         return False
     if point not in samples.seen and not samples.affordable(base, point):
@@ -126,8 +131,9 @@ def conditions_at(samples: SizeSamples, point: Point) -> SizeGuards:
 
 def _conditions_at(samples: SizeSamples, point: Point) -> SizeGuards:
     """Run the module at a point (a tuple of sizes), and return the conditions on sizes that its
-    code tests; none if the module cannot be built at the point or with a letter one step larger.
-    What cannot be followed becomes a doubt."""
+    code tests, such as l < 64; none if the module cannot be built at the point or with a letter one
+    step larger. Tests that cannot be followed become doubts: reasons why formulas may fail
+    elsewhere."""
     sizes = samples.variables.sizes
     try:
         further = {
@@ -164,9 +170,9 @@ def in_every_letter(
     letters: Sequence[int],
 ) -> list[Poly]:
     """The boundaries of a condition (polynomials whose sign decides it), as polynomials in the
-    untracked `letters` too (sizes that the code uses as plain numbers). A boundary that is linear
-    at three sizes of a letter is extended along this letter; any other boundary keeps the numbers
-    that it has at `here`.
+    untracked `letters` too (positions of sizes that the code uses as plain numbers). A boundary
+    that is linear at three sizes of a letter is extended along this letter; any other boundary
+    keeps the numbers that it has at `here`.
 
     Example: a module of width d tests l*d > 1000. At d = 3, 4 and 5 the boundaries are 3*l - 1001,
     4*l - 1001 and 5*l - 1001, so the boundary in both letters is d*l - 1001.

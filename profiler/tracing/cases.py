@@ -1,4 +1,4 @@
-"""Cases of the sizes, and a module's trace in each.
+"""Cases of the sizes, such as all sizes with l >= w, and a module's trace (its formulas) in each.
 
 A case is the set of sizes at which some polynomials are at least 0, such as l - w >= 0. A narrow
 case (0 <= l - w <= 2) is split into the lines l = w, l = w + 1, l = w + 2, on which one size
@@ -73,8 +73,8 @@ class Traces:
 
         Raises:
             TraceError: the module has no trace in this case.
-            ByCases: the formulas hold only from larger quotients or remainders on; the smaller ones
-                are a separate case.
+            ByCases: a size is written l = C*q + r, and the formulas hold only from a q or r above 1
+                on; smaller ones are a separate case.
         """
         if case not in self.known:
             try:
@@ -88,12 +88,12 @@ class Traces:
         return known
 
     def checked(self, case: SizeCase, found: Trace) -> Trace:
-        """Check and return `found`, the trace of `case`, if its formulas hold wherever the user's
-        sizes are at least `SETTLED`.
+        """Return `found`, the trace of `case`, if its formulas hold at all sizes of the case that
+        are at least `SETTLED`.
 
         Raises:
-            ByCases: the formulas hold only from a larger quotient or remainder on; the smaller ones
-                are the second region.
+            ByCases: a size is written l = C*q + r, and the formulas hold only from a larger q or r
+                on; the two `regions` are the case from there on, and the case below.
         """
         sizes = self.sizes(case)
         given = [sizes.poly(letter) for letter in self.everywhere.variables.over]
@@ -111,9 +111,9 @@ class Traces:
         return sizes_divided(self.everywhere.variables, case.divisions)
 
     def parts(self, case: SizeCase, floors: Sequence[Fn]) -> list[SizeCase]:
-        """Split a case: the cases into which it falls when a size under one of the floors
-        `floors` is written by its quotient; [] if no floor has a suitable size, all sizes are
-        written by quotients already, or the case is unchanged.
+        """Split a case by a division: the cases into which it falls when a size under one of
+        `floors` (terms such as floor(l/C)) is written by its quotient, l = C*q + r; [] if no floor
+        has a suitable size, all sizes are written by quotients already, or the case is unchanged.
 
         Raises:
             TraceError: floors divide the size by several others, or leave too many remainders.
@@ -133,7 +133,8 @@ NARROW = 2
 
 def narrow_lines(region: Constraints) -> list[Constraints]:
     """Split a narrow case (one of its conditions lies between 0 and `NARROW`) into lines, on each
-    of which this condition has one value; [region] for a wide case, or for a line."""
+    of which this condition has one value: 0 <= l - w <= 2 into l = w, l = w + 1 and l = w + 2.
+    [region] for a wide case, or for a line."""
     for condition in by_text(region):
         if -condition in region:
             continue

@@ -99,8 +99,8 @@ class Difference:
 def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
     """Subtract the operations that a mixer's equations count from those of one traced pass, class
     by class (mul, add, exp, ...), as polynomials in the sizes. Return the difference, its causes
-    (another form of the equations, rewrites of them, arithmetic on known zeros in the backward
-    pass) and the operations that no cause explains.
+    (another form of the equations, rewrites of them such as `safe-softmax`, arithmetic on known
+    zeros in the backward pass) and the operations that no cause explains.
 
     Raises:
         UnknownMixer: no such mixer.
@@ -155,9 +155,10 @@ def in_asked_sizes(classes: Classes, found: Trace) -> Classes:
 
 
 def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
-    """(class -> number of operations of a backward pass on zeros that pad gradients, as formulas;
-    notes) on classes without a formula and on untested sizes. No operations if the pass cannot be
-    followed."""
+    """Count the operations of a traced backward pass on zeros that pad gradients. Returns a pair:
+    class of operations (mul, add, ...) -> their number, as a polynomial in the sizes; notes on
+    classes without a formula and on untested sizes. If the pass cannot be followed, no operations,
+    and a note with the reason."""
     try:
         zeros = found.zeros
     except TraceError as error:
@@ -190,9 +191,9 @@ def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
 
 
 def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterator[Difference]:
-    """Yield the differences of one pass from the equations at the sizes of a case, split into
-    smaller cases if necessary: a narrow case into lines, then by a quotient, then by the cases of
-    the equations.
+    """Yield the differences of one pass from the equations at the sizes of the case `start`, split
+    into smaller cases if necessary: a narrow case (0 <= l - w <= 2) into lines (l = w, ...), then
+    by the quotient of a size (l = C*q + r), then by the cases of the equations.
 
     Raises:
         TraceError, Unsupported: the forward pass can be compared neither at all sizes nor by
@@ -231,9 +232,10 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
 def by_quotients(
     traces: Traces, mixer: Mixer, phase: str, case: SizeCase, over: Sequence[Fn]
 ) -> list[Difference]:
-    """The differences of one pass from the equations in a case in which a size under one of the
-    floors `over` is written by its quotient; [] if no part of the case can be compared in these
-    letters, and one difference with a reason if the floors divide the size in too many ways."""
+    """The differences of one pass from the equations in a case, after a size l under one of the
+    floors `over` (such as floor(l/C)) is written by its quotient, l = C*q + r. [] if no part of the
+    case can be compared in these letters; one difference with a reason if the floors divide the
+    size in too many ways."""
     try:
         parts = traces.parts(case, over)
     except TraceError as refused:
@@ -275,8 +277,9 @@ def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
 def closest_switches(
     mixer: Mixer, found: Trace, phase: str, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """Find the form of the equations, and the rewrites of it, that leave least of the traced
-    operations unexplained; among equals, the fewest rewrites.
+    """Find the form of the equations, and the rewrites of it (named changes such as
+    `safe-softmax`), that leave least of the operations `traced` (class -> number) unexplained;
+    among equals, the fewest rewrites. Returns (form, rewrites).
 
     A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
     forward pass, or a form with the same forward count; rewrites of gradients are added as long as
@@ -312,9 +315,10 @@ def closest_switches(
 def switches_of_backward(
     mixer: Mixer, found: Trace, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """Find the form of the equations, and the rewrites of it, for a backward pass: the rewrites of
-    the forward pass, with rewrites of gradients added; among forms with the forward pass's count,
-    the form that leaves least unexplained."""
+    """Find the form of the equations, and the rewrites of it (named changes such as
+    `safe-softmax`), for a backward pass, and return both. The rewrites are those of the forward
+    pass, with rewrites of gradients added; among forms with the forward pass's count, the form is
+    taken that leaves least of the operations `traced` (class -> number) unexplained."""
     before = compare_pass(found, mixer)
     ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
     forward = equation_counts(mixer, before.form, ran, found, "forward")

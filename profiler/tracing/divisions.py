@@ -1,4 +1,4 @@
-"""Writes sizes by quotient and remainder, so that no formula needs a floor.
+"""Writes sizes by quotient and remainder (l = C*q + r), so that no formula needs a floor.
 
 Equations whose bounds hold floor(k/2) or floor(l/C) count by polynomials in these floors. A size is
 then written by its divisor, k = 2*q - 1 or l = C*q + r, and the module is traced over q and r as
@@ -80,17 +80,18 @@ class Division:
         return frozenset() if self.rest is None else frozenset((self.divisor - 1 - self.remainder,))
 
     def over(self, sizes: Variables) -> Variables:
-        """The sizes, with the letters of this division in place of the divided size."""
+        """A copy of the sizes in which the letters of this division (quotient and, unless it is a
+        number, remainder) replace the divided size; the size becomes a formula of these letters."""
         letters: dict[str, int] = {}
         for letter, multiple in sizes.over.items():
             letters |= dict.fromkeys(self.letters, 1) if letter == self.size else {letter: multiple}
         return Variables(letters, {self.size: formula_of_poly(self.value), **sizes.let})
 
     def in_user_sizes(self, region: Constraints) -> Constraints:
-        """The conditions of a case, rewritten with floors in place of the letters of this division
-        (quotient, remainder), and the conditions that define the division. A quotient with only one
-        value in the case becomes that number: with q = 1, l = C*q + r and 0 < r < C become l >= C +
-        1 and l <= 2*C - 1."""
+        """The conditions of a case (polynomials that are at least 0), rewritten with floors in
+        place of the letters of this division (quotient, remainder), and the conditions that define
+        the division. A quotient with only one value in the case becomes that number: with q = 1, l
+        = C*q + r and 0 < r < C become l >= C + 1 and l <= 2*C - 1."""
         size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
         fixed = next((n for n in range(1, MOST + 1) if proven_zero(region, quotient - n)), None)
         times = self.floor if fixed is None else Poly.of(fixed)
@@ -131,7 +132,7 @@ def without_implied(region: Constraints) -> Constraints:
 
 def asked_formula(poly: Poly, divisions: Divisions) -> Poly:
     """A copy of a formula in the sizes of the user: floors replace the letters of quotients and
-    remainders."""
+    remainders. With l = C*q + r, the formula q + r becomes floor(l/C) + l - C*floor(l/C)."""
     for division in reversed(divisions):
         left = Poly.atom(division.size) - division.divisor * division.floor
         values = {division.quotient: division.floor}
@@ -204,8 +205,9 @@ def floor_conditions(floor: Fn, value: int) -> Constraints:
 
 
 def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
-    """Split a region (a case): the cases, one per value, into which the first floor with several
-    known values splits a region; [] if no floor has several values within `MOST`."""
+    """Split the case `region` by the first floor in `polys` that has several values there: one case
+    per value (floor(l/C) = 1, floor(l/C) = 2, ...), without those that contradict the conditions;
+    [] if no floor has several values of at most `MOST`."""
     for floor in floors_in(by_text(polys)):
         if (known := floor_values(floor, region)) and len(known) > 1:
             cases = [region | floor_conditions(floor, value) for value in known]
@@ -219,10 +221,10 @@ def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constrain
 def division_cases(
     region: Constraints, sizes: Variables, floors: Sequence[Fn]
 ) -> list[tuple[Constraints, Division | None]]:
-    """The cases, each with its division, into which a region falls when a size under the first
-    suitable floor is written by its quotient; the cases are disjoint and cover the region. The
-    division is None where the size is smaller than its divisor. [] if no floor has a size that can
-    be divided.
+    """Split the case `region`: write a size under the first suitable one of `floors` (such as
+    floor(l/C)) by its quotient, l = C*q + r, and return the disjoint cases that cover the region,
+    each with its division. The division is None where the size is smaller than its divisor. [] if
+    no floor has a size that can be divided.
 
     Raises:
         TraceError: the floors divide the size by several others, or leave too many remainders.

@@ -60,9 +60,9 @@ class Axis:
 
 
 def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
-    """Make a basis, with interpolation places, of the span of the functions `raw` of one size. Each
-    function is reduced by those before it, and divided by its value at the first of `places` at
-    which it is not 0.
+    """Make a basis, with interpolation places, of the span of the functions `raw` of one size:
+    function k is 1 at its own place, one of `places`, and 0 at the places of the functions before.
+    For 1 and l at places 3 and 4, the basis is 1 and l - 3.
 
     A function that the earlier ones span at all places is left out.
     """

@@ -1,4 +1,4 @@
-"""Formulas by cases of the sizes, where no formula fits all sizes.
+"""Formulas by cases of the sizes (one for l < w, one for l >= w), where no formula fits all sizes.
 
 The sizes are split where the module's code tests them, where one size becomes larger than another,
 where a formula starts to fail, or by whether one size divides another. Each case is traced
@@ -48,9 +48,10 @@ RULE_AT = "has sizes at which there is a rule for"
 
 
 def by_cases(found: Trace) -> Trace:
-    """Search formulas by cases: return the trace, with formulas by cases where no formula fits all
-    sizes, by the fewest splits; unchanged if no splits give a formula in each case. Exempt are the
-    peak and, in cases by quotient, the bytes."""
+    """Search formulas by cases: return a copy of the trace with formulas by cases where no formula
+    fits all sizes, by the fewest splits of the sizes (one split: l < w and l >= w); the trace
+    itself if no splits give a formula in each case. The peak and, in cases by quotient (l = C*q +
+    r), the bytes may stay without a formula."""
     traces = Traces(found)
     made = (solved(traces, found, depth) for depth in range(DEPTH + 1))
     return next(filter(None, made), found)
@@ -58,8 +59,8 @@ def by_cases(found: Trace) -> Trace:
 
 def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
     """Search for a trace with a formula, or formulas by cases, for every quantity but the peak and,
-    in cases by quotient, the bytes, by at most `depth` splits of the sizes, one inside another;
-    None if there is none, or the search has made `MOST_TRACES` traces."""
+    in cases by quotient (l = C*q + r), the bytes, by at most `depth` splits of the sizes, one
+    inside another; None if there is none, or the search has made `MOST_TRACES` traces."""
     if not failures(found) and not small_sizes(found):
         return found
     for cases in splits(found, traces.everywhere.boundaries) if depth else ():
@@ -101,7 +102,7 @@ def failures(found: Trace) -> dict[Quantity, Break]:
 
 def small_sizes(found: Trace) -> dict[str, int]:
     """A dict: letter -> the size from which formulas hold, for letters whose formulas fail at more
-    than `FEW` smaller sizes, or at a quotient of 1; empty if there are none."""
+    than `FEW` smaller sizes, or at a quotient of 1 (q in l = C*q + r); empty if there are none."""
     quotients = {letter for division in found.divisions for letter in division.letters}
     few = {x: 1 if x in quotients else FEW * found.steps.get(x, 1) for x in found.since}
     return {x: n for x, n in found.since.items() if n > few[x]}
@@ -151,8 +152,8 @@ def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
 def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
     """Join traces: a copy of `found`, the trace of all sizes, with the formulas of `parts`, the
     traces of its cases. A quantity has one formula if all cases have the same, `Cases` if they
-    differ, and the value in `found` if some case has none. Notes and doubts are those of all,
-    without those that cases resolve."""
+    differ, and the value in `found` if some case has none. Notes and doubts (reasons why formulas
+    may fail elsewhere) are those of all, without those that cases resolve."""
     quantities: dict[Quantity, Value] = dict(found.quantities)
     for quantity in dict.fromkeys(name for part in (found, *parts) for name in part.quantities):
         if quantity[0] == "bytes" and any(part.divisions for part in parts):
@@ -181,7 +182,7 @@ def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
 
 def pieces_of(part: Trace, quantity: Quantity) -> Iterator[tuple[Constraints, Poly | Break]]:
     """Yield (conditions, formula) of a quantity for each case within a traced case, in the sizes of
-    the user; a `Break` stands for a missing formula."""
+    the user; a `Break` (sizes at which the best formula fails) stands for a missing formula."""
     value = part.quantities.get(quantity, Poly())
     for region, poly in value.pieces if isinstance(value, Cases) else ((part.region, value),):
         asked = poly if isinstance(poly, Break) else asked_formula(poly, part.divisions)

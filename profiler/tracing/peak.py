@@ -37,8 +37,9 @@ moment takes many seconds: moments are not followed."""
 
 def peak_formula(samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The formula of the peak of the bytes alive, by the first method whose formula holds at all
-    points `inside` (tuples of sizes); a note says if not all moments were followed. If every
-    formula fails somewhere, the first one; 0 if no method finds a formula."""
+    points `inside` (tuples of sizes), a polynomial or a maximum of polynomials; a note says if not
+    all moments were followed. If every formula fails somewhere, the first one; 0 if no method finds
+    a formula."""
     if (every := every_moment(samples, axes, inside)) is not None:
         return every
     found: Poly | None = None

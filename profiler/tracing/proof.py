@@ -36,8 +36,8 @@ def held_out(samples: SizeSamples, base: Point) -> list[Point]:
     The points are: one of primes, one of odd sizes, one of even sizes; then, for each letter, the
     point of primes with a large prime for this letter, and with a large size of many divisors; then
     for each ordered pair of letters a point at which the first is larger, if the case has such
-    sizes. So behaviour that depends on which of two sizes is larger, or on one dividing the other,
-    shows. A size at which the module fails becomes a note.
+    sizes. Points outside the case are left out. So behaviour that depends on which of two sizes is
+    larger, or on one dividing the other, shows. A size at which the module fails becomes a note.
     """
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
@@ -62,9 +62,10 @@ def held_out(samples: SizeSamples, base: Point) -> list[Point]:
 
 
 def with_letter_above(samples: SizeSamples, base: Point, i: int, j: int) -> Point | None:
-    """The point (a tuple of sizes), the fastest of the points of primes, at which letter i is
-    larger than letter j; None if the case has no such point, or its run would exceed the patience
-    of `points`."""
+    """A point (a tuple of sizes) at which letter i is larger than letter j: of the orders of the
+    first primes, times the letters' steps, that lie in the case and are not used, the one with the
+    fewest expected operations. None if there is none, or its run is expected to exceed the allowed
+    number of operations."""
     made = (
         tuple(multiple_above(samples, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))
@@ -84,8 +85,9 @@ def multiple_above(samples: SizeSamples, base: Point, i: int, place: int) -> int
 def with_large_letter(
     samples: SizeSamples, base: Point, i: int, among: Point, sizes: Sequence[int]
 ) -> Point | None:
-    """The point `among` with a large multiple of one letter, by the first of `sizes` at which the
-    module runs within the patience; None if there is none."""
+    """A copy of the point `among` (a tuple of sizes) with a large size of letter i: the first of
+    `sizes`, times the letter's step, that is above the size in `base`, lies in the case, and at
+    which the module runs within the allowed number of operations; None if there is none."""
     for size in sizes:
         place = size * samples.multiples[i]
         point = samples.moved(among, i, place)
@@ -101,8 +103,9 @@ def with_large_letter(
 def first_failures(
     samples: SizeSamples, polys: Mapping[Quantity, Poly], among: Sequence[Point]
 ) -> dict[Quantity, Break]:
-    """A dict: quantity -> the first point among `among` at which its formula gives another number
-    than the run, smallest sizes first; formulas that hold everywhere are left out."""
+    """A dict: quantity (part, kind) -> the failure of its formula, at the first point of `among` at
+    which the formula gives another number than the run, smallest sizes first; formulas that hold
+    everywhere are left out."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
         for quantity in polys.keys() - found.keys():
@@ -151,8 +154,9 @@ def failure_if_runs(
 
 
 def lowest_sizes(samples: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
-    """Find the least size of each letter from which formulas of operations and parameters hold, the
-    other letters being those of `base`. A formula that fails below becomes a note."""
+    """Find the point (a tuple) of the least size of each letter from which formulas of operations
+    and parameters hold, the other letters being those of `base`. A formula that fails below becomes
+    a note."""
     # formulas that fail already above `base` are sought again by cases, and not tested here
     wrong = first_failures(samples, polys, samples.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
@@ -207,7 +211,7 @@ NEAR = 6
 
 def corner_points(samples: SizeSamples, base: Point, near: int) -> Iterator[Point]:
     """Yield the smallest points (tuples of sizes) of a case: each letter that the case bounds is
-    from `near` to `NEAR` multiples, and at least one of these is `near`; the other letters are
+    `near` to `NEAR` times its step, and at least one of these is `near`; the other letters are
     those of `base`."""
     # 0 multiples stand for the size in `base`
     sizes = [range(near, NEAR + 1) if i in samples.bound() else (0,) for i in range(len(base))]

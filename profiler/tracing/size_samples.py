@@ -1,4 +1,4 @@
-"""Observations of a module at each of the sizes at which it was run.
+"""Observations (operations, bytes) of a module at each of the sizes at which it was run.
 
 A point is a tuple of sizes, one per letter; letter i has the position i in it.
 """
@@ -51,8 +51,9 @@ class SizeSamples:
         region: Constraints = frozenset(),
         patience: float = PATIENCE,
     ) -> None:
-        """Begin without runs. `region`: the conditions of the case, empty for all sizes;
-        `patience`: how long runs may take."""
+        """Begin without runs of `target` at `sizes` (letters, and formulas of further sizes).
+        `region`: the conditions of the case, empty for all sizes; `patience`: the most operations
+        that a run is expected to take."""
         self.region = region
         self.patience = patience
         self.target = target

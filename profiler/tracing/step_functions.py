@@ -64,7 +64,8 @@ def axis_with_atoms(
     Args:
         letter, step, start: the size, the number whose multiples are tried, the first place.
         numbers: place -> every number; the basis gives them at about twelve places, and far ones.
-        without_bytes: place -> the numbers that the basis gives at every tried place.
+        without_bytes: place -> the numbers without bytes, which the basis gives at every tried
+            place.
         shapes: place -> the shapes of all results, which reveal atoms.
         quick: place -> whether a run is short enough for a test far along the size.
     """
@@ -218,8 +219,9 @@ class AtomSearch:
                 return
 
     def padded(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """Yield the atom ceil(log2(a x + c)), with a from 1 to 3 and c from -8 to 8, such that
-        every extent is the same multiple of 2 to this power; nothing if there is none."""
+        """Yield the atom ceil(log2(a x + c)), with a from 1 to 3 and c from -8 to 8, such that all
+        extents (lengths of one axis at `places`, the values of x) are the same multiple of 2 to
+        this power; nothing if there is none."""
         # every extent is to be `odd` times a power of two
         odd = values[0] // (values[0] & -values[0]) if values[0] else 0
         if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):
@@ -237,7 +239,8 @@ class AtomSearch:
 
     def steps(self, values: Extents, places: Sequence[int], period: int) -> Iterator[Poly]:
         """Yield one atom (a floor function) for each position within a period at which the extent
-        rises otherwise than at most positions, whose rise is that of the size's affine part."""
+        (the length of an axis, `values` at `places`) rises otherwise than at most positions, whose
+        rise is that of the size's affine part."""
         rises = [b - a for a, b in pairwise(values[: period + 1])]
         usual = max(set(rises), key=rises.count)
         for k, rise in enumerate(rises):

@@ -158,8 +158,9 @@ def trace_case(
     region: Constraints,
     divisions: Divisions = (),
 ) -> Trace:
-    """Count a module symbolically at the sizes of one case, with some sizes written by quotients;
-    an empty region means all sizes.
+    """Trace a module at the sizes of one case: find formulas of its operations, parameters and
+    bytes. `region` holds the conditions of the case, polynomials that are at least 0 (none for all
+    sizes); each of `divisions` writes a size by its quotient, l = C*q + r.
 
     Raises:
         TraceError: the module cannot be built or run on the meta device, or the case has too few
@@ -453,10 +454,11 @@ class FormulaSearch:
         return None
 
     def starts(self) -> Iterator[Point]:
-        """Yield points (tuples of sizes) at which the search may start, smallest first: `SMALLEST`
-        with all letters scaled alike or, in a case, each letter separately and raised into the
-        case, so that the next sizes of every bounded letter (one that a condition of the case
-        limits) lie in the case too: `room` of them, then fewer."""
+        """Yield points (tuples of sizes) at which the search may start, smallest first: the sizes
+        `SMALLEST` with all letters scaled alike or, in a case (a set of sizes given by conditions),
+        each letter separately and raised into the case, so that the next sizes of every bounded
+        letter (one that a condition of the case limits) lie in the case too: `room` of them, then
+        fewer."""
         samples = self.samples
         smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(samples.multiples)]
         alike = [(scale,) * len(smallest) for scale in self.scales]
@@ -511,8 +513,8 @@ class FormulaSearch:
 
     def at_multiples(self, base: Point) -> Point:
         """The base (the point of the first sizes), moved letter by letter to a multiple of one of
-        `MULTIPLES`, the first such that the module runs at three consecutive multiples;
-        `samples.multiples` becomes these, and a note says why a multiple was needed.
+        `MULTIPLES`, the first such that the module runs at three consecutive multiples; the steps
+        `samples.multiples` become these multiples, and a note says why a multiple was needed.
 
         Raises:
             TraceError: no multiple of a letter serves, or the sizes of the case have gaps.
@@ -547,7 +549,7 @@ class FormulaSearch:
         """The base and, for each letter, the functions of the letter (an `Axis`) whose linear
         combinations give all counts along it. Where the counts follow such functions from a larger
         size on alone, the base moves up to that size, once per letter (a letter that has moved
-        tries the two kinds of `LATER` that hold from the base on), and the search starts again."""
+        tries only powers and atoms that hold from the base on), and the search starts again."""
         moved: set[int] = set()
         while True:
             axes: list[Axis] = []
@@ -563,9 +565,10 @@ class FormulaSearch:
 
     def axis(self, base: Point, i: int, kinds: Sequence[tuple[str, int]]) -> Axis:
         """The functions of letter i of which every number along it is a combination, of the first
-        of `kinds` (powers or atoms, number of steps above the base from which they hold) that has
-        some. If none has, powers that hold as long as the code's tests have the same value as at
-        the base; else the powers up to 3, whose formulas the proof then finds to fail.
+        of `kinds` that has some: powers (1, l, l**2, ...) or atoms (step functions such as
+        ceil(l/8)), with the number of steps above the base from which they hold. If none has,
+        powers that hold as long as the code's tests have the same value as at the base; else the
+        powers up to 3, whose formulas the proof then finds to fail.
 
         Raises:
             TraceError: the module fails at a size next to the base.
@@ -600,7 +603,7 @@ class FormulaSearch:
     def depends(self, base: Point, i: int, start: int) -> bool:
         """Whether the size of letter i from which formulas hold depends on other letters: whether
         no powers are found from `start` on with the other letters as large as `start`, or runs
-        there fail or take too long. False if there is no other letter."""
+        there fail or would take too long. False if there is no other letter."""
         samples = self.samples
         number = start // samples.multiples[i] + 3
         others = tuple(max(x, number * m) for x, m in zip(base, samples.multiples, strict=True))
@@ -630,8 +633,8 @@ class FormulaSearch:
         )
 
     def quick(self, base: Point, i: int, start: int) -> bool:
-        """Whether the runs that atoms need, from the size `start` of letter i on, fit into the
-        patience together; False in a case."""
+        """Whether the runs that atoms need, from the size `start` of letter i on, fit together into
+        the allowed number of operations; False in a case."""
         samples = self.samples  # up to WINDOWS[-1] runs
         return not samples.region and samples.affordable(
             base, samples.moved(base, i, start), 1 / WINDOWS[-1]

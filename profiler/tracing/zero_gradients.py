@@ -42,7 +42,8 @@ def zero_arithmetic(
 ) -> ZeroArithmetic:
     """Find formulas, by class, of the number of the backward pass's operations on zeros that pad
     gradients; empty if no run pads a gradient. A formula that fails at a tested point becomes a
-    `Break`.
+    `Break`, the record of the failure. `axes` are the functions of each letter that formulas are
+    made of.
 
     Args:
         held: points at or below the first sizes, at which formulas are tested.

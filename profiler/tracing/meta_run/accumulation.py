@@ -104,9 +104,10 @@ class Accumulation:
             ENTRY._engine_run_backward = plain
 
     def follow(self, outputs: Sequence[Any]) -> None:
-        """Register the hook `ends` on every node of the graph of `outputs` (tensors, or edges with
-        `node` and `output_nr`) one of whose gradients is added to another node's. Two gradients
-        meet if two nodes have the same edge: the same next node and input of it."""
+        """Register the hook `ends`, which notes that a node has run, on every node of the graph of
+        `outputs` (tensors, or edges with `node` and `output_nr`) one of whose gradients is added to
+        another node's. Two gradients meet if two nodes have the same edge: the same next node and
+        input of it."""
         roots = [
             (t.grad_fn, t.output_nr) if isinstance(t, Tensor) else (t.node, t.output_nr)
             for t in outputs

@@ -144,7 +144,8 @@ class Recorder(shape_values.MetaMode):
     def called(self, kind: OperationKind, args: Any, kwargs: Any) -> Any:
         """Run an operation that is not a view, and return its result: made from the layouts of an
         earlier call with equal arguments if possible, else by running it. The call is recorded in
-        `counted` unless it is a move, or the caller counts it (`silent`)."""
+        `counted` unless it is free (it moves entries or makes no tensor), or the caller counts it
+        (`silent`)."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.met.get(key)
         if made is not None and made.again is not None:
@@ -159,9 +160,9 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def learned(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
-        """Note the facts from a first call that hold for all calls with equal arguments: how to
-        make its results without running it, and its cost (no operations if it only moves
-        entries)."""
+        """Make the record of a first call, with the facts that hold for all calls with equal
+        arguments: how to make its results without running it, and its cost (no operations if it
+        only moves entries)."""
         again = remake_results(kind, args, kwargs, result)
         if kind.free:
             return KnownCall(kind, again, Cost(NOTHING))
@@ -169,8 +170,9 @@ class Recorder(shape_values.MetaMode):
 
     def cost(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Cost:
         """The cost of a call: its operations, or why they are not counted; the bytes read and
-        written; the multiplications of its products; and the products in excess of a convolution's
-        weight gradient without groups."""
+        written; the multiplications of its products; and, for the backward pass of a convolution
+        with groups, the multiplications that the weight's gradient would have in addition without
+        groups."""
         call = bind(kind.func, args, kwargs, result)
         touched = bytes_read(call) + bytes_written(call)
         try:
@@ -243,7 +245,8 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
-        """Phase, name, number of calls and cost of every operation that is not a move."""
+        """Yield phase, name, number of calls and cost of every operation besides moves of
+        entries."""
         for (phase, made), times in Counter(self.counted).items():
             yield phase, made.kind.name, times, made.cost
         for phase, name, cost in self.given:

@@ -45,8 +45,8 @@ def known_value(tensor: Tensor) -> Tensor | None:
 
 
 def known_number(func: Any, args: tuple[Any, ...]) -> Any:
-    """The number that a call of `READ`, as `.item()` makes it, reads from a tensor with a value;
-    None for any other call, or without a value."""
+    """The number that a call of `READ` (the operation of `.item()`) reads from a meta tensor whose
+    value follows from sizes alone; None for any other call, or without a value."""
     if func is not READ or not isinstance(args[0], Tensor):
         return None
     known = known_value(args[0])
@@ -92,8 +92,8 @@ def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
 
 
 def known_all(values: Iterable[Any]) -> bool:
-    """Whether every tensor among the arguments, in lists and tuples too, has a value; tensors that
-    are not on the meta device have one."""
+    """Whether every tensor among the arguments, in lists and tuples too, has a known value, one
+    that follows from sizes alone; tensors that are not on the meta device have one."""
     for value in values:
         if isinstance(value, Tensor):
             if value.is_meta and known_value(value) is None:
