@@ -22,9 +22,12 @@ the row before, weighed by lambda = sigmoid(x W_lam):
     S_i = alpha S_(i-1) + (1 - lambda) Delta alpha x_(i-1) K_(i-1)^T + lambda Delta x_i K_i^T.
 
 2R of a head's 2R + M states turn in pairs by theta_i = theta_(i-1) + pi tanh(x W_turn) Delta, not
-taken modulo 2 pi. Pairs are states r and R + r here, neighbours in mamba-ssm, which has R = N/4 or
+taken modulo 2 pi. Pairs are states z and R + z here, neighbours in mamba-ssm, which has R = N/4 or
 N/2; -A = max(softplus(x W_A), 1e-4), as in mamba-ssm 2.3.2 (its repository has another function
-since June 2026).
+since June 2026). With multiple inputs and outputs (`mimo`) a head has r rows K, Q, X up_X and gates
+Z up_Z in place of one, all turned by the same theta; S adds the sum of r products, and y is the sum
+of r gated reads times `down`. mamba-ssm holds X of the row before, so the products of the row
+before are multiplied by up_X anew.
 
 Layers as in transformers and mamba-ssm: the short convolutions have biases, no other map but that
 of Delta has one; eps is 1e-5. One in-projection there is a map for each part here. Later rows read
@@ -349,53 +352,65 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
     y[i, b] = sum_(read[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
 
 
-@offering({"core": "the recurrence alone: bare projections, no norm of B and C, no gate"})
+@offering(
+    {
+        "core": "the recurrence alone: bare projections, no norm of B and C, no gate",
+        "mimo": "multi-input, multi-output: a row adds and reads r pairs of K and Q, not one",
+    }
+)
 def mamba_3(chosen: Chosen) -> Mixer:
-    """The mixer Mamba-3 with one input and output (SISO): Mamba-2 whose K and Q turn by angles that
-    add up over rows, and whose states add the row before too; `core`: without norms and gate."""
+    """The mixer Mamba-3: Mamba-2 whose K and Q turn by angles that add up over rows, and whose
+    states add the row before too. `core`: without norms and gate; `mimo`: r inputs and outputs of a
+    head, in place of one (SISO)."""
     m = Mixer(
         "mamba-3",
         title="Mamba-3",
         idea="Mamba-2 whose K and Q turn, and which adds two rows a step",
-        source="Lahoti et al. 2026, arXiv 2603.15569; mamba-ssm 2.3.2, mamba3.py, SISO",
+        source="Lahoti et al. 2026, arXiv 2603.15569; mamba-ssm 2.3.2, mamba3.py, "
+        + ("MIMO" if "mimo" in chosen else "SISO"),
         group="state-space",
     )
     l, d, n = m.sizes("l d n")
     P, R = m.size("P", "width of a head", 64), m.size("R", "pairs of states that turn", 32)
     M = m.size("M", "states that do not turn", 64)
     G = m.size("G", "groups of heads that share B and C", 1)
+    many = (m.size("r", "inputs and outputs of a head", 4),) if "mimo" in chosen else ()
     N = 2 * R + M
     m.input("x", l, d)
     m.output("y", l, d)
     declare_rows(m, "X", n * P, convolved=False)
-    m.parameter("W_B", d, G, N)
-    m.parameter("W_C", d, G, N)
+    m.parameter("W_B", d, G, *many, N)
+    m.parameter("W_C", d, G, *many, N)
     for name in ("dt", "A", "lam"):
         m.parameter(f"W_{name}", d, n)
     m.parameter("W_turn", d, R)
     m.parameter("b_dt", n)
-    m.parameter("b_K", n, N)
-    m.parameter("b_Q", n, N)
+    m.parameter("b_K", n, *many, N)
+    m.parameter("b_Q", n, *many, N)
     m.parameter("D", n)
     if "core" not in chosen:
         m.parameter("W_Z", d, n * P)
         m.parameter("gain_B", N)
         m.parameter("gain_C", N)
+    for name in ("up_X", "down") if "core" in chosen else ("up_X", "up_Z", "down"):
+        if many:
+            m.parameter(name, n, *many, P)
     m.parameter("W_out", n * P, d)
     with m.form("recurrent") as f:
-        write_turning(f, N)
+        write_turning(f, N, many)
     return m
 
 
-def write_turning(f: Form, N: Poly) -> None:
+def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
     """Write the equations of Mamba-3 with N states a channel. The states that turn, S_T, and those
-    that do not, S_F, have a recurrence each, and O adds what is read of both."""
+    that do not, S_F, have a recurrence each, and O adds what is read of both. `many` is (r,) with r
+    inputs and outputs of a head, () with one: arrays of rows have an axis more for r."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
     l, d, n, P, R, G = m.sizes("l d n P R G")
     i, later, a, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("a", 1, d), f.index("b", 1, d)
     g, e, p = f.index("g", 1, G), f.index("e", 1, n / G), f.index("p", 1, P)
-    j, r = f.index("j", 1, n), f.index("r", 1, R)
+    j, z = f.index("j", 1, n), f.index("z", 1, R)
     head, channel = (g - 1) * (n / G) + e, (e - 1) * P + p
     X = rows(f, "X", "u", G)
     step, A, lam = (f.array(name, l, n) for name in ("step", "A", "lam"))
@@ -408,64 +423,102 @@ def write_turning(f: Form, N: Poly) -> None:
     step[i, j] = function("softplus", mapped("dt", j) + m.arrays["b_dt"][j])
     A[later, j] = -maximum(function("softplus", mapped("A", j, later)), LEAST_DECAY)
     lam[i, j] = function("sigmoid", mapped("lam", j))
-    turn[i, r] = PI * function("tanh", mapped("turn", r))
+    turn[i, z] = PI * function("tanh", mapped("turn", z))
     theta, cos, sin = (f.array(name, l, n, R) for name in ("theta", "cos", "sin"))
-    theta[1, j, r] = turn[1, r] * step[1, j]
-    theta[later, j, r] = theta[later - 1, j, r] + turn[later, r] * step[later, j]
-    cos[i, j, r] = function("cos", theta[i, j, r])
-    sin[i, j, r] = function("sin", theta[i, j, r])
+    theta[1, j, z] = turn[1, z] * step[1, j]
+    theta[later, j, z] = theta[later - 1, j, z] + turn[later, z] * step[later, j]
+    cos[i, j, z] = function("cos", theta[i, j, z])
+    sin[i, j, z] = function("sin", theta[i, j, z])
     kept, before, own = (f.array(name, l, n) for name in ("kept", "before", "own"))
     kept[later, j] = exp(A[later, j] * step[later, j])
     before[later, j] = (1 - lam[later, j]) * step[later, j] * kept[later, j]
     own[i, j] = lam[i, j] * step[i, j]
-    U, V = f.array("U", *X.shape), f.array("V", *X.shape)
-    U[i, g, channel] = own[i, head] * X[i, g, channel]
+    V = f.array("V", *X.shape)
     V[later, g, channel] = before[later, head] * X[later - 1, g, channel]
+    at: tuple[Any, ...] = (g, channel)
+    values, earlier = X, V
+    c = f.index("c", 1, *many) if many else None
+    one = () if c is None else (c,)
+    if c is not None:
+        up, at = m.arrays["up_X"][head, c, p], (g, e, c, p)
+        values, earlier = (f.array(name, l, G, n / G, *many, P) for name in ("X_r", "V_r"))
+        values[i, *at] = X[i, g, channel] * up
+        earlier[later, *at] = V[later, g, channel] * up
+    U, O = f.array("U", *values.shape), f.array("O", *values.shape)
+    U[i, *at] = own[i, head] * values[i, *at]
+
+    def added(term: Node) -> Node:
+        """The sum of a term over the inputs of a head; the term itself with one input."""
+        return term if c is None else sum_(term, over=c)
+
     read: Node | None = None
     for part, K, Q in zip(
-        ("S_T", "S_F"), turned(f, "K", "B", N), turned(f, "Q", "C", N), strict=True
+        ("S_T", "S_F"), turned(f, "K", "B", N, many), turned(f, "Q", "C", N, many), strict=True
     ):
         t, S = f.index(part[-1], 1, K.shape[-1]), f.array(part, l, G, n / G, P, K.shape[-1])
-        S[1, g, e, p, t] = U[1, g, channel] * K[1, g, e, t]
+        S[1, g, e, p, t] = added(U[1, *at] * K[1, g, e, *one, t])
         S[later, g, e, p, t] = (
             kept[later, head] * S[later - 1, g, e, p, t]
-            + V[later, g, channel] * K[later - 1, g, e, t]
-            + U[later, g, channel] * K[later, g, e, t]
+            + added(earlier[later, *at] * K[later - 1, g, e, *one, t])
+            + added(U[later, *at] * K[later, g, e, *one, t])
         )
-        own_read = sum_(S[i, g, e, p, t] * Q[i, g, e, t], over=t)
+        own_read = sum_(S[i, g, e, p, t] * Q[i, g, e, *one, t], over=t)
         read = own_read if read is None else read + own_read
-    O = f.array("O", *X.shape)
-    O[i, g, channel] = read + m.arrays["D"][head] * X[i, g, channel]
+    O[i, *at] = read + m.arrays["D"][head] * values[i, *at]
+    if c is not None:
+        H = down(f, O, head, channel, c)
+    else:
+        H = gated(f, O, "u") if "W_Z" in m.arrays else O
     (_, u), column = places(f, "u", n * P, G)
-    H = gated(f, O, "u") if "W_Z" in m.arrays else O
     y[i, b] = sum_(H[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
 
 
-def turned(f: Form, name: str, projected: str, N: Poly) -> tuple[Array, Array]:
+def down(f: Form, O: Array, head: Poly, channel: Poly, c: Index) -> Array:
+    """Define and return H (l, G, n/G*P), the sum of a head's outputs O (l, G, n/G, r, P) times
+    `down`. With a gate x W_Z, an output is multiplied by silu of the gate times up_Z first."""
+    m = f.mixer
+    l, n, P, G = m.sizes("l n P G")
+    i, a, g, e, p = (f.indices[letter] for letter in "iagep")
+    H, found = f.array("H", l, G, n / G * P), O[i, g, e, c, p]
+    if (W := m.arrays.get("W_Z")) is not None:
+        (_, u), column = places(f, "u", n * P, G)
+        Z, Y = f.array("Z", *H.shape), f.array("Y", *O.shape)
+        Z[i, g, u] = sum_(m.role("input")[i, a] * W[a, column], over=a)
+        gate = function("silu", Z[i, g, channel] * m.arrays["up_Z"][head, c, p])
+        Y[i, g, e, c, p] = found * gate
+        found = Y[i, g, e, c, p]
+    H[i, g, channel] = sum_(found * m.arrays["down"][head, c, p], over=c)
+    return H
+
+
+def turned(
+    f: Form, name: str, projected: str, N: Poly, many: tuple[Poly, ...]
+) -> tuple[Array, Array]:
     """Write the equations of K or Q (`name`) from x W_`projected` (`projected`: B or C): rows of a
-    group, normalised if the mixer has a gain, plus a bias of the head. Returns (the states r and R
-    + r, which turn together, (l, G, n/G, 2R), the last M states, which do not turn, (l, G, n/G,
-    M))."""
+    group, normalised if the mixer has a gain, plus a bias of the head. Returns (the states z and R
+    + z, which turn together, (l, G, n/G, 2R), the last M states, which do not turn, (l, G, n/G,
+    M)); with r inputs and outputs of a head (`many`) an axis r stands before the states."""
     m = f.mixer
     x, (l, n, R, M, G) = m.role("input"), m.sizes("l n R M G")
-    i, a, g, e, r = (f.indices[letter] for letter in "iager")
+    i, a, g, e, z = (f.indices[letter] for letter in "iagez")
+    one = (f.indices["c"],) if many else ()
     s, w, o = f.index("s", 1, N), f.index("w", 1, 2 * R), f.index("o", 1, M)
     head, bias, gain = (
         (g - 1) * (n / G) + e,
         m.arrays[f"b_{name}"],
         m.arrays.get(f"gain_{projected}"),
     )
-    base = f.array(projected, l, G, N)
-    base[i, g, s] = sum_(x[i, a] * m.arrays[f"W_{projected}"][a, g, s], over=a)
+    base = f.array(projected, l, G, *many, N)
+    base[i, g, *one, s] = sum_(x[i, a] * m.arrays[f"W_{projected}"][a, g, *one, s], over=a)
     if gain is not None:
-        raw, base = base, f.array(f"N_{projected}", l, G, N)
-        base[i, g, s] = rms_norm(raw[i, g, s], over=s, gain=gain[s], eps=EPS)
-    before, found = (f.array(f"{name}_{part}", l, G, n / G, 2 * R) for part in ("B", "T"))
-    fixed = f.array(f"{name}_F", l, G, n / G, M)
-    before[i, g, e, w] = base[i, g, w] + bias[head, w]
-    fixed[i, g, e, o] = base[i, g, 2 * R + o] + bias[head, 2 * R + o]
-    cos, sin = (f.arrays[part][i, head, r] for part in ("cos", "sin"))
-    u, v = before[i, g, e, r], before[i, g, e, R + r]
-    found[i, g, e, r] = u * cos - v * sin
-    found[i, g, e, R + r] = u * sin + v * cos
+        raw, base = base, f.array(f"N_{projected}", l, G, *many, N)
+        base[i, g, *one, s] = rms_norm(raw[i, g, *one, s], over=s, gain=gain[s], eps=EPS)
+    before, found = (f.array(f"{name}_{part}", l, G, n / G, *many, 2 * R) for part in ("B", "T"))
+    fixed, at = f.array(f"{name}_F", l, G, n / G, *many, M), (i, g, e, *one)
+    before[*at, w] = base[i, g, *one, w] + bias[head, *one, w]
+    fixed[*at, o] = base[i, g, *one, 2 * R + o] + bias[head, *one, 2 * R + o]
+    cos, sin = (f.arrays[part][i, head, z] for part in ("cos", "sin"))
+    u, v = before[*at, z], before[*at, R + z]
+    found[*at, z] = u * cos - v * sin
+    found[*at, R + z] = u * sin + v * cos
     return found, fixed

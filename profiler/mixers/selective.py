@@ -611,7 +611,8 @@ class Mamba2ChunkedCore(Mamba2Chunked):
 
 class Rows3(NamedTuple):
     """The arrays that Mamba-3 makes from rows (..., d): X (..., n, P), `step` Delta and `lam`
-    lambda (..., n), `turn`, the angles per unit of Delta (..., R), and B and C (..., G, N)."""
+    lambda (..., n), `turn`, the angles per unit of Delta (..., R), and B and C (..., G, N), or
+    (..., G, r, N) with r inputs and outputs."""
 
     X: Tensor
     step: Tensor
@@ -634,38 +635,53 @@ class Mamba3(Selective):
     S_i = alpha_i S_(i-1) + V_i K_(i-1) + U_i K_i, with U_i = lambda_i Delta_i X_i and V_i =
     (1 - lambda_i) Delta_i alpha_i X_(i-1); K and Q are B and C plus a bias per head, rotated by the
     angles theta, the running sum of Delta times `turn`.
+
+    With the option `mimo` a head has r inputs and outputs: W_B and W_C are (d, G, r, N), b_K and
+    b_Q (n, r, N); K and Q have an axis r before the states; up_X (n, r, P) makes r rows of X and of
+    V, whose products with K are added; up_Z (n, r, P) makes r gates, and the sum of the r gated
+    reads times `down` (n, r, P) is the head's output.
     """
 
-    def __init__(self, *, d: int, l: int, n: int, P: int, R: int, M: int, G: int) -> None:
+    def __init__(
+        self, *, d: int, l: int, n: int, P: int, R: int, M: int, G: int, r: int = 1,
+        options: Collection[str] = (),
+    ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels in G groups; of the 2R + M states of a
-        channel, R pairs are rotated. ValueError unless G divides n."""
+        channel, R pairs are rotated; with the option `mimo` r inputs and outputs a head. ValueError
+        unless G divides n."""
         super().__init__(d=d, l=l)
-        require_sizes(n=n, P=P, R=R, M=M, G=G)
+        require_sizes(n=n, P=P, R=R, M=M, G=G, r=r)
         if n % G:
             raise ValueError(f"n must be divisible by G: n = {n} and G = {G}")
         self.n, self.P, self.R, self.M, self.G = n, P, R, M, G
+        self.many = (r,) if "mimo" in options else ()
         N = 2 * R + M
         self.W_X: nn.Parameter = self.weight(d, n * P)
-        self.W_B: nn.Parameter = self.weight(d, G, N)
-        self.W_C: nn.Parameter = self.weight(d, G, N)
+        self.W_B: nn.Parameter = self.weight(d, G, *self.many, N)
+        self.W_C: nn.Parameter = self.weight(d, G, *self.many, N)
         self.W_dt: nn.Parameter = self.weight(d, n)
         self.W_A: nn.Parameter = self.weight(d, n)
         self.W_lam: nn.Parameter = self.weight(d, n)
         self.W_turn: nn.Parameter = self.weight(d, R)
         self.b_dt: nn.Parameter = self.weight(n)
-        self.b_K: nn.Parameter = self.weight(n, N)
-        self.b_Q: nn.Parameter = self.weight(n, N)
+        self.b_K: nn.Parameter = self.weight(n, *self.many, N)
+        self.b_Q: nn.Parameter = self.weight(n, *self.many, N)
         self.D: nn.Parameter = self.weight(n)
         if not self.core:
             self.W_Z = self.weight(d, n * P)
             self.gain_B: nn.Parameter = self.weight(N)
             self.gain_C: nn.Parameter = self.weight(N)
+        if self.many:
+            self.up_X: nn.Parameter = self.weight(n, r, P)
+            self.down: nn.Parameter = self.weight(n, r, P)
+            if not self.core:
+                self.up_Z: nn.Parameter = self.weight(n, r, P)
         self.W_out: nn.Parameter = self.weight(n * P, d)
 
     def given(self, x: Tensor) -> Rows3:
         """The arrays that the recurrence reads of rows x (..., d): X, steps, lambda, angles, B and
         C (`Rows3`); B and C are normalised unless `core`."""
-        B, C = ((x @ W.flatten(1)).view(*x.shape[:-1], self.G, -1) for W in (self.W_B, self.W_C))
+        B, C = ((x @ W.flatten(1)).view(*x.shape[:-1], *W.shape[1:]) for W in (self.W_B, self.W_C))
         if not self.core:
             B, C = rms_norm(B, self.gain_B, EPS), rms_norm(C, self.gain_C, EPS)
         return Rows3(
@@ -685,12 +701,31 @@ class Mamba3(Selective):
     def turned(self, rows: Tensor, bias: Tensor, cos: Tensor, sin: Tensor) -> Parts:
         """K or Q in two parts, the rotated channels (..., n, 2R) and the others (..., n, M): B or C
         (`rows`, (..., G, N)) plus the bias (n, N) of each head, whose first 2R channels are rotated
-        by the angles with these cosines and sines (..., n, R)."""
+        by the angles with these cosines and sines (..., n, R). With r inputs and outputs, an axis r
+        stands before the channels."""
+        group = -2 - len(self.many)
         heads = (self.G, self.n // self.G)
-        all_ = (rows.unsqueeze(-2) + bias.view(*heads, -1)).flatten(-3, -2)
+        all_ = (rows.unsqueeze(group) + bias.view(*heads, *bias.shape[1:])).flatten(
+            group - 1, group
+        )
+        cos, sin = self.of_heads(cos), self.of_heads(sin)
         u, v = all_[..., : self.R], all_[..., self.R : 2 * self.R]
         turned = torch.cat([u * cos - v * sin, u * sin + v * cos], dim=-1)
         return turned, all_[..., 2 * self.R :]
+
+    def of_heads(self, rows: Tensor) -> Tensor:
+        """Rows of heads, (..., n, any width); with r inputs and outputs (..., n, 1, any width)."""
+        return rows.unsqueeze(-2) if self.many else rows
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """What the inputs of a head are given of its rows X (..., n, P): X itself, or X times up_X,
+        (..., n, r, P)."""
+        return self.of_heads(X) * self.up_X if self.many else X
+
+    def added(self, U: Tensor, K: Tensor) -> Tensor:
+        """The products (b, n, P, N) of U (b, n, P) and K (b, n, N), or the sums over r of those of
+        U (b, n, r, P) and K (b, n, r, N)."""
+        return U.mT @ K if self.many else U.unsqueeze(-1) * K.unsqueeze(-2)
 
     def following(
         self, S: Parts | None, K: Parts, U: Tensor, kept: Tensor | None, V: Tensor | None,
@@ -698,19 +733,23 @@ class Mamba3(Selective):
     ) -> Parts:  # fmt: skip
         """The state S after a row with K and U (b, n, P), in two parts (b, n, P, 2R) and (b, n, P,
         M), of rotated and other channels: kept S + V K_before + U K. S, the decay `kept` (b, n), V
-        (b, n, P) and `before`, K of the row before, are None for the first row."""
-        added = [U.unsqueeze(-1) * k.unsqueeze(-2) for k in K]
+        (b, n, P) and `before`, K of the row before, are None for the first row. U and V are (b, n,
+        r, P) with r inputs."""
+        added = [self.added(U, k) for k in K]
         if S is None or kept is None or V is None or before is None:
             return added[0], added[1]
         one, two = (
-            kept[..., None, None] * s + V.unsqueeze(-1) * k.unsqueeze(-2) + own
+            kept[..., None, None] * s + self.added(V, k) + own
             for s, k, own in zip(S, before, added, strict=True)
         )
         return one, two
 
     def read(self, S: Parts, Q: Parts) -> Tensor:
-        """The sum of S Q over a channel's states, rotated and other, (b, n, P)."""
-        one, two = ((s @ q.unsqueeze(-1)).squeeze(-1) for s, q in zip(S, Q, strict=True))
+        """The sum of S Q over a channel's states, rotated and other, (b, n, P), or (b, n, r, P)."""
+        if self.many:
+            one, two = (q @ s.mT for s, q in zip(S, Q, strict=True))
+        else:
+            one, two = ((s @ q.unsqueeze(-1)).squeeze(-1) for s, q in zip(S, Q, strict=True))
         return one + two
 
     def mix(self, x: Tensor) -> Tensor:
@@ -724,9 +763,11 @@ class Mamba3(Selective):
         angles = torch.stack(theta, dim=1)
         cos, sin = torch.cos(angles), torch.sin(angles)
         K, Q = (self.turned(*of, cos, sin) for of in ((rows.B, self.b_K), (rows.C, self.b_Q)))
-        U = (rows.lam * rows.step).unsqueeze(-1) * rows.X
+        X = self.inputs(rows.X)
+        U = self.of_heads((rows.lam * rows.step).unsqueeze(-1)) * X
         kept = self.kept(x[:, 1:], rows.step[:, 1:])
-        V = self.earlier(rows.lam[:, 1:], rows.step[:, 1:], kept).unsqueeze(-1) * rows.X[:, :-1]
+        factor = self.earlier(rows.lam[:, 1:], rows.step[:, 1:], kept)
+        V = self.inputs(factor.unsqueeze(-1) * rows.X[:, :-1])
         S: Parts | None = None
         read = []
         for i in range(x.shape[1]):
@@ -737,7 +778,7 @@ class Mamba3(Selective):
                 last = K[0][:, i - 1], K[1][:, i - 1]
                 S = self.following(S, own, U[:, i], kept[:, i - 1], V[:, i - 1], last)
             read.append(self.read(S, one))
-        return self.out(x, torch.stack(read, dim=1) + self.D.unsqueeze(-1) * rows.X)
+        return self.out(x, torch.stack(read, dim=1) + self.of_heads(self.D.unsqueeze(-1)) * X)
 
     def earlier(self, lam: Tensor, step: Tensor, kept: Tensor) -> Tensor:
         """The factor (1 - lambda) Delta alpha, (..., n), of the term of the row before."""
@@ -753,20 +794,27 @@ class Mamba3(Selective):
         theta = state.held("theta") + theta if state.position else theta
         cos, sin = torch.cos(theta), torch.sin(theta)
         K, Q = (self.turned(*of, cos, sin) for of in ((rows.B, self.b_K), (rows.C, self.b_Q)))
-        U = (rows.lam * rows.step).unsqueeze(-1) * rows.X
+        X = self.inputs(rows.X)
+        U = self.of_heads((rows.lam * rows.step).unsqueeze(-1)) * X
         S: Parts | None = None
         before, kept, V = None, None, None
         if state.position:
             S, before = ((state.held(f"{x}_T"), state.held(f"{x}_F")) for x in "SK")
             kept = self.kept(x_t, rows.step)
-            V = self.earlier(rows.lam, rows.step, kept).unsqueeze(-1) * state.held("X")
+            factor = self.earlier(rows.lam, rows.step, kept)
+            V = self.inputs(factor.unsqueeze(-1) * state.held("X"))
         S = self.following(S, K, U, kept, V, before)
         state.append(S_T=S[0], S_F=S[1], K_T=K[0], K_F=K[1], X=rows.X, theta=theta)
-        return self.out(x_t, self.read(S, Q) + self.D.unsqueeze(-1) * rows.X)
+        return self.out(x_t, self.read(S, Q) + self.of_heads(self.D.unsqueeze(-1)) * X)
 
     def out(self, x: Tensor, read: Tensor) -> Tensor:
         """y (..., d) of the reads (..., n, P): times silu of the gate unless `core`, then mapped by
-        W_out."""
+        W_out. Reads (..., n, r, P) have a gate each, and are added, times `down`."""
+        if self.many:
+            if not self.core:
+                gate = (x @ self.W_Z).view(*x.shape[:-1], self.n, 1, self.P)
+                read = read * F.silu(gate * self.up_Z)
+            return (read * self.down).sum(-2).flatten(-2) @ self.W_out
         H = read.flatten(-2)
         return (H if self.core else H * F.silu(x @ self.W_Z)) @ self.W_out
 
@@ -777,8 +825,8 @@ class Mamba3(Selective):
         require_sizes(batch=batch, length=self.l if length is None else length)
         n, P, R, M = self.n, self.P, self.R, self.M
         shapes = {
-            "S_T": (n, P, 2 * R), "S_F": (n, P, M), "K_T": (n, 2 * R), "K_F": (n, M),
-            "X": (n, P), "theta": (n, R),
+            "S_T": (n, P, 2 * R), "S_F": (n, P, M),
+            "K_T": (n, *self.many, 2 * R), "K_F": (n, *self.many, M), "X": (n, P), "theta": (n, R),
         }  # fmt: skip
         arrays = {k: self.like.new_zeros(batch, *shape) for k, shape in shapes.items()}
         return State(arrays, sliding=True, carried=tuple(arrays))
@@ -789,15 +837,21 @@ TURNING = {
     **dict.fromkeys(("S_T", "S_F", "K_B", "K_T", "K_F", "Q_B", "Q_T", "Q_F"), "elementwise"),
     **dict.fromkeys(("X", "B", "C", "step", "A", "lam", "turn", "O", "y"), "contraction"),
 }
-NORMS = dict.fromkeys(("N_B", "N_C"), "elementwise")
+GATED = AROUND | dict.fromkeys(("N_B", "N_C"), "elementwise")
+MANY = {
+    **TURNING,
+    **dict.fromkeys(("X_r", "V_r", "Y"), "elementwise"),
+    **dict.fromkeys(("S_T", "S_F"), "contraction"),
+    "H": "reduction",
+}
 
 
 @implementation(
     "mamba-3",
     "recurrent",
     form="recurrent",
-    kernels=TURNING | NORMS | AROUND,
-    step_kernels=TURNING | NORMS | AROUND,
+    kernels=TURNING | GATED,
+    step_kernels=TURNING | GATED,
 )
 class Mamba3Layer(Mamba3):
     """Mamba-3 by the recurrence."""
@@ -808,5 +862,23 @@ class Mamba3Layer(Mamba3):
 )
 class Mamba3Core(Mamba3):
     """The recurrence of Mamba-3 with bare projections."""
+
+    core = True
+
+
+@implementation(
+    "mamba-3+mimo",
+    "recurrent",
+    form="recurrent",
+    kernels=GATED | MANY,
+    step_kernels=GATED | MANY,
+)
+class Mamba3LayerOfMany(Mamba3):
+    """Mamba-3 with r inputs and outputs a head, by the recurrence."""
+
+
+@implementation("mamba-3+core+mimo", "recurrent", form="recurrent", kernels=MANY, step_kernels=MANY)
+class Mamba3CoreOfMany(Mamba3):
+    """The recurrence of Mamba-3 with r inputs and outputs a head, and bare projections."""
 
     core = True

@@ -32,16 +32,56 @@ from tests.mixers.held import (
 from tests.small import by_sizes
 
 NAMES = (
-    "mamba", "mamba+core", "mamba+norms", "mamba-2", "mamba-2+core", "mamba-2+no-norm", "mamba-3",
-    "mamba-3+core",
+    "mamba-3", "mamba-2+core", "mamba+norms", "mamba-2", "mamba-3+core", "mamba-2+no-norm",
+    "mamba-3+mimo", "mamba-3+core+mimo", "mamba+core", "mamba",
 )  # fmt: skip
+"""In an order of which a grid takes the training steps that are derived fastest."""
 ROUNDING = 1e-10
 """Sums of at most 12 terms of normal numbers and of exponentials of their products, in float64."""
 
 SIZES: list[Sizes] = [
-    {"l": 5, "d": 3, "n": 4, "P": 2, "N": 3, "G": 2, "E": 5, "R": 2, "k": 3, "M": 3, "C": 2},
-    {"l": 3, "d": 2, "n": 3, "P": 3, "N": 2, "G": 1, "E": 3, "R": 4, "k": 5, "M": 2, "C": 4},
-    {"l": 1, "d": 1, "n": 1, "P": 1, "N": 1, "G": 1, "E": 1, "R": 1, "k": 1, "M": 1, "C": 1},
+    {
+        "l": 5,
+        "d": 3,
+        "n": 4,
+        "P": 2,
+        "N": 3,
+        "G": 2,
+        "E": 5,
+        "R": 2,
+        "k": 3,
+        "M": 3,
+        "C": 2,
+        "r": 3,
+    },
+    {
+        "l": 3,
+        "d": 2,
+        "n": 3,
+        "P": 3,
+        "N": 2,
+        "G": 1,
+        "E": 3,
+        "R": 4,
+        "k": 5,
+        "M": 2,
+        "C": 4,
+        "r": 2,
+    },
+    {
+        "l": 1,
+        "d": 1,
+        "n": 1,
+        "P": 1,
+        "N": 1,
+        "G": 1,
+        "E": 1,
+        "R": 1,
+        "k": 1,
+        "M": 1,
+        "C": 1,
+        "r": 1,
+    },
 ]
 """Chunks of C rows, the last of which may be short, and a chunk longer than the sequence."""
 
@@ -167,14 +207,54 @@ def rotated(row: Array, gain: Array | None, bias: Array, theta: Array) -> Array:
     return np.concatenate([pairs.real, pairs.imag, row[2 * R :]])
 
 
-PAPERS = {"mamba": mamba, "mamba-2": mamba_2, "mamba-3": mamba_3}
+def mamba_3_mimo(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """S = al S + (1 - lam) Delta al sum over m of v_(i-1),m k_(i-1),m^T + lam Delta sum over m of
+    v_m k_m^T of each head, where v_m is x times up_X of the head and m, and k_m and q_m of m are
+    turned like those of single input and output; y is the sum over m of down (S q_m + D v_m), times
+    silu of the gate times up_Z, if there is a gate."""
+    n, P, R, r, G = (sizes[letter] for letter in "nPRrG")
+    rows, N = np.zeros((len(x), n, P)), 2 * R + sizes["M"]
+    for j in range(n):
+        group, own = -(-(j + 1) * G // n) - 1, slice(j * P, (j + 1) * P)
+        theta, S, before = np.zeros(R), np.zeros((P, N)), np.zeros((P, N))
+        for i, row in enumerate(x):
+            delta = softplus(row @ W["W_dt"][:, j] + W["b_dt"][j])
+            lam = 1 / (1 + math.exp(-row @ W["W_lam"][:, j]))
+            alpha = math.exp(-max(softplus(row @ W["W_A"][:, j]), 1e-4) * delta)
+            theta = theta + math.pi * np.tanh(row @ W["W_turn"]) * delta
+            value, added, queries = (row @ W["W_X"])[own], np.zeros((P, N)), []
+            for m in range(r):
+                k, q = (
+                    rotated(row @ W[f"W_{of}"][:, group, m], W.get(f"gain_{of}"), bias, theta)
+                    for of, bias in (("B", W["b_K"][j, m]), ("C", W["b_Q"][j, m]))
+                )
+                added += np.outer(value * W["up_X"][j, m], k)
+                queries.append(q)
+            S = alpha * S + (1 - lam) * delta * alpha * before + lam * delta * added
+            before = added
+            for m, q in enumerate(queries):
+                found = S @ q + W["D"][j] * value * W["up_X"][j, m]
+                if "W_Z" in W:
+                    found = found * silu((row @ W["W_Z"])[own] * W["up_Z"][j, m])
+                rows[i, j] += found * W["down"][j, m]
+    found = rows.reshape(len(x), n * P) @ W["W_out"]
+    return found
+
+
+PAPERS = {
+    "mamba": mamba, "mamba-2": mamba_2, "mamba-3": mamba_3, "mamba-3+mimo": mamba_3_mimo,
+    "mamba-3+core+mimo": mamba_3_mimo,
+}  # fmt: skip
+"""By the whole name, or by the name without options."""
 
 
 @each_name
 @each_size
 def test_selective_state_spaces_equal_the_papers(name: str, sizes: Sizes) -> None:
     """In all forms, and every module whole and token by token."""
-    equals_the_paper(name, sizes, PAPERS[name.partition("+")[0]], ROUNDING, beyond=1)
+    paper = PAPERS.get(name, PAPERS.get(name.partition("+")[0]))
+    assert paper is not None
+    equals_the_paper(name, sizes, paper, ROUNDING, beyond=1)
 
 
 @each_name
@@ -328,6 +408,29 @@ def test_a_decoded_token_of_mamba_3_costs_what_its_lines_cost(sizes: Sizes) -> N
     assert of_token("mamba-3+core", at) == {k: v for k, v in bare.items() if v}
 
 
+@each_size
+def test_a_decoded_token_of_mamba_3_with_r_inputs_costs_what_its_lines_cost(sizes: Sizes) -> None:
+    """A head: (1+3r)NP + 8rP + 4 + 2a + 8ra mul, 3rNP + 2rN + 2rP - P + a + 4ra + 2 add, rP + 1
+    div, rP + 2 exp and 3a other functions for a = R turning pairs, if V of the row before is held
+    for each input; here X is held, as in mamba-ssm, which takes P mul more."""
+    d, n, P, R, M, G, r = (sizes[letter] for letter in "dnPRMGr")
+    N, a = 2 * R + M, R
+    own = {"mul": (1 + 3 * r) * N * P + 8 * r * P + 4 + 2 * a + 8 * r * a + P}
+    own |= {"add": 3 * r * N * P + 2 * r * N + 2 * r * P - P + a + 4 * r * a + 2}
+    own |= {"div": r * P + 1, "exp": r * P + 2, "tanh": a, "cos": a, "sin": a, "compare": 1}
+    maps = [linear(d, n * P), linear(d, n * P), linear(d, G * r * N), linear(d, G * r * N)]
+    maps += [linear(d, n), linear(d, n), linear(d, n), linear(d, a), linear(n * P, d)]
+    softplus_A = {"add": 1, "exp": 1, "log": 1}
+    shared = {"mul": -(n - 1) * a, "tanh": -(n - 1) * a}
+    norm = times(2 * G * r, {"mul": 2 * N, "add": N, "div": N + 1, "sqrt": 1})
+    layer = total(times(n, total(own, SOFTPLUS, softplus_A)), *maps, shared, norm)
+    at = {"l": 100, "d": d, "n": n, "P": P, "R": R, "M": M, "G": G, "r": r}
+    assert of_token("mamba-3+mimo", at) == layer
+    gate = times(n * r * P, {"mul": -3, "add": -1, "div": -1, "exp": -1})
+    bare = total(layer, times(-1, norm), gate, times(-1, linear(d, n * P)))
+    assert of_token("mamba-3+core+mimo", at) == {k: v for k, v in bare.items() if v}
+
+
 def parameters(name: str, **at: int) -> int:
     """The parameters of a mixer with sizes in braces, without d."""
     found = load_mixer(f"{name}{{{','.join(f'{x}={v}' for x, v in at.items() if x != 'd')}}}")
@@ -367,10 +470,21 @@ def test_parameters_of_mamba_3_equal_the_layer_that_ships() -> None:
         assert parameters("mamba-3", d=d, n=n, P=P, R=R, M=M, G=G) == expected
 
 
+def test_parameters_of_mamba_3_with_r_inputs_equal_the_layer_that_ships() -> None:
+    """Maps to B and C and biases of K and Q are r times as many; three arrays (n, r, P)."""
+    assert parameters("mamba-3+mimo", d=1024, n=32, P=64, R=32, M=64, G=1, r=4) == 7_528_768
+    for at in (SIZES[0], SIZES[1]):
+        d, n, P, R, M, G, r = (at[letter] for letter in "dnPRMGr")
+        N = 2 * R + M
+        expected = d * (2 * n * P + 2 * G * N * r + 3 * n + R) + 2 * n + 2 * n * r * N + 2 * N
+        expected += 3 * n * r * P + n * P * d
+        assert parameters("mamba-3+mimo", d=d, n=n, P=P, R=R, M=M, G=G, r=r) == expected
+
+
 @each_size
 def test_a_state_is_the_recurrence_and_the_rows_of_the_convolutions(sizes: Sizes) -> None:
-    """n N P + (k-1)(nP + 2GN) and E (N + k-1), once the convolutions are full; n (N P + N + P + R)
-    of Mamba-3."""
+    """n N P + (k-1)(nP + 2GN) and E (N + k-1), once the convolutions are full; n (N P + r N + P +
+    R) of Mamba-3 with r inputs, or with one."""
     n, P, N, G, E, k = (sizes[letter] for letter in "nPNGEk")
     for t in (1, 2, 9):
         held = min(t, k - 1)
@@ -378,7 +492,8 @@ def test_a_state_is_the_recurrence_and_the_rows_of_the_convolutions(sizes: Sizes
         assert state("mamba-2", sizes, t) == n * N * P + rows
         assert state("mamba-2+core", sizes, t) == n * N * P
         own = 2 * sizes["R"] + sizes["M"]
-        assert state("mamba-3", sizes, t) == n * (own * P + own + P + sizes["R"])
+        for name, r in (("mamba-3", 1), ("mamba-3+mimo", sizes["r"])):
+            assert state(name, sizes, t) == n * (own * P + r * own + P + sizes["R"])
         assert state("mamba", sizes, t) == E * (N + held)
         assert state("mamba+core", sizes, t) == E * N
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -122,6 +123,7 @@ def mamba_2(of: Any, ours: Weights, each: Comparison) -> Any:
 
 MAMBA_3 = "tests/ops/triton/test_mamba3_siso.py:mamba3_siso_step_ref"
 KERNELS = "mamba_ssm.ops.triton.mamba3"
+MIMO = "tests/ops/tilelang/test_mamba3_mimo.py:mamba3_MIMO_step_ref"
 COMPILED = ("triton", *(f"{KERNELS}.mamba3_siso_{name}" for name in ("combined", "step")))
 
 
@@ -131,22 +133,28 @@ COMPILED = ("triton", *(f"{KERNELS}.mamba3_siso_{name}" for name in ("combined",
           l=7, d=5, n=4, P=3, R=2, M=2, G=2)  # fmt: skip
 @compared("mamba-3+core", "state-spaces/mamba", MAMBA_3, COMPILED,
           l=5, d=6, n=2, P=2, R=1, M=4, G=1)  # fmt: skip
+@compared("mamba-3+mimo", "state-spaces/mamba", MIMO, l=7, d=5, n=4, P=3, R=2, M=2, G=2, r=3)
+@compared("mamba-3+mimo", "state-spaces/mamba", MIMO, l=5, d=6, n=2, P=2, R=1, M=4, G=1, r=2)
+@compared("mamba-3+core+mimo", "state-spaces/mamba", MIMO,
+          l=7, d=5, n=4, P=3, R=2, M=2, G=2, r=3)  # fmt: skip
+@compared("mamba-3+core+mimo", "state-spaces/mamba", MIMO,
+          l=5, d=6, n=2, P=2, R=1, M=4, G=1, r=2)  # fmt: skip
 def mamba_3(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their reference of a whole sequence over all rows but three, their reference of a step for
     these, both with the states in between, after our maps. Two states that turn are neighbours in
     theirs. They are given A: softplus, as in the paper and in release 2.3.2; their layer has taken
-    another function since June 2026."""
+    another function since June 2026. With r inputs and outputs, their reference of steps reads the
+    first rows too; rows of B and C have r before the group there."""
     n, N, R = each.sizes["n"], 2 * each.sizes["R"] + each.sizes["M"], each.sizes["R"]
     turned = torch.arange(2 * R).view(2, R).t().flatten()
     order = torch.cat([turned, torch.arange(2 * R, N)])
-    functions = of.__globals__
-    bias = {name: ours[f"b_{name}"][:, order] for name in "KQ"}
+    bias = {name: ours[f"b_{name}"][..., order] for name in "KQ"}
 
     def of_groups(x: torch.Tensor, name: str) -> torch.Tensor:
-        rows = torch.einsum("bla,ags->blgs", x, ours[f"W_{name}"])
+        rows = torch.einsum("bla,a...s->bl...s", x, ours[f"W_{name}"])
         if (gain := ours.get(f"gain_{name}")) is not None:
             rows = torch.nn.functional.rms_norm(rows, (N,), gain, 1e-5)
-        return rows[..., order]
+        return rows[..., order].transpose(2, -2)
 
     def theirs(x: torch.Tensor) -> torch.Tensor:
         softplus = torch.nn.functional.softplus
@@ -155,19 +163,25 @@ def mamba_3(of: Any, ours: Weights, each: Comparison) -> Any:
         of_heads = {name: (x @ ours[name]).view(*step.shape, -1) for name in ("W_X", "W_Z")
                     if name in ours}  # fmt: skip
         turn = (x @ ours["W_turn"])[:, :, None].expand(-1, -1, n, -1)
-        by_row = [of_groups(x, "C"), of_groups(x, "B"), of_heads["W_X"], turn]
-        by_head = [(A * step).mT, step.mT, (x @ ours["W_lam"]).mT]
+        by_row = {"Q": of_groups(x, "C"), "K": of_groups(x, "B"), "V": of_heads["W_X"],
+                  "Angles": turn, "Z": of_heads.get("W_Z")}  # fmt: skip
+        by_head = {"ADT": (A * step).mT, "DT": step.mT, "Trap": (x @ ours["W_lam"]).mT}
+        held = {"Q_bias": bias["Q"], "K_bias": bias["K"], "D": ours["D"]}
+        whole: Any
+        if "mimo" in each.options:
+            whole, maps = of, {"MIMO_V": "up_X", "MIMO_Z": "up_Z", "MIMO_O": "down"}
+            held |= {name: ours[own] for name, own in maps.items() if own in ours}
+        else:
+            whole = partial(of.__globals__["mamba3_siso_fwd_ref"], dtype=torch.float64)
 
         def rows(of_rows: slice, form: Any, **state: Any) -> Any:
-            Q, K, V, angles = (array[:, of_rows] for array in by_row)
-            gate = of_heads["W_Z"][:, of_rows] if "W_Z" in of_heads else None
-            given = (Q, K, V, *(array[..., of_rows] for array in by_head), bias["Q"], bias["K"])
-            return form(*given, angles, ours["D"], gate, **state)
+            given = {name: all_[:, of_rows] for name, all_ in by_row.items() if all_ is not None}
+            given |= {name: all_[..., of_rows] for name, all_ in by_head.items()}
+            return form(**given, **held, **state)
 
         first = x.shape[1] - 3
-        whole = functions["mamba3_siso_fwd_ref"]
         with in_float64():
-            found, states = rows(slice(first), whole, dtype=torch.float64)
+            found, states = rows(slice(first), whole)
             kept = [found]
             for i in range(first, x.shape[1]):
                 found, states = rows(slice(i, i + 1), of, Input_States=states)
