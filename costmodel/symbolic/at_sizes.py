@@ -60,8 +60,8 @@ def held_to(
     fits: Callable[[Mapping[str, int]], Mapping[str, int]],
     letters: Collection[str] = (),
 ) -> A:
-    """The same answer, marked so that `at` and `subs` of it and its parts check their sizes against
-    its subject, such as a mixer.
+    """Mark an answer, and its parts, so that their `at` and `subs` check sizes against the answer's
+    subject, such as a mixer whose own width is fixed; return the answer.
 
     Args:
         fits: given sizes -> the sizes to evaluate at, with those of the subject; raises SizeError
@@ -102,9 +102,10 @@ def head_width(sizes: Mapping[str, int]) -> None:
 
 
 def each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> Any:
-    """The results of `one` at every element of the sizes, which are broadcast to one shape: arrays
-    of this shape, or a single result for the shape (). `one` gets Python's own numbers, not those
-    of numpy. SizeError if the shapes do not fit together, or an array is empty."""
+    """Call `one` (letter -> integer, to a result) at every element of the sizes, which are
+    broadcast to one shape, and return the results as arrays of this shape, or a single result for
+    the shape (). `one` gets Python's own numbers, not those of numpy. SizeError if the shapes do
+    not fit together, or an array is empty."""
     if all(isinstance(size, int) for size in sizes.values()):
         return one(sizes)
     import numpy as np

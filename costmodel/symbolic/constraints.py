@@ -1,4 +1,4 @@
-"""Affine integer constraints: implication, infeasibility, projection, difference of regions.
+"""Affine integer constraints (each a polynomial >= 0): implication, infeasibility, projection.
 
 A constraint is a polynomial p, read as `p >= 0`, affine in the variables (indices `@i` and axes
 `#0`) with sizes as parameters. Proofs use Fourier-Motzkin elimination; False means "not proven".
@@ -35,7 +35,8 @@ Constraints = frozenset[Poly]
 
 
 def irredundant(constraints: Constraints) -> Constraints:
-    """The constraints without those that the others imply; the same points satisfy them."""
+    """The constraints without each constraint that the others imply; the same points satisfy
+    them."""
     kept = constraints
     for constraint in by_text(constraints):
         if implied(kept - {constraint}, constraint):
@@ -72,7 +73,7 @@ def nonnegative(poly: Poly) -> bool:
 
 def _whole_products(poly: Poly) -> Iterator[tuple[Monomial, str]]:
     """(monomial, its first size with a positive power) for each term of a polynomial that is, up to
-    a number, a product of two sizes over a third (h*n/g), or a size over two others (d/(n*r))."""
+    a factor, a product of two sizes over a third (h*n/g), or a size over two others (d/(n*r))."""
     for monomial in poly.terms:
         sizes = not any(is_variable(a) or isinstance(a, Fn) for a, _ in monomial)
         if sizes and sorted(power for _, power in monomial) in ([-1, 1, 1], [-1, -1, 1]):
@@ -130,8 +131,9 @@ Powers = tuple[int, ...]
 
 
 def _above(terms: Mapping[Powers, int], k: int, least: int) -> dict[Powers, int]:
-    """The terms of a polynomial with atom k replaced by `least` + atom k. Keys are the powers of
-    all atoms."""
+    """A polynomial with atom k (a size or a function) written as `least` plus a new atom k, so that
+    the new atom is at least 0. Terms map the powers of all atoms, a tuple, to the coefficient: with
+    `least` 1, x**2 ({(2,): 1}) becomes {(0,): 1, (1,): 2, (2,): 1}."""
     found: dict[Powers, int] = {}
     for monomial, number in terms.items():
         power = monomial[k]
@@ -231,8 +233,9 @@ def _without_fractions(poly: Poly) -> Poly:
 
 
 def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
-    """low/low_scale <= up/up_scale as a constraint: what remains of a variable between both bounds.
-    The scales are positive."""
+    """The constraint low/low_scale <= up/up_scale, as a polynomial that is at least 0 where it
+    holds: what remains of a variable v with low_scale*v >= low and up_scale*v <= up once v is
+    eliminated. The scales are positive."""
     if low_scale is ONE and up_scale is ONE:
         return up - low
     return up * low_scale - low * up_scale
@@ -290,7 +293,8 @@ def _sizes_contradict(constraints: Constraints) -> bool:
 
 
 def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
-    """The terms of a constraint, scaled by a positive number to coprime integers."""
+    """The terms of a constraint (monomial -> coefficient), scaled by a positive number to coprime
+    integers."""
     least = lcm(*(x.denominator for x in terms.values()))
     whole = {m: int(x * least) for m, x in terms.items() if x}
     shared = gcd(*whole.values())
@@ -298,9 +302,9 @@ def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
 
 
 def _least_value(atom: str) -> int | None:
-    """A lower bound on the values of an atom: 1 for a size, 0 for a `stand_in` (a variable that
-    stands for a nonnegative function); of a function of sizes, a bound that follows from it. None
-    if unknown."""
+    """A lower bound on the values of an atom (a size or a function of sizes): 1 for a size, 0 for a
+    `stand_in` (a variable that stands for a nonnegative function); of a function of sizes, a bound
+    that follows from it. None if unknown."""
     if not isinstance(atom, Fn):
         return 0 if is_stand_in(atom) else 1
     if atom.function == "floor_div":
@@ -430,7 +434,8 @@ def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
 
 def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly] | None:
     """(variable, value) for the first equation (`c >= 0` and `-c >= 0`) that has a variable with
-    coefficient 1 or -1, and the innermost such variable; None if there is no such equation."""
+    coefficient 1 or -1, and the innermost such variable; None if there is no such equation. i - t =
+    0 gives (i, t)."""
     for constraint in by_text([c for c in constraints if -c in constraints]):
         for variable in reversed(variables):
             if variable in constraint.letters:
@@ -443,7 +448,7 @@ def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly
 @cache
 def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
     """The coefficient of a variable in a constraint as (magnitude, sign): a positive polynomial in
-    sizes, and 1 or -1.
+    sizes, and 1 or -1. In l - 2*i >= 0 the index i has (2, -1).
 
     Raises:
         Unsupported: the constraint is not affine in the variable, or the sign depends on the sizes.
@@ -472,8 +477,9 @@ def _is_product(poly: Poly) -> bool:
 
 
 def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
-    """The constraints with the variables `hidden` eliminated: they hold exactly where these
-    variables have integer values that satisfy the given constraints.
+    """The constraints that remain when the variables (indices) `hidden` are eliminated: they hold
+    exactly where these variables have integer values that satisfy the given constraints. From j <=
+    i <= l, without i, remains j <= l.
 
     Raises:
         Unsupported: between a lower and an upper bound with a stride (on a multiple of a variable)

@@ -20,8 +20,8 @@ _left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
 
 @contextmanager
 def limited(units: int | None = MOST) -> Iterator[None]:
-    """A context in which `spend` raises TooMuch after `units` of arithmetic; with None there is no
-    limit inside, not even that of an enclosing context."""
+    """A context in which `spend` raises TooMuch after `units` steps of arithmetic; with None there
+    is no limit inside, not even that of an enclosing context."""
     before = _left.set(None if units is None else [units])
     try:
         yield
@@ -30,7 +30,8 @@ def limited(units: int | None = MOST) -> Iterator[None]:
 
 
 def spend(units: int) -> None:
-    """Subtract `units` from the budget of the enclosing `limited`, if there is one.
+    """Subtract `units`, steps of arithmetic, from the budget of the enclosing `limited`, if there
+    is one.
 
     Raises:
         TooMuch: the budget is exhausted.

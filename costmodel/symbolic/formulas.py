@@ -51,7 +51,8 @@ class Formula:
         return _printable(poly(self.tree, {}))
 
     def exact(self) -> Exact:
-        """The formula as a sum of polynomials, each `where` as a guarded polynomial.
+        """The formula as a sum of polynomials, each `where` (a term that counts only where
+        conditions hold) as a guarded polynomial.
 
         Raises:
             NotPolynomial: a part that is no polynomial, or a `where` that is not a term of the

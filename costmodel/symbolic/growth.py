@@ -43,7 +43,8 @@ class Growth:
 
     @staticmethod
     def of(*factors: tuple[str, Number]) -> Growth:
-        """A growth from factors and their powers; equal factors are joined, powers of 0 dropped.
+        """A growth, the product of `factors` (name of a size or a logarithm, power); equal factors
+        are joined, powers of 0 dropped.
 
         >>> str(Growth.of(("l", 2), ("d", 1), ("w", -1)))
         'd*l**2/w'
@@ -212,8 +213,8 @@ class RateInequality:
         )
 
     def plus(self, other: RateInequality, times: Number, others: Number) -> RateInequality:
-        """The sum of `times` times this inequality and `others` times `other`; both factors are
-        positive."""
+        """The sum of `times` times this inequality and `others` times `other`, inequalities such as
+        2*rate(l) - rate(d) > 0 in the rates at which sizes grow; both factors are positive."""
         found = {
             x: self.rates.get(x, 0) * times + other.rates.get(x, 0) * others
             for x in (*self.rates, *other.rates)
@@ -222,8 +223,8 @@ class RateInequality:
 
 
 def _has_rates(rows: Sequence[RateInequality]) -> bool:
-    """Whether some rates of growth, one for each size and at least 0, satisfy every inequality;
-    exact, by Fourier-Motzkin elimination."""
+    """Whether some rates of growth, one for each size and at least 0, satisfy every inequality,
+    such as 2*rate(l) - rate(d) > 0; exact, by Fourier-Motzkin elimination."""
     letters = sorted({x for row in rows for x in row.rates})
     remaining = [*rows, *(RateInequality({x: 1}, strict=False) for x in letters)]
     for letter in letters:
@@ -294,9 +295,10 @@ def undominated(
 
 
 def vanishing(quotient: Growth) -> RateInequality | None:
-    """The inequality in rates of growth under which a quotient tends to 0: its powers of sizes
-    fall, or, if it is one logarithm to a negative power, the logarithm grows. None if one
-    inequality does not express the condition."""
+    """The inequality in rates of growth under which a quotient, a product of powers of sizes and
+    logarithms, tends to 0: for d/l that l grows at a higher rate than d; for one logarithm to a
+    negative power that the logarithm grows. None if one inequality does not express the
+    condition."""
     if rates := quotient.rates:
         return RateInequality({x: -p for x, p in rates.items()})
     logs = quotient.logs

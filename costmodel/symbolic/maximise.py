@@ -121,9 +121,9 @@ def _increasing_arguments(atom: str, variable: str) -> Terms:
 
 
 def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The largest value of a depth while one index runs over the integers that satisfy the
-    constraints, a polynomial without the index; of a depth of another shape, its value at the only
-    integer, if there is one.
+    """The largest value of a depth (a number of dependent operations, as a polynomial in sizes and
+    an index) while one index runs over the integers that satisfy the constraints, a polynomial
+    without the index; of a depth of another shape, its value at the only integer, if there is one.
 
     Raises:
         Unsupported: the depth is neither monotone in the index, nor a minimum of affine terms, nor
@@ -170,10 +170,10 @@ def _faster_end(
     shape: Poly, parts: Mapping[Terms, str], variable: str, constraints: Constraints
 ) -> Poly | None:
     """The end of the range at which the depth `shape`, slope*index + logarithms, is largest, if the
-    linear part dominates: in one step of the index, the logarithms together change at most by
-    `logs`, and the linear part by `pace` or more. `parts`: terms in the index -> the atom that
-    stands for them. None if the linear part does not dominate, the depth has other parts, or which
-    bound is the end depends on the sizes."""
+    linear part dominates, as i = l for i + ceil_log2(l - i + 1): in one step of the index, the
+    logarithms together change at most by `logs`, and the linear part by `pace` or more. `parts`:
+    terms in the index -> the atom that stands for them. None if the linear part does not dominate,
+    the depth has other parts, or which bound is the end depends on the sizes."""
     pace: Number = 0
     logs: Number = 0
     rest = shape
@@ -197,9 +197,10 @@ def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
     """For a depth in the logarithms of two numbers with a constant sum: the three pairs of numbers
-    of which one is best, each as part -> further bounds on it. One mapping without bounds if no
-    term of one number grows while a term of the other falls. Raises Unsupported: the depth depends
-    on more than the logarithms of two numbers with a constant sum."""
+    of which one is best, each as part -> further bounds on it. For ceil_log2(i) + ceil_log2(l + 1 -
+    i) at l = 10, i and l + 1 - i are bounded by (10, 2), (5, 5) or (2, 10). One mapping without
+    bounds if no term of one number grows while a term of the other falls. Raises Unsupported: the
+    depth depends on more than the logarithms of two numbers with a constant sum."""
     logs = {atom: Poly() for part in parts.values() for atom in call(LOG, Poly.atom(part)).atoms}
     sides: dict[frozenset[Poly], list[str]] = {}
     for terms, part in parts.items():
@@ -316,8 +317,8 @@ def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly],
 
 
 def _slope_and_sign(term: Poly, variable: str) -> tuple[Poly, int]:
-    """The coefficient of a variable in an affine term, and its sign: 0 if the variable does not
-    occur, else 1 or -1, even where a coefficient such as floor(l/C) is 0."""
+    """The coefficient of a variable in an affine term, a polynomial in sizes, and its sign: 0 if
+    the variable does not occur, else 1 or -1, even where a coefficient such as floor(l/C) is 0."""
     if variable not in term.letters:
         return Poly(), 0
     if _sum_is_affine(term, variable):
@@ -359,8 +360,8 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
 def _needed_candidates(
     candidates: Sequence[Candidate], known: Constraints
 ) -> tuple[Candidate, ...]:
-    """The candidates (upper bounds, of which the smallest is a maximum) without those that are
-    proven never to be smaller than all others."""
+    """The candidates (upper bounds, of which the smallest is a maximum) without each that is
+    proven, where `known` holds, never to be smaller than all others."""
     kept = list(dict.fromkeys(candidates))
     for candidate in tuple(kept):
         others = [other for other in kept if other != candidate]

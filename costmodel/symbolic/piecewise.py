@@ -1,4 +1,4 @@
-"""Exact piecewise polynomials in sizes.
+"""Exact piecewise polynomials in sizes: sums of polynomials that count where guards g >= 0 hold.
 
 A *guard* g is a condition g >= 0. The *chambers* of a sum of guarded polynomials are disjoint
 cases, in each of which the sum is one polynomial: (l where l - w >= 0) + (w where w - l - 1 >= 0)
@@ -44,7 +44,8 @@ class Exact:
         return Exact(((frozenset(), poly),)) if poly.terms else Exact()
 
     def __add__(self, other: Exact) -> Exact:
-        """The sum of both: pieces with equal guards become one, without pieces that cancel."""
+        """The sum of both values: pieces (polynomials under guards) with equal guards become one,
+        without pieces that cancel."""
         if not (self.pieces and other.pieces):
             return self if self.pieces else other
         merged: dict[Constraints, Poly] = {}
@@ -80,7 +81,8 @@ class Exact:
         return total
 
     def rational(self, sizes: Mapping[str, int]) -> int | Fraction:
-        """The exact value at integer sizes, an int where it is whole."""
+        """The exact value at integer sizes, an int where it is whole: the sum of the pieces whose
+        guards are all at least 0 there."""
         total: int | Fraction = 0
         for guards, poly in self.pieces:
             if all(guard.rational(sizes) >= 0 for guard in guards):
@@ -230,7 +232,8 @@ def _floors(poly: Poly) -> list[Fn]:
 
 
 def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """The cases with pairs merged in which one formula holds and whose union is convex."""
+    """The cases (constraints, value), with two cases merged wherever one value holds in both and
+    constraints describe their union, as l = w and l > w become l >= w."""
     for one, two in permutations(cases, 2):
         if (joined := _joint_case(one, two)) is not None:
             rest = (case for case in cases if case is not two)

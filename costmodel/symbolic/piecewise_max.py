@@ -1,4 +1,4 @@
-"""Maxima of several depths, each of which exists only where its conditions hold.
+"""Maxima of levels, depths (polynomials) that each exist only where the level's conditions hold.
 
 A `Level` is one depth with its conditions, a `Depth` the maximum of several levels, such as
 
@@ -136,7 +136,8 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
 
 
 def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
-    """Whether `many >= few` is proven; each of them may be a `Min`."""
+    """Whether `many >= few` is proven where `where` holds; each of the two numbers may be a `Min`:
+    every argument of `many` must reach some argument of `few`."""
     return all(
         any(proven(where, one - two) for two in _arguments_of_min(few))
         for one in _arguments_of_min(many)
@@ -214,7 +215,7 @@ class _Placed:
 
     def __init__(self, constraints: Constraints, level: Level) -> None:
         """A level (a depth under conditions) with what comparisons need: the constraints where it
-        exists, their variables, and the shift of sizes that its conditions allow."""
+        exists, their variables, and a shift of sizes for its conditions (l -> l + 2 for l >= 3)."""
         self.level = level
         self.known = constraints | level.where if level.where else constraints
         self.names = _variable_names(level.where)
@@ -222,8 +223,8 @@ class _Placed:
         self.least = _from_least_sizes(level.where)
 
     def reached(self, rival: _Placed) -> bool:
-        """Whether `rival` is proven to exist wherever this level exists, and to be at least as
-        deep."""
+        """Whether the level (a depth under conditions) `rival` is proven to exist wherever this
+        level exists, and to be at least as deep."""
         if not rival.names <= self.known_names:
             return False
         if not all(proven(self.known, c) for c in rival.level.where):
@@ -472,7 +473,8 @@ def _moving_terms(poly: Poly) -> Poly:
 
 
 def _affine_parts(poly: Poly) -> Iterator[Poly]:
-    """The arguments of the functions in a depth, innermost first, and the sum outside of them."""
+    """Yield the arguments of the functions of indices in a depth, innermost first, and the sum
+    outside of them."""
     functions = [a for a in poly.atoms if isinstance(a, Fn) and variables_of([Poly.atom(a)])]
     for atom in functions:
         for argument in atom.args:

@@ -1,4 +1,4 @@
-"""Exact polynomials over sizes, indices and integer functions of them.
+"""Exact polynomials over atoms: sizes, indices and integer functions of them, such as floor(l/C).
 
 A `Poly` is a Laurent polynomial with rational coefficients over *atoms*. An atom is a size letter
 (`l`), an index of an equation (`@j`), an axis of an array (`#0`) or a function of polynomials
@@ -356,8 +356,9 @@ class Poly(Written):
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     def coefficient(self, atom: str) -> Poly:
-        """The coefficient of the first power of `atom`, a polynomial (0 if the atom does not
-        occur). Raises ValueError when the polynomial is not affine in `atom`."""
+        """The coefficient of the first power of `atom` (a size or an index), a polynomial: l for d
+        in d*l + 2, and 0 if the atom does not occur. Raises ValueError when the polynomial is not
+        affine in `atom`."""
         terms: dict[Monomial, Number] = {}
         for monomial, number in self.terms.items():
             for name, power in monomial:
@@ -452,8 +453,8 @@ def _atom_poly(name: str) -> Poly:
 
 
 def _substituted_atom(atom: str, values: Mapping[str, Poly]) -> Poly | None:
-    """The value of an atom under a substitution; None if the substitution leaves the atom
-    unchanged."""
+    """The value of an atom (a size, or a function whose arguments are replaced) under a
+    substitution; None if the substitution leaves the atom unchanged."""
     base = values.get(atom)
     if base is None and isinstance(atom, Fn):
         arguments = tuple(argument.substitute(values) for argument in atom.args)
@@ -582,7 +583,8 @@ def padded(length: Any) -> Poly:
 
 @cache
 def _monomial_product(m1: Monomial, m2: Monomial) -> Monomial:
-    """The product of two monomials: their powers are added, and zero powers dropped."""
+    """The product of two monomials, tuples of (atom, power): the powers of each atom are added, and
+    zero powers dropped."""
     powers = dict(m1)
     for atom, power in m2:
         powers[atom] = powers.get(atom, 0) + power

@@ -1,4 +1,4 @@
-"""A maximum of levels in sizes alone, rewritten with few levels and few conditions."""
+"""A maximum of levels, depths under conditions on sizes, with fewer levels or conditions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _with_simple_minima(depth: Poly, where: Constraints) -> Poly:
 
 
 def _minima(depth: Poly) -> Iterator[Fn]:
-    """Every `Min` in a depth, inside functions too."""
+    """Yield every `Min` in a depth (a polynomial), inside functions too."""
     for atom in sorted(depth.atoms):
         if isinstance(atom, Fn):
             if atom.function == "Min":

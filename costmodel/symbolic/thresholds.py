@@ -52,9 +52,9 @@ ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size",
 
 
 def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[str, int]]:
-    """Sizes, as letter -> value, by increasing sum, then in lexicographic order; n divides d, and t
-    <= l. `most` is the largest value of a size; without it the sequence is infinite. Without
-    letters there is one empty point.
+    """Yield points, sizes as letter -> value, by increasing sum, then in lexicographic order; n
+    divides d, and t <= l. `most` is the largest value of a size; without it the sequence is
+    infinite. Without letters there is one empty point.
 
     >>> list(points(frozenset("dn"), 2))
     [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]
@@ -398,7 +398,7 @@ def _affine(poly: Poly, letter: str) -> tuple[Poly, Poly] | None:
 
 
 def _root(poly: Poly) -> dict[str, Poly]:
-    """{size: value} that makes a polynomial 0, such as d = 2 for d - 2; {} if none is found."""
+    """{size: value} that makes a polynomial 0, such as {d: 2} for d - 2; {} if none is found."""
     for letter in sorted(poly.letters):
         slope, rest = _affine(poly, letter) or (Poly(), Poly())
         if slope.constant() in (1, -1):

@@ -80,8 +80,8 @@ class Cells:
     def joined(
         self, parts: Sequence[list[Cell]]
     ) -> Iterator[tuple[int, int, Sequence[Poly | None]]]:
-        """The ranges in which every quantity of `parts` is one polynomial, as (first, last, the
-        polynomials; None where a quantity is not defined)."""
+        """Yield the ranges of the size in which every quantity of `parts` is one polynomial, as
+        (first size, last size, the polynomials; None where a quantity is not defined)."""
         starts = sorted({self.first}.union(*([start for start, _ in part] for part in parts)))
         places = [0] * len(parts)
         for start, after in pairwise([*starts, self.last + 1]):

@@ -123,7 +123,7 @@ def _solved(
         yield from ((Range(x, x), of(x)) for x in range(first, last + 1))
         return
     cells = Cells(letter, first, last)
-    for start, end, is_open in _settled(cells, _differences(cells, quantities)):
+    for start, end, is_open in _ranges_with_open_parts(cells, _differences(cells, quantities)):
         if not is_open:
             yield Range(start, end), of(start)
         elif 2 * (end - start) < last - first or end - start < TRIED:
@@ -134,7 +134,8 @@ def _solved(
 
 def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell]]:
     """For each two quantities, the cells (consecutive ranges, one polynomial each) of their
-    difference, multiplied by both divisors."""
+    difference, multiplied by both divisors: of a/b and c/d the cells of a*d - c*b, whose sign is
+    the order."""
     values = []
     for quantity in quantities:
         above = cells.largest([cells.exact(term) for term in quantity.terms])
@@ -150,11 +151,13 @@ def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell
     return found
 
 
-def _settled(cells: Cells, apart: Sequence[list[Cell]]) -> Iterator[tuple[int, int, bool]]:
-    """Consecutive ranges as (first, last, is open), from the cells (range by range polynomials) of
-    differences in `apart`: in a range that is not open the sign of every difference is constant; in
-    an open range the bounds of some difference leave its sign undecided. Adjacent open ranges are
-    joined."""
+def _ranges_with_open_parts(
+    cells: Cells, apart: Sequence[list[Cell]]
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield consecutive ranges of one size as (first, last, is open), from the cells (range by
+    range polynomials) of differences in `apart`: in a range that is not open the sign of every
+    difference is constant; in an open range the bounds of some difference leave its sign undecided.
+    Adjacent open ranges are joined."""
     begun: int | None = None
     for start, end, polys in cells.joined(apart):
         known = [poly for poly in polys if poly is not None]
@@ -214,8 +217,9 @@ def _by_class(
 def _together(
     found: Sequence[tuple[Range, L]], first: int, last: int, period: int
 ) -> Iterator[tuple[Range, L]]:
-    """The ranges of residue classes modulo `period`, with ranges of consecutive sizes in place of
-    classes that have the same property, and single sizes in ranges of up to two periods."""
+    """Join the ranges `found` of residue classes modulo `period`, and yield (range, property):
+    consecutive sizes in place of classes that have the same property, and single sizes in ranges of
+    up to two periods."""
     classes: dict[int, list[tuple[Range, L]]] = {}
     for one in found:
         classes.setdefault(one[0].first % period, []).append(one)
@@ -260,7 +264,8 @@ def _joined(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
 def _periodic(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
     """The ranges, where a short range of step 1 next to residue classes (ranges of a larger step)
     is merged into them: if it has fewer sizes than there are classes, and each of its sizes has the
-    property of its class. First ranges before classes are tried, then ranges behind."""
+    property of its class (the size 4 joins 6, 8, 10, ...). First ranges before classes are tried,
+    then ranges behind."""
     result = [*found]
     for way in (-1, 1):
         waiting, result = result[::way], []
