@@ -114,8 +114,9 @@ def activations(
 
 def _of_parts(shares: Sequence[Share[Activations]]) -> Activations:
     """The entries that a network keeps for its backward pass, by part: those of one sequence times
-    the runs of the part, and those that follow from weights alone times its sets of weights. The
-    shares are the parts' answers. An array between two parts is in the share of one of them."""
+    the runs of the part, and those that follow from weights alone times its sets of weights.
+    `shares`: each part's answer, with how often the part runs and how many sets of weights it has.
+    An array between two parts is in the share of one of them."""
     each: dict[str, Exact] = {}
     once: dict[str, Exact] = {}
     for share in shares:
@@ -141,7 +142,8 @@ def _of_a_batch(case: Case) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """A sentence: how many elements of each array and in all are kept, or that none is kept."""
+    """Yield one sentence of `explain` on a case (a form in a phase, at sizes): how many elements of
+    each array and in all are kept, or that none is kept."""
     found = case.about.of(kept)
     if not (found.arrays or found.once):
         yield Sentence(("Nothing is kept from the forward pass.",))

@@ -69,9 +69,9 @@ class Best:
 
 
 def best(case: Case, figure: Figure) -> Best:
-    """The value of the form's free size (such as the chunk length) with the least `figure`, and
-    this least value, at the other sizes of the case; every value from 1 to l (t in inference) is
-    tried.
+    """The value of the free size of a case's form (such as the chunk length) with the least
+    `figure`, and this least value, at the other sizes of the case; every value from 1 to l (t in
+    inference) is tried.
 
     Raises:
         Unanswered: the case is symbolic; the form has not exactly one free size; the figure does

@@ -49,12 +49,12 @@ def count(
     """Count a mixer's operations in a phase.
 
     Args:
-        phase: `training` (the forward pass over l tokens), `inference` (one token at t),
-            `backward` or `training-step`.
+        phase: `training` (the forward pass over l tokens), `inference` (one token at t), `backward`
+            or `training-step`.
         form: the form's name; the default form if None.
-        convention: one accounting and any rewrites, or one peer.
-        training: options of a backward pass, which every question about a phase takes:
-            `recompute` ("all" or arrays), `only` ("parameters" or "inputs") and `loss` (its name).
+        convention: one accounting and any rewrites, or one peer (the counter of another tool).
+        training: options of a backward pass, which every question about a phase takes: `recompute`
+            ("all" or arrays), `only` ("parameters" or "inputs") and `loss` (its name).
 
     Returns:
         Exact counts for one sequence; work on parameters alone is separate, in `.once`.
@@ -81,8 +81,9 @@ def count(
 
 
 def _of_parts(shares: Sequence[Share[Counts]]) -> Counts:
-    """The operations of a network from the answers of its parts (`shares`): each part's operations
-    times its runs; work on weights alone times its sets of weights."""
+    """The operations of a network from `shares` (each part's answer, its runs and its sets of
+    weights): a part's operations times its runs; work on weights alone times its sets of
+    weights."""
     peer = shares[0].answer.peer if shares else None
     found = Counts({}, Counts({}, peer=peer), peer)
     for share in shares:
@@ -200,8 +201,8 @@ def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The notes below a table with the columns `shown`: which operations the total includes and
-    single classes leave out, and which operations a column `other` has."""
+    """Yield the notes below a table with a row per case and the columns `shown`: which operations
+    the total includes and single classes leave out, and which operations a column `other` has."""
     there = [case for case in cases if not case.blocked]
     if any(isinstance(parts := case.parts(ONCE), dict) and parts for case in there):
         where = "column once" if "once" in shown else "shown by column once"
@@ -218,8 +219,9 @@ def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _of_no_term(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The notes below a table on gradients that at its sizes have entries without any term: these
-    zeros count as operands. `shown` (the columns) is not used: all notes take it."""
+    """Yield the notes below a table (a row per case) on gradients that at its sizes have entries
+    without any term: these zeros count as operands. `shown` (the columns) is not used: all notes
+    take it."""
     for case in cases:
         if case.phase not in TRAINING_STEP or case.symbolic or case.blocked:
             continue

@@ -80,8 +80,9 @@ def _call(node: Call, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
-    """The work of a sum or maximum on a chain: one step, `sum` or `max`, which in the span has
-    ceil(log2 R) levels for R terms. `around`: the constraints on the indices around the node."""
+    """The work of a sum or maximum on a chain: one step, `sum` or `max`, which has ceil(log2 R)
+    levels of the span (dependent scalar operations) for R terms. `around`: the constraints on the
+    indices around the node."""
 
     def levels() -> Poly:
         numbers = numbers_of_terms(node, part, around)
@@ -108,8 +109,9 @@ def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
 def _most(
     levels: Sequence[tuple[Poly, Constraints]], part: IterationDomain, around: Constraints
 ) -> Poly:
-    """The largest number of levels of a node at any point of `part`, a polynomial in sizes alone.
-    `levels` are (levels, conditions), one pair per case; `around` constrains indices around it."""
+    """The largest number of levels of a node at any point (values of indices) of `part` that the
+    phase executes, a polynomial in sizes alone. `levels` are (levels, conditions), one pair per
+    case; `around` constrains indices around it."""
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
     most = [guarded(maximised(Level(depth, where), names, around)) for depth, where in levels]
     return call("Max", 0, *most)
@@ -183,8 +185,9 @@ def _known(system: System, phase: str) -> list[ChainDepths]:
 
 
 def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
-    """The longest chains of a phase. Chains derived before are used if all decisions between chains
-    of equal length (ties) fall the same way at `sizes`; else chains are derived and kept."""
+    """The depths of a phase's arrays, each with its longest chains of dependent steps. Chains
+    derived before are used if all decisions between chains of equal length (ties) fall the same way
+    at `sizes`; else chains are derived and kept."""
     known = _known(system, phase)
     found = next((depths for depths in known if depths.ties.hold_at(sizes)), None)
     if found is None:

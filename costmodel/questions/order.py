@@ -92,9 +92,9 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
 def long_case(answer: Exact, growing: Collection[str] = ()) -> tuple[Constraints, Poly]:
     """The conditions and the value of an answer's case for long sequences.
 
-    The case with the best `_favours_long`: its conditions stay true as l and t grow, bound no size
-    from above and stay true as the sizes in `growing` grow. Of equally good cases, the case whose
-    value contains the most sizes.
+    The best case by `_favours_long`: its conditions stay true, as far as possible, as l and t grow,
+    bound no size from above and stay true as the sizes in `growing` grow. Of equally good cases,
+    the case whose value contains the most sizes.
     """
     cases = answer.chambers()
     return max(cases, key=lambda case: (*_favours_long(case[0], growing), len(case[1].letters)))

@@ -71,7 +71,8 @@ def parameters(mixer: Mixer) -> Parameters:
 
 def _of_parts(shares: Sequence[Share[Parameters]]) -> Parameters:
     """The parameters of a network, part -> number of entries, from the answers of its parts
-    (`shares`). A parameter that two parts have in common is counted at one of them."""
+    (`shares`, each with its number of sets of weights). A parameter that two parts have in common
+    is counted at one of them."""
     found: dict[str, Poly] = {}
     for share in shares:
         own = sum_of(n for name, n in share.answer.arrays.items() if name not in share.elsewhere)

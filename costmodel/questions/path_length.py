@@ -79,9 +79,10 @@ def _longer(one: Exact, two: Exact) -> Exact:
 
 @cache
 def _answer(system: System) -> PathLength:
-    """The path length by the first method that applies: every row of some array reads all rows (1
-    hop); each row reads rows at the same distances; the hops are followed from chunk to chunk; or
-    every pair of rows is joined through row 1.
+    """The path length (the most hops between two positions, layer by layer) by the first method
+    that applies: every row of some array reads all rows (1 hop); each row reads rows at the same
+    distances; the hops are followed from chunk to chunk; or every pair of rows is joined through
+    row 1.
 
     Raises:
         Unsupported: no method applies; the reason is why the rows have no common distances.
@@ -141,8 +142,9 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
 
 
 def _of_parts(shares: Sequence[Share[PathLength]]) -> PathLength:
-    """The hops in a network: those of its mixers, if all are as far-reaching or one needs a single
-    hop. Unsupported for others: a path through both kinds of layers may have fewer hops."""
+    """The number of hops in a network, from the answers of its parts (`shares`): those of its
+    mixers, if all are as far-reaching or one needs a single hop. Unsupported for others: a path
+    through both kinds of layers may have fewer hops."""
     every = [share.answer.hops.substitute(share.sizes) for share in shares]
     found = list(dict.fromkeys(hops for hops in every if hops.pieces))
     single = [hops for hops in found if all(value == ONE for _, value in hops.pieces)]

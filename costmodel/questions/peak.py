@@ -146,9 +146,10 @@ def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
 def held_arrays(
     system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
 ) -> Iterator[Held]:
-    """The live ranges, in numbers of `steps`, of all arrays but weights and their gradients, with
-    the entries held. A range is from the step that writes an array (0 for given arrays) to the last
-    step that reads it; inputs, contexts and results are held to the end."""
+    """Yield the live ranges, as numbers of the first and last of `steps`, of all arrays but weights
+    and their gradients, with the entries held. A range is from the step that writes an array (0 for
+    given arrays) to the last step that reads it; inputs, contexts and results are held to the
+    end."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.weights}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
@@ -297,9 +298,9 @@ def peak(
 
 
 def _of_parts(shares: Sequence[Share[Peak]]) -> Peak:
-    """The peak of a network: the live sets of each part's runs by themselves (a part's arrays are
-    live during its own run only), and the parameters and gradients of all parts. `shares`: the
-    parts' answers."""
+    """The peak of a network: the live sets (elements held at a step) of each part's runs by
+    themselves (a part's arrays are live during its own run only), and the parameters and gradients
+    of all parts. `shares`: the parts' answers."""
     moments, weights, gradients = [], Poly(), Poly()
     for share in shares:
         at = share.sizes

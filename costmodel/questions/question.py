@@ -78,8 +78,9 @@ class Largest:
     terms: tuple[Exact, ...]
 
     def values(self, most: int | None = None) -> tuple[Poly, ...]:
-        """Polynomials whose maximum is the answer: one for each case of a term, equal to the term
-        in the case and 0 elsewhere. Stops after `most` + 1 polynomials, if `most` is given."""
+        """Polynomials whose maximum is the answer, a maximum of terms with cases: one for each case
+        of a term, equal to the term in the case and 0 elsewhere. Stops after `most` + 1
+        polynomials, if `most` is given."""
         found: dict[Poly, None] = {}
         for term in self.terms:
             for where, value in term.chambers():
@@ -439,7 +440,7 @@ class Case:
             return Missing(str(reason))
 
     def shared(self, answer: Exact) -> Exact:
-        """The answer; divided by the tokens of the phase if the case is per token."""
+        """`answer`, divided by the tokens of the phase if the case is per token."""
         if not self.per_token:
             return answer
         tokens = BATCH if self.phase == "inference" else BATCH * Poly.atom("l")

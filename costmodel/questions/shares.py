@@ -132,8 +132,8 @@ class Shares:
         return Listing(title, columns, rows, self._apart())
 
     def _apart(self) -> tuple[str, ...]:
-        """(The note of a table that the columns of single classes leave out work on weights alone,
-        which the total includes,); () without such work."""
+        """The notes of a table: one, that the columns of single classes leave out work on weights
+        alone, which the total includes; () without such work."""
         if "once" not in self.columns:
             return ()
         classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
@@ -190,8 +190,9 @@ class Shares:
         yield tuple(shown)
 
     def _written(self) -> Iterator[list[IterationDomain]]:
-        """The points that the phase executes, in one list for each equation of the author. An index
-        over a union of ranges makes several equations, which stand in one list."""
+        """Yield the equations with the points of their indices that the phase executes, in one list
+        for each equation of the author. An index over a union of ranges makes several equations,
+        which stand in one list."""
         parts = iteration_domains(self.system, self.case.phase)
         for written in self.system.written:
             own = [part for part in parts if part.equation in written]

@@ -159,9 +159,9 @@ def _after_both(
 
 
 def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of a sum or difference of the equation of `part`, at the points with the
-    constraints `around`: one level after the deeper operand. Where one operand is an empty sum, it
-    is the depth of the other operand."""
+    """The depth of a node `left + right` or `left - right` of the equation of `part`, at the points
+    with the constraints `around`: one level after the deeper operand. Where one operand is an empty
+    sum, it is the depth of the other operand."""
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     one, two = sides = [depths.depth(child, part, around) for child in node.children]
@@ -174,8 +174,9 @@ def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constra
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
-    """The levels of a depth, each under the conditions of each of `places` as well; combinations
-    that no point within the constraints `around` fulfils are left out."""
+    """The levels of a depth (polynomials, each under its conditions), each under the conditions of
+    each of `places` as well; combinations that no point within the constraints `around` fulfils are
+    left out."""
     return [
         level.under(level.where | place)
         for level in depth

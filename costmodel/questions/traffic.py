@@ -156,9 +156,10 @@ class Touched:
 def _split(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Sequence[tuple[str, Region]]:
-    """The regions of the entries that a reference reads, as (kind, (array, region)). The kind is
-    "weights", "activations", or in one-token inference "cache" (kept rows of tokens) or "state"
-    (kept recurrent entries). Entries that no equation defines are zeros and left out.
+    """The regions of the entries that a reference reads (constraints on the axes of an array), as
+    (kind, (array, region)). The kind is "weights", "activations", or in one-token inference "cache"
+    (kept rows of tokens) or "state" (kept recurrent entries). Entries that no equation defines are
+    zeros and left out.
 
     Args:
         around: the constraints on the indices around the reference, `variables`.
@@ -278,8 +279,9 @@ def _read(
 
 def _naming(ref: Ref) -> Ref:
     """A reference to an array `named` with one entry for each value of the positions by which `ref`
-    reads: v[g[i, k], j] becomes named[i, k, inner, j]. Instead of the gather it has the positions
-    in the index array and the place within the gathered block (1 for blocks of 1)."""
+    reads, so that distinct values are counted as distinct entries: v[g[i, k], j] becomes named[i,
+    k, inner, j]. Instead of the gather it has the positions in the index array and the place within
+    the gathered block (1 for blocks of 1)."""
     positions, extents = zip(*_places(ref), strict=True)
     by = tuple(p.at.array for p in ref.positions if isinstance(p, Gather))
     return Ref(_names(ref.array, by, extents), positions)
@@ -420,9 +422,9 @@ def moved_by(system: System, phase: str, names: tuple[str, ...]) -> Elements:
 
 @cache
 def _weights(system: System, phase: str) -> Exact:
-    """The number of weights that a phase reads: the entries in the union of the regions that
-    references read, summed over the arrays that depend on no input or context and that the phase
-    does not compute."""
+    """The number of weights that a phase reads, exact in the sizes: the entries in the union of the
+    regions that references read, summed over the arrays that depend on no input or context and that
+    the phase does not compute."""
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     known = tokens(system.forward)

@@ -33,8 +33,9 @@ def _points(part: IterationDomain, accounting: str) -> Points:
 
 
 def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
-    """Class -> the number of operations of one equation at the points of `part`, exact in the
-    sizes; zeros left out. `accounting`: R terms take R - 1 additions ("strict") or R ("mac")."""
+    """Class (mul, add, ...) -> the number of operations of one equation at the points of its
+    indices that a phase executes (`part` has both), exact in the sizes; zeros left out.
+    `accounting`: R terms take R - 1 additions ("strict") or R ("mac")."""
     found: dict[str, Exact] = {}
     for one in executed(part.equation.value, _points(part, accounting)):
         found[one.operation] = found.get(one.operation, Exact()) + one.number

@@ -70,7 +70,9 @@ class Sum:
 
 def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Sum]]:
     """Class of operations -> the sums over index ranges whose closed forms are the counts of one
-    equation. `accounting`: R terms take R - 1 additions ("strict") or R ("mac").
+    equation at the points that a phase executes (`part` has both): for l tokens, d products each,
+    the sum over i = 1..l and j = 1..d of 1. `accounting`: R terms take R - 1 additions ("strict")
+    or R ("mac").
 
     Raises:
         Unsupported: the points that the phase executes are not a product of index ranges.
@@ -100,9 +102,10 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
 
 
 def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints]]:
-    """The summands of some operations, as (indices of the enclosing reductions, operations per
-    point, conditions). Where every term of a reduction executes the operations and the number of
-    its terms is one formula, this number is a factor and the reduction's indices are left out."""
+    """Yield the summands whose sum over their indices is the number of the operations in `one`, as
+    (indices of the enclosing reductions, operations per point, conditions). Where every term of a
+    reduction executes the operations and the number of its terms is one formula, this number is a
+    factor and the reduction's indices are left out."""
     over = () if one.along is not None else one.points.over
     if one.terms is None:
         yield over, one.times, one.place
@@ -127,8 +130,8 @@ def _number(one: Executed) -> Poly | None:
 
 
 def _pinned(part: IterationDomain) -> dict[str, Poly]:
-    """Index -> the value in sizes, such as t or t + 1, that two opposite constraints (i - t >= 0
-    and t - i >= 0) fix the index to; other indices are left out."""
+    """Index -> the value in sizes, such as t or t + 1, to which two opposite constraints (i - t >=
+    0 and t - i >= 0) on the points of `part` fix the index; other indices are left out."""
     found: dict[str, Poly] = {}
     equal = by_text(c for c in part.constraints if -c in part.constraints)
     for index in part.equation.indices:
@@ -139,8 +142,8 @@ def _pinned(part: IterationDomain) -> dict[str, Poly]:
 
 
 def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
-    """(Index -> value for indices that have one value, the other indices with their ranges, outer
-    first).
+    """The indices of an equation at the points that a phase executes (`part` has both), as (index
+    -> value for indices that have one value, the other indices with their ranges, outer first).
 
     An index keeps the range of the equation if the constraints of the part contain it; else the
     constraints alone bound the index: for one new token, row i <= l of the equation becomes i <= t.

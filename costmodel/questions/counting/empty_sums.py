@@ -16,8 +16,8 @@ from costmodel.program.trip_count import Points
 
 
 def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
-    """The gradients, as arrays, that at these sizes have entries without any term and are read by
-    equations of the backward pass.
+    """The arrays of gradients that at these sizes have entries without any term (empty sums) and
+    are read by equations of the backward pass.
 
     Raises:
         Unsupported: the number of such entries is not summed exactly.

@@ -61,7 +61,8 @@ class Executed:
 
     @property
     def number(self) -> Exact:
-        """The number of operations at all points together, exact in sizes."""
+        """The number of operations at all points (values of the equation's indices) together, exact
+        in sizes."""
         points = self.points
         if self.along is not None:
             kept, there = along(points, self.along)
@@ -72,8 +73,8 @@ class Executed:
 
 
 def executed(node: Node, points: Points) -> Iterator[Executed]:
-    """The operations that an expression and its subexpressions execute, each with the points at
-    which it is executed.
+    """Yield the operations that an expression and its subexpressions execute at `points` (the
+    values of the equation's indices), each with the points at which it is executed.
 
     Raises:
         Unsupported: the operations are not summed exactly, such as those of sorts whose length
