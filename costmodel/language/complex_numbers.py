@@ -61,8 +61,9 @@ class Complex:
 
 
 def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
-    """(real part, imaginary part) of a factor of a complex product, which reads each part twice.
-    EquationError if a part is an expression, which would be computed twice."""
+    """(real part, imaginary part) of a factor of a complex product, after the check that neither
+    part is an expression: a product reads each part twice. EquationError if a part is an
+    expression, which would be computed twice."""
     for part in (number.real, number.imag):
         if not part.is_free:
             raise EquationError(

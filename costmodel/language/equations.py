@@ -116,16 +116,16 @@ class Equation:
 
 
 def told_at(error: Told, equation: Equation) -> Told:
-    """The error with file and line of an equation: in its message if the mixer is in a user's own
-    file, else as a note in the traceback."""
+    """The error with the file and line of the equation that caused it: in its message if the mixer
+    is in a user's own file, else as a note in the traceback."""
     return _told_at(error, equation.place, equation.array.owner.home)
 
 
 def _told_at(error: Told, place: str, home: str) -> Told:
-    """The error, told to be caused at `place` (`FILE, line N`). If `home`, the module of a user's
-    own file, is given, the place ends the message; for a built-in mixer (`home` is "") it is a note
-    of the exception, for the project's authors. The error is unchanged if `place` is "" or it has a
-    place already."""
+    """The error, with `place` (`FILE, line N`), the line of code that caused it. If `home`, the
+    module of a user's own file, is given, the place ends the message; for a built-in mixer (`home`
+    is "") it is a note of the exception, for the project's authors. The error is unchanged if
+    `place` is "" or it has a place already."""
     if not place or hasattr(error, "place"):
         return error
     if home:
@@ -896,7 +896,8 @@ class Mixer:
         )
 
     def _around(self, poly: Poly) -> list[Index]:
-        """The indices in an expression, those in the bounds of these, and so on."""
+        """The indices in an expression, the indices in their bounds, in the bounds of these, and so
+        on."""
         indices = self.writing.indices if self.writing else {}
         found: dict[str, Index] = {}
         waiting = [poly]

@@ -201,8 +201,9 @@ class UnionIndex(Index):
 
 
 def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
-    """All combinations of the indices' ranges, as tuples of indices with one range each. The range
-    of an index `beside` a union corresponds to the range chosen for the union."""
+    """Yield all combinations of the indices' ranges (an index over a `union` has several), as
+    tuples of indices with one range each. The range of an index `beside` a union corresponds to the
+    range chosen for the union."""
     if not any(index.beside for index in indices):
         yield from product(*(index.pieces for index in indices))
         return

@@ -124,7 +124,8 @@ Position = Poly | Flat | Gather
 
 
 def position_value(position: Position) -> Poly:
-    """The position on its axis as one polynomial.
+    """The position on its axis as one polynomial; a flattening (outer, inner) becomes (outer-1)*h +
+    inner.
 
     Raises:
         Unsupported: a gather, whose position depends on values.
@@ -215,7 +216,8 @@ class Node(Parts, Written):
 
 
 def _operands(parts: Iterable[Any]) -> Iterator[Node]:
-    """The expressions in the fields of a node: in nested tuples and in gathers too."""
+    """Yield the expressions in the fields of a node: in nested tuples and in gathers (reads at
+    positions that data choose) too."""
     for part in parts:
         if isinstance(part, Node):
             yield part
@@ -587,8 +589,10 @@ class Origin:
 
 
 def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
-    """A new intermediate array made for the array `of`, such as its gradient (`how`, `step`): with
-    its shape, owner and citation unless `fields` give others."""
+    """A new intermediate array made for the array `of`: its gradient (`how` is GRADIENT), its copy
+    that is computed again (AGAIN), or a `step` of one of these or of an expanded composite (`how`
+    is its name). The array has the shape, owner and citation of `of` unless `fields` give
+    others."""
     origin = Origin(of, how, step)
     own = {"role": "intermediate", "shape": of.shape, "owner": of.owner, "cite": of.cite}
     own["rows"] = None if "shape" in fields else of.rows
@@ -807,8 +811,8 @@ def substitute(part: P, values: Mapping[str, Poly]) -> P:
 
 
 def polys_of(part: Any) -> Iterator[Poly]:
-    """The polynomials in the fields of a position or node, in tuples and flattenings too. Those in
-    subexpressions, gathers and ranges of indices are left out."""
+    """Yield the polynomials in the fields of a position or node, in tuples and flattenings ((j-1)*h
+    + c) too. Those in subexpressions, gathers and ranges of indices are left out."""
     if isinstance(part, Poly):
         yield part
     elif isinstance(part, tuple):
@@ -827,7 +831,8 @@ def polys_of(part: Any) -> Iterator[Poly]:
 
 
 def names_in(positions: Sequence[Position]) -> list[str]:
-    """The atoms of the indices in some positions, in order of appearance."""
+    """The names of the indices in some positions, as atoms of polynomials (`@i`), in order of
+    appearance."""
     found: dict[str, None] = {}
     for position in positions:
         if isinstance(position, Gather):

@@ -41,7 +41,8 @@ class Rules(dict[type[Node], Rule]):
         cls, question: str, others: Rules[Any], rules: Mapping[type[Node], Rule]
     ) -> Rules[Rule]:
         """A table for a question in which all kinds of node that share one rule in the table
-        `others` share a rule too; `rules` has the rule of one kind of each such group.
+        `others` share a rule too; `rules` has the rule of one kind of each such group: with Add and
+        Sub alike in `others`, a rule for Add serves Sub.
 
         Raises:
             TypeError: a group of which no kind has a rule in `rules`.

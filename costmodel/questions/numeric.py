@@ -1,6 +1,7 @@
-"""The named functions and Fourier transforms of the equations, on numpy arrays. A transform runs
-along the last axis; a spectrum has a further last axis of 2 for real and imaginary parts. `points`
-is the length of the transform. Importing this file imports numpy."""
+"""The named functions and Fourier transforms of the equations, on numpy arrays.
+
+A transform runs along the last axis; a spectrum has a further last axis of 2 for real and imaginary
+parts. `points` is the length of the transform. Importing this file imports numpy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The list of all questions, which tables, explanations, claims, exports and proofs read; and what
-other words mean their figures.
+"""The list of all questions, which tables, explanations, claims and exports read; users' words.
 
 To add a question, write its file with its record in this folder, and add a line to `QUESTIONS`.
 """

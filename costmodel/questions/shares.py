@@ -1,5 +1,4 @@
-"""The operations by equation, a peer's too, and the section of `explain` that shows them and the
-sums that they come from."""
+"""The operations of each equation, a peer's too, and the section of `explain` that shows them."""
 
 from __future__ import annotations
 

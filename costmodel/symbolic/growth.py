@@ -1,5 +1,4 @@
-"""Orders of growth: the terms of a formula that dominate, and limits in which two formulas grow
-alike.
+"""Orders of growth: the terms of a formula that dominate, and limits in which formulas grow alike.
 
 A *growth* is a product of powers of sizes and of logarithms, without coefficient: d*l**2. Sizes are
 at least 1 and grow at any rates that respect the known relations of the sizes (g <= n <= d, t <= l,

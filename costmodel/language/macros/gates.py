@@ -38,8 +38,9 @@ def gelu_tanh(x: Node) -> Node:
 
 
 def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equations of `gelu_tanh`, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))); an operand
-    that is an expression is defined first, as an array of its own."""
+    """The equations that replace `equation`, whose right side is the composite `gelu_tanh`, 0.5 x
+    (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))); an operand that is an expression is defined first,
+    as an array of its own."""
     parts, x = Parts(equation), composite.body
     if not isinstance(x, Ref):
         x = parts.define("in", x)

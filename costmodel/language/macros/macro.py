@@ -1,5 +1,7 @@
-"""The expansion of a composite that is a whole right-hand side, to equations: the first ones define
-intermediate arrays, named after the array of the composite's equation, the last one this array."""
+"""The expansion of a composite (softmax, a norm), a whole right-hand side, into several equations.
+
+The first ones define intermediate arrays, named after the array of the composite's equation, the
+last one this array."""
 
 from __future__ import annotations
 
@@ -62,8 +64,8 @@ class Parts:
         self._indices = {index.atom: index for index in (*equation.indices, *inner)}
 
     def places(self, *without: Index) -> list[Place]:
-        """The (position, extent) of each axis of the array that the macro's equation defines,
-        except the axes of the indices `without`."""
+        """The (position, extent) of each axis, such as (i, l), of the array that the macro's
+        equation defines, except the axes of the indices `without`."""
         whole = self.equation
         places = list(zip(whole.positions, whole.array.shape, strict=True))
         for index in without:

@@ -157,8 +157,8 @@ def _small(name: str, what: str, value: Any) -> Poly:
 def _layer_norm(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
-    """The equations of a layer normalisation, in steps: mean, centred row, squares, variance,
-    quotient."""
+    """The equations that replace `equation`, whose right side is a layer normalisation, in steps:
+    mean, centred row, squares, variance, quotient."""
     operands, row, parts = _taken(equation, composite)
     length = _length(composite)
     mean = parts.define("mean", sum_(operands.x, over=row) / length, *row)
@@ -186,7 +186,8 @@ def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) 
 
 
 def _taken(equation: Equation, composite: Composite) -> tuple[Normed, tuple[Index, ...], Parts]:
-    """(The operands of a norm, the indices of a row, the collector of the equations to write)."""
+    """The parts of an equation whose right side is a norm, as (operands: x, gain, bias, constants;
+    the indices of a row; the collector of the equations to write)."""
     operands = composite.body
     assert isinstance(operands, Normed)
     row = tuple(row_index(equation, composite, index) for index in composite.over)
@@ -206,8 +207,9 @@ def _divided(
     row: tuple[Index, ...],
     rewrites: Sequence[str],
 ) -> list[Equation]:
-    """The equations of a norm, with the last: `above` / sqrt(`square` + eps) * gain + bias, where
-    `square` is one number of each row and a divisor below `least` is replaced by `least`.
+    """The equations of a norm: those collected in `parts`, and the last, `above` / sqrt(`square` +
+    eps) * gain + bias, where `square` is one number of each row and a divisor below `least` is
+    replaced by `least`.
 
     Under the rewrite `norm=rsqrt` the entries are multiplied by the reciprocal of the root instead,
     except with `least`.

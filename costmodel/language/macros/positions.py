@@ -77,8 +77,9 @@ def short_convolution(
 
 
 def _short_convolution(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equation of a short convolution, a sum over taps s of weight s times row i - s + 1. The
-    taps run over 1..min(k, i), so that the row exists for each tap."""
+    """The equation that replaces `equation`, whose right side is a short convolution: a sum over
+    taps s of weight s times row i - s + 1. The taps run over 1..min(k, i), so that the row exists
+    for each tap."""
     operands = composite.body
     assert isinstance(operands, Convolved)
     (taps,), along = composite.over, operands.along
@@ -138,8 +139,8 @@ def rotary(
 
 
 def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equations of a rotary embedding: the swapped row, by layout, and the sum of the row times
-    cosines and the swapped row times sines."""
+    """The equations that replace `equation`, whose right side is a rotary embedding: the swapped
+    row, by layout, and the sum of the row times cosines and the swapped row times sines."""
     operands = composite.body
     assert isinstance(operands, Turned)
     channel, pair = composite.over
@@ -157,8 +158,8 @@ def _side(channel: Index) -> Index:
 
 
 def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Add the equations of `swapped`: entries p and p + m/2 of m channels, (u, v) in x, become (-v,
-    u)."""
+    """Add to `parts`, which collects equations, those of the array `swapped`: entries p and p + m/2
+    of m channels, (u, v) in x, become (-v, u)."""
     half, first = length_of("rotary", pair), channel.lower[0] - 1 + pair
     u, v = first, first + half
     parts.add(moved(swapped, channel, u), -moved(x, channel, v))
@@ -166,9 +167,9 @@ def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> 
 
 
 def _interleaved(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Add the equations of `swapped`: channels 2p-1 and 2p, (u, v) in x, become (-v, u). `pairs` is
-    a view of the row with an axis of pairs p and one of the two sides, `turned` has (-v, u) for
-    each pair, and `swapped` is its view as a row."""
+    """Add to `parts`, which collects equations, those of the array `swapped`: channels 2p-1 and 2p,
+    (u, v) in x, become (-v, u). `pairs` is a view of the row with an axis of pairs p and one of the
+    two sides, `turned` has (-v, u) for each pair, and `swapped` is its view as a row."""
     side, two = _side(channel), ONE * 2
     flat = Flat(pair.as_poly(), side.as_poly(), two)
     axes = [

@@ -70,9 +70,9 @@ def scores_and_sink(composite: Composite) -> tuple[Ref, Ref | None]:
 def write_softmax(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
-    """The equations of a softmax: exponentials, their sum over the composite's indices, and
-    quotients. Under `safe-softmax` the maximum of the row, and of the sink if there is one, is
-    subtracted first.
+    """The equations that replace `equation`, whose right side is a softmax: exponentials, their sum
+    over the composite's indices, and quotients. Under `safe-softmax` the maximum of the row, and of
+    the sink if there is one, is subtracted first.
 
     Raises:
         EquationError: the softmax runs over an index that the left side lacks.

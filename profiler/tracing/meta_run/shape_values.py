@@ -1,5 +1,4 @@
-"""Tracks the values of meta tensors that follow from sizes alone, so that a module may branch on
-them.
+"""Tracks values of meta tensors that follow from sizes alone, so that a module may branch on them.
 
 Positions, masks and other index arithmetic of a module do not depend on inputs. While they are
 small, their values are computed on the CPU beside the meta tensors, and answer `.item()` and
