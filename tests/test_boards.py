@@ -25,9 +25,14 @@ def test_every_figure_of_a_board_has_a_source(path: Path) -> None:
     assert {"sms", "clock", "memory_bandwidth", "l2_bytes", "power_limit"} <= {*found.figures}
     assert found["matrix.bf16"] > found["vector.fp32"]
     for name, figure in found.figures.items():
-        assert (
-            name.split(".")[0] in UNITS and figure.label == "datasheet" and len(figure.source) > 9
-        )
+        assert name.split(".")[0] in UNITS and len(figure.source) > 9
+        unchecked = ", unchecked" if "not at hand" in figure.source else ""
+        assert figure.label == f"datasheet{unchecked}"
+
+
+def test_a_figure_from_a_document_that_was_not_at_hand_is_told_unchecked() -> None:
+    told = "h100_sxm (NVIDIA H100 SXM5 80 GB), datasheet; datasheet, unchecked (special): tables/"
+    assert board("h100").caption.startswith(told)
 
 
 def test_peaks_follow_from_multiprocessors_and_clock() -> None:

@@ -63,9 +63,16 @@ class Board:
 
     @property
     def caption(self) -> str:
-        """The board's names, the labels of its figures, and its file."""
-        labels = sorted({figure.label for figure in self.figures.values()})
-        return f"{self.name} ({self.title}), {' and '.join(labels)}: {self.path_shown}"
+        """The board's names, the labels of its figures, each after the first with the figures, and
+        its file."""
+        groups: dict[str, dict[str, None]] = {}
+        for name, figure in self.figures.items():
+            groups.setdefault(figure.label, {})[name.partition(".")[0]] = None
+        labels = [
+            f"{label} ({', '.join(groups[label])})" if others else label
+            for others, label in enumerate(sorted(groups, key=lambda label: -len(groups[label])))
+        ]
+        return f"{self.name} ({self.title}), {'; '.join(labels)}: {self.path_shown}"
 
     def __getitem__(self, name: str) -> float:
         """The value of a figure of the GPU, such as "clock", in base units (hertz, bytes a second).

@@ -100,7 +100,7 @@ def test_the_command_writes_a_board_that_table_takes(
     assert (result := run(both, asked)).exit_code == 0, result.output
     words = ["table", "gdn", "--board", str(path), "--dtype", "bf16"]
     result = run(both, [*words, "--columns", "mixer,floor,bound,predicted_time"])
-    assert "board mine" in result.output and "measured and system" in result.output
+    assert "board mine" in result.output and "measured; system (" in result.output
     assert "board mine has no figure 'sms'" in result.output
     for typed, said in (
         (asked, "exists already"),
