@@ -3,10 +3,12 @@
     python -m benchmarks.fit_kernels FOLDER > tables/predictions/kernels.json
 
 FOLDER as `benchmarks.published_kernels` reads it. Each family is fitted on all boards of FOLDER,
-and again without each of them, to the least mean absolute logarithm of the ratio of predicted to
-measured time. The interval of a fit holds nine of ten such ratios on a board that was left out,
-widened by sqrt(1 + 1/boards), as the interval of one more draw is; so does that of constants of
-other families, which stand in where an implementation was published on one board alone.
+again without each of them, and on each alone, to the least mean absolute logarithm of the ratio of
+predicted to measured time. The interval of a fit holds nine of ten such ratios on a board that was
+left out, widened by sqrt(1 + 1/boards), as the interval of one more draw is; so does that of
+constants of other families, which stand in where an implementation was published on one board
+alone. A fit on one board knows only its own ratios, without the bias on another board: as the bias
+may have either sign, the interval reaches as far below 1 as above.
 """
 
 from __future__ import annotations
@@ -90,26 +92,26 @@ def standing_in(families: Mapping[str, Any], data: Mapping[str, Data]) -> list[f
 
 
 def fits(family: Family, data: Data) -> list[dict[str, Any]]:
-    """The fits of a family on all boards and without each."""
+    """The fits of a family on all boards, without each, and on each alone."""
     boards = sorted(data)
     chosen = [c for size in range(1, len(boards) + 1) for c in combinations(boards, size)]
     values = {c: fitted(family, data, c) for c in chosen}
     found = []
     for c in sorted(chosen, key=len, reverse=True):
-        if len(c) < max(1, len(boards) - 1):
+        if 1 < len(c) < len(boards) - 1:
             continue
         unseen = [
             logs(family, values[tuple(x for x in c if x != left)], data[left])
             for left in c
             if len(c) > 1
-        ] or [logs(family, values[c], data[c[0]])]
+        ] or [sign * logs(family, values[c], data[c[0]]) for sign in (1, -1)]
         ratios = widened(unseen, len(c))
         found.append(
             {
                 "boards": list(c),
                 "constants": {
-                    name: float(f"{v:.4g}")
-                    for name, v in zip(family.constants, values[c], strict=True)
+                    name: one.rounded(v)
+                    for (name, one), v in zip(family.constants.items(), values[c], strict=True)
                 },
                 "interval": [float(f"{ratio:.4g}") for ratio in ratios],
             }
@@ -150,7 +152,9 @@ def power(tables: Iterable[Table]) -> dict[str, Any]:
         "constants": {name: one.meaning for name, one in CONSTANTS.items()},
         "boards": sorted({on.name for on, _, _ in parts}),
         "calls": int(sum(chosen.sum() for _, _, chosen in parts)),
-        "values": {n: float(f"{v:.4g}") for n, v in zip(CONSTANTS, found.x, strict=True)},
+        "values": {
+            name: one.rounded(v) for (name, one), v in zip(CONSTANTS.items(), found.x, strict=True)
+        },
     }
 
 

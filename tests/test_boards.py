@@ -143,14 +143,14 @@ def test_what_binds_changes_with_the_phase_and_the_board(tmp_path: Path) -> None
     assert row["bound"] == "exponentials"
 
 
-@pytest.mark.parametrize("name", [GQA, "mla:absorbed", "gdn", "kda"])
+@pytest.mark.parametrize("name", [GQA, "mla:absorbed", "gdn", "kda", "mamba-2"])
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_a_predicted_time_is_above_the_floor_inside_its_interval(name: str, phase: str) -> None:
     columns = ["floor", "predicted_low", "predicted_time", "predicted_high", "predicted_energy"]
     sizes = {**TOKEN, "phase": phase, "l": 4096, "t": 4096, "K": 128, "V": 128, "R": 64, "c": 512}
     letters = cm.mixer(name.partition(":")[0]).letters
     kept = {k: v for k, v in sizes.items() if len(k) > 1 or k in letters or k in "tbn"}
-    if name in ("gdn", "kda", "mla:absorbed"):
+    if name != GQA:
         kept["n"] = 32
     (row,) = cm.table(name, board="h200", columns=columns, **kept)  # type: ignore[arg-type]
     low, middle, high, energy = (row[column] for column in columns[1:])
@@ -181,6 +181,19 @@ def test_no_end_of_a_predicted_time_is_below_the_floor(
     least = re.search(r"at least (\S+) us, bound by", told)
     ends = re.search(r"redicted (\S+) us, nine of ten\s+between (\S+) and", told)
     assert least and ends and float(least[1]) <= float(ends[2]) <= float(ends[1])
+
+
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_mamba_2_is_six_products_a_convolution_and_a_scan(phase: str) -> None:
+    sizes = ["--l=8192", "--t=8192", "--b=8", "--d=4096", "--n=128", "--G=8"]
+    asked = ["explain", "mamba-2", "--board=h100", "--dtype=bf16", "--phase", phase, *sizes]
+    told = " ".join(CliRunner().invoke(app, asked).output.split())
+    (calls,) = re.findall(r"nine of ten between \S+ and \S+ us: (.*?)\. ", told)
+    when = "prefill" if phase == "training" else "decode"
+    names = [call.rpartition(" us")[0].rpartition(" ")[0] for call in calls.split(", ")]
+    assert names == 6 * ["gemm"] + [f"{when} Mamba-2 scan", f"{when} Mamba-2 convolution"]
+    rows = "many rows" if phase == "training" else "one new row"
+    assert f"Constants of Mamba-2 scan of {rows}, fitted on no other board, others stand in" in told
 
 
 def test_times_of_a_table_per_token_are_those_of_the_whole_call() -> None:

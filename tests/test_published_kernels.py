@@ -14,7 +14,7 @@ from benchmarks import published_kernels as report
 from costmodel.data import data_dir
 from costmodel.prediction.boards import board
 from costmodel.prediction.calls import Calls
-from costmodel.prediction.families import FAMILIES
+from costmodel.prediction.families import BY_NAME, FAMILIES, Constant
 from costmodel.prediction.predict import constants_in_words, fit_for, fits, power, predict
 
 PUBLISHED = data_dir("published") / "kernels"
@@ -185,11 +185,37 @@ def test_constants_that_stand_in_were_fitted_without_the_board() -> None:
     assert alone
 
 
+def test_what_stands_in_for_a_constant_is_a_constant_of_a_family() -> None:
+    for family in FAMILIES:
+        assert {*family.instead} <= {*family.constants}
+        for name in family.constants:
+            other, theirs = family.stand_in(name)
+            assert not (family.like or other) or theirs in BY_NAME[other].constants
+
+
+def test_a_constant_at_an_end_of_its_range_is_marked() -> None:
+    one = Constant("a share", 0, 1)
+    ends = {0.9999: "1 (the most allowed)", 1e-7: "0 (the least allowed)", 0.98765: "0.9877"}
+    assert {value: one.in_words(one.rounded(value)) for value in ends} == ends
+    for family in FAMILIES:
+        for name, constant in family.constants.items():
+            for fit in fits()[family.name]:
+                assert fit.constants[name] == constant.rounded(fit.constants[name])
+
+
+def test_an_interval_of_a_fit_on_one_board_reaches_as_far_below_as_above() -> None:
+    alone = [fit for several in fits().values() for fit in several if len(fit.boards) == 1]
+    assert alone
+    for fit in alone:
+        low, high = fit.interval
+        assert low * high == pytest.approx(1, rel=1e-2)
+
+
 def test_a_missed_goal_is_told_with_what_the_data_shows() -> None:
     row = {"board": "h100", "file": "gemm.csv.gz", "median": 0.1, "p90": 0.3}
     assert list(report.missed([row, {**row, "file": "other.csv.gz", "median": 9}])) == []
     line, why = report.missed([{**row, "p90": 0.31}])
-    assert line == "h100 gemm misses 10 / 30: 10.0 / 31.0" and why == report.GOALS["gemm"][2]
+    assert line == "h100 gemm misses 10 / 30: 10.0 / 31.0" and why == report.of_products()
 
 
 def test_the_constants_are_printed_with_their_meanings(
@@ -249,6 +275,21 @@ def test_a_short_chunk_of_flash_linear_attention_moves_its_own_rows_alone() -> N
         for rows in (1, 64)
     )  # fmt: skip
     assert few < 0.7 * many
+
+
+def test_a_scan_of_mamba_2_takes_the_products_and_the_bytes_of_its_chunks() -> None:
+    """Long calls grow with tokens, by more than their compulsory bytes need; a short one is the
+    launches of five kernels."""
+    on, sizes = "h100_sxm", {"n": 128, "P": 64, "N": 128, "G": 8, "C": 256}
+    short, one, two = (
+        microseconds("prefill Mamba-2 scan", on, "", **{**sizes, "b": 1, "l": tokens, "n": heads})
+        for tokens, heads in ((16, 8), (2**15, 128), (2**16, 128))
+    )
+    start = fit_for(BY_NAME["Mamba-2 scan of many rows"], on).constants["kernel"]
+    assert 5 * start < short < 6 * start and 1.9 < two / one < 2.1
+    calls = Calls("prefill Mamba-2 scan", {x: np.array([float(v)]) for x, v in
+                                           {"b": 1, "l": 2**16, **sizes}.items()})  # fmt: skip
+    assert two > 1.5e6 * float(calls.movement(board(on))[0])
 
 
 def test_the_page_is_that_of_the_published_times() -> None:

@@ -193,6 +193,7 @@ def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
         )
     if any(name.startswith("predicted") for name in shown):
         yield (
-            "predicted: each linear map is a matrix product, attention or a delta rule one kernel; "
+            "predicted: each linear map is a matrix product, attention, a delta rule or a scan the "
+            "kernels of one implementation; "
             "operations between them, which compilers fuse, take no time; none is below the floor"
         )

@@ -36,6 +36,16 @@ class Constant:
     least: float
     most: float
 
+    def rounded(self, value: float) -> float:
+        """A fitted value to four digits; near an end of the range, the end."""
+        near = (end for end in (self.least, self.most) if abs(value - end) < max(0.005 * end, 1e-3))
+        return next(near, float(f"{value:.4g}"))
+
+    def in_words(self, value: float) -> str:
+        """A value, with a remark at an end of the range."""
+        remark = {self.least: " (the least allowed)", self.most: " (the most allowed)"}
+        return f"{value:g}{remark.get(value, '')}"
+
 
 Constants = Mapping[str, float]
 
@@ -60,6 +70,10 @@ class Family:
     instead: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Constants that are not those of the same name of `like` then: name -> (family, its name
     there)."""
+
+    def stand_in(self, name: str) -> tuple[str, str]:
+        """(family, its constant) that stands in for a constant; no family ("") if none does."""
+        return self.instead.get(name, (self.like, name))
 
     def covers(self, kernel: str, source: str) -> bool:
         """Whether this family predicts an implementation of a kernel."""
@@ -188,7 +202,7 @@ def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) 
     mean = np.minimum(longest, np.ceil((lines + spread / 2) / KEYS * 2) / 2 + 0.5)
     mean = np.maximum(1, mean)
     product = 2 * (a.key + a.value) / (on[f"matrix.{calls.dtype}"] / sms * c["peak"])
-    softmax = c["softmax"] / (on["special"] / sms)
+    softmax = c.get("softmax", 0) / (on["special"] / sms)
     pair = product + softmax if flash_attention_2(on) else np.maximum(product, softmax)
     start = c["tile"] * THOUSAND * cycle
     waves = np.ceil(a.groups * blocks / sms)
@@ -335,6 +349,27 @@ def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
     return np.asarray(6 * c["kernel"] * 1e-6 + taken)
 
 
+SSD = 256
+"""Rows of a chunk of mamba_ssm's scan of Mamba-2 (modules/mamba2.py, chunk_size)."""
+
+
+def by_five(c: Constants, calls: Calls, on: Board) -> Floats:
+    """Seconds, for each call, of Mamba-2's scan by the five kernels of mamba_ssm
+    (ops/triton/ssd_combined.py): a constant for each, plus two times that overlap: the products of
+    all chunks, and the bytes that the kernels pass on through the memory."""
+    s = calls.sizes
+    # dt and its cumulated sums; x to chunk_state and chunk_scan, and y
+    head = ENTRY + 6 * FP32 + 3 * s["P"] * ENTRY
+    # B to chunk_state and bmm_chunk, C to bmm_chunk and chunk_scan, and their products in fp32
+    group = 4 * s["N"] * ENTRY + 2 * s["C"] * FP32
+    # chunk_state writes, state_passing reads and writes, chunk_scan reads
+    states = np.ceil(s["l"] / s["C"]) * 2 * (FP32 + ENTRY) * s["P"] * s["N"]
+    passed = s["b"] * (s["l"] * (s["n"] * head + s["G"] * group) + s["n"] * states)
+    moved = passed / on["memory_bandwidth"]
+    taken = together(calls.arithmetic(on) / c["peak"], moved / c["bandwidth"], c["overlap"])
+    return np.asarray(5 * c["kernel"] * 1e-6 + taken)
+
+
 def channels(calls: Calls) -> Floats:
     """The number of channels of the short convolution of each call, (N,): of Mamba-2 (if there is a
     size P), of Kimi delta attention (h wide), or of a gated delta rule (keys, queries and
@@ -355,13 +390,15 @@ def convolved(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds, for each call, of a delta rule of one new row: blocks, one for each head of each
-    sequence, in whole waves over the multiprocessors (SMs), overlapped with the bytes (the state)
-    at a share of the bandwidth. `c`: the family's constants."""
-    waves = np.ceil(calls.sizes["b"] * calls.sizes["n"] / on["sms"])
-    busy = waves * c["block"] / on["clock"]
-    moved = calls.movement(on) / c["bandwidth"]
-    return np.asarray(c["start"] * 1e-6 + together(busy, moved, c["overlap"]))
+    """Seconds, for each call, of a delta rule or scan of one new row: the longer of all bytes at a
+    share of the bandwidth, and of blocks, one for each head of each sequence, which take the
+    multiprocessors (SMs) in whole waves, each streaming its state at one SM's rate. `c`: the
+    family's constants."""
+    blocks = calls.sizes["b"] * calls.sizes["n"]
+    shares = np.ceil(blocks / on["sms"]) * on["sms"] / blocks
+    movement = calls.movement(on)
+    busy = shares * movement / c["stream"]
+    return np.asarray(c["start"] * 1e-6 + np.maximum(busy, movement / c["bandwidth"]))
 
 
 def copied(c: Constants, calls: Calls, on: Board) -> Floats:
@@ -390,7 +427,7 @@ SOFTMAX = Constant("exponentials' worth of the softmax of a pair that products d
 JOIN = Constant("joining the parts of split keys, in thousands of cycles", 0, 15)
 HOST = Constant("launches by the host, in microseconds", 20, 1000)
 CHAIN = Constant("one chunk of a head after the one before, in thousands of cycles", 0.5, 50)
-BLOCK = Constant("a block (a head or channel of a sequence) on an SM, in cycles", 0, 3000)
+BLOCK = Constant("a block (a channel of a sequence) on an SM, in cycles", 0, 3000)
 KERNEL = Constant("launch and tail of each kernel, in microseconds", 0.5, 25)
 
 PREFILL = {
@@ -402,11 +439,13 @@ DECODE = {
     "join": JOIN,
 }  # fmt: skip
 
-ROWWISE = {"start": START, "block": BLOCK, "bandwidth": BANDWIDTH, "overlap": OVERLAP}
+STREAMING = {"start": START, "stream": STREAM, "bandwidth": BANDWIDTH}
+CHANNELS = {"start": START, "block": BLOCK, "bandwidth": BANDWIDTH, "overlap": OVERLAP}
 CHUNKED = {
     "kernel": KERNEL, "chunk": CHAIN, "peak": Constant(PEAK.meaning, 0.02, 1),
     "bandwidth": Constant(BANDWIDTH.meaning, 0.05, 1), "overlap": OVERLAP,
 }  # fmt: skip
+SHORT_TILE = replace(TILE, least=0)
 LATENT_PREFILL = ("prefill latent attention", "prefill absorbed latent attention")
 BY_HOST = Family("calls that the host launches one by one", (), {"host": HOST}, by_host(idle))
 
@@ -429,13 +468,15 @@ FAMILIES = (
     Family(
         "latent attention of many rows by Triton",
         ("prefill latent attention",),
-        {"host": HOST, **_without(PREFILL, "start")},
+        {"host": HOST, **_without(PREFILL, "start"), "tile": SHORT_TILE},
         by_host(projected),
         sources="triton",
         like="attention of many rows",
         instead={"host": (BY_HOST.name, "host")},
     ),
-    Family("latent attention of many rows", LATENT_PREFILL, PREFILL, prefill,
+    # of one width: their times do not tell the softmax from the products that hide the softmax
+    Family("latent attention of many rows", LATENT_PREFILL,
+           {**_without(PREFILL, "softmax"), "tile": SHORT_TILE}, prefill,
            like="attention of many rows"),
     Family(
         "latent attention of one new row by Triton",
@@ -446,7 +487,8 @@ FAMILIES = (
         like="attention of one new row",
         instead={"host": (BY_HOST.name, "host")},
     ),
-    Family("latent attention of one new row", ("decode latent attention",), DECODE, decode,
+    Family("latent attention of one new row", ("decode latent attention",),
+           {**DECODE, "join": replace(JOIN, most=100)}, decode,
            like="attention of one new row"),
     Family("delta rule of many rows by FlashKDA", ("prefill Kimi delta rule",), CHUNKED,
            chunked(FLASH_KDA, 2), sources="^$|flashkda", like="delta rule of many rows by Triton",
@@ -462,18 +504,26 @@ FAMILIES = (
            like="delta rule of many rows by FlashInfer",
            instead={"kernel": ("delta rule of one new row", "start")}),
     Family("delta rule of one new row", ("decode gated delta rule", "decode Kimi delta rule"),
-           ROWWISE, streaming),
-    Family("short convolution of many rows", ("prefill Mamba-2 convolution",), ROWWISE, convolved),
+           STREAMING, streaming),
+    Family("Mamba-2 scan of many rows", ("prefill Mamba-2 scan",),
+           {"kernel": KERNEL, "peak": PEAK, "bandwidth": BANDWIDTH, "overlap": OVERLAP}, by_five,
+           like="attention of many rows",
+           instead={"kernel": ("delta rule of one new row", "start")}),
+    Family("Mamba-2 scan of one new row", ("decode Mamba-2 scan",), STREAMING, streaming,
+           like="delta rule of one new row"),
+    Family("short convolution of many rows", ("prefill Mamba-2 convolution",), CHANNELS, convolved),
     Family("short convolution of many rows of q, k and v",
            ("prefill gated delta convolution", "prefill Kimi convolution"),
            {"start": START, "bandwidth": BANDWIDTH}, copied, like="short convolution of many rows"),
-    Family("short convolution of one new row", ("decode Mamba-2 convolution",), ROWWISE, convolved),
+    Family("short convolution of one new row", ("decode Mamba-2 convolution",), CHANNELS,
+           convolved),
     Family("short convolution of one new row of q, k and v",
            ("decode gated delta convolution", "decode Kimi convolution"),
            {"start": START, "bandwidth": BANDWIDTH}, copied),
     BY_HOST,
 )  # fmt: skip
 """All families; the first that covers a kernel and an implementation predicts it."""
+BY_NAME: Mapping[str, Family] = {family.name: family for family in FAMILIES}
 
 
 def family_of(kernel: str, source: str) -> Family | None:

@@ -136,6 +136,10 @@ RULE = ("D", "U", "S", "R")
 TAPS = ("C_Q", "H_Q", "C_K", "H_K", "C_V", "H_V")
 """The short convolutions of queries, keys and values, and their silu."""
 MAMBA_TAPS = ("T_X", "X", "T_K", "K", "T_Q", "Q")
+SCAN = ("U", "kept", "S", "O")
+CHUNKED_SCAN = ("U", "F", "M", "W", "V", "E", "T", "B", "S", "L", "O")
+"""Mamba-2 between convolution and gate, row by row and in chunks: what the states receive, how much
+of a state is kept, the states, what the rows read."""
 
 KERNELS: Mapping[str, Kernel] = {
     "gemm": Kernel(LINEAR_MAP, "training", ("y",)),
@@ -156,5 +160,7 @@ KERNELS: Mapping[str, Kernel] = {
     "decode Kimi convolution": Kernel("kda", "inference", TAPS),
     "prefill Mamba-2 convolution": Kernel("mamba-2", "training", MAMBA_TAPS),
     "decode Mamba-2 convolution": Kernel("mamba-2", "inference", MAMBA_TAPS),
+    "prefill Mamba-2 scan": Kernel("mamba-2", "training", CHUNKED_SCAN, "chunked"),
+    "decode Mamba-2 scan": Kernel("mamba-2", "inference", SCAN),
 }
 """Name -> kernel; the sizes are those of the mixer."""

@@ -13,6 +13,8 @@ from costmodel.errors import Unanswered
 from costmodel.language.nodes import Flat, Gather
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
+from costmodel.prediction.families import SSD
+from costmodel.prediction.kernels import KERNELS
 from costmodel.prediction.predict import predict
 from costmodel.program.dependence import Read, reads
 from costmodel.program.phases import IterationDomain, iteration_domains
@@ -27,11 +29,13 @@ CORES: Mapping[str, str] = {
     "mla": "latent attention",
     "gated-deltanet": "gated delta rule",
     "kda": "Kimi delta rule",
+    "mamba-2": "Mamba-2 scan",
 }
 """Mixer -> the kernel of what is between its linear maps."""
 CONVOLUTIONS: Mapping[str, str] = {
     "gated-deltanet": "gated delta convolution",
     "kda": "Kimi convolution",
+    "mamba-2": "Mamba-2 convolution",
 }
 """Mixer -> the kernel of its short convolutions."""
 ATTENTION_OPTIONS = {
@@ -125,8 +129,9 @@ def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
         for part, read in _reads(case)
         if read.ref.array.role == "parameter" and len(read.ref.array.shape) > 1 and not part.once
     }
-    of_rows = {f"{step}_{of}" for step in "CH" for of in "QKV"}
-    convolved = of_rows if _named(case) in CONVOLUTIONS else set()
+    convolved: tuple[str, ...] = ()
+    if short := CONVOLUTIONS.get(_named(case)):
+        convolved = KERNELS[f"prefill {short}"].equations
     for (name, _), read in maps.items():
         if name not in convolved:
             yield from _product(read, rows, sizes)
@@ -177,7 +182,8 @@ def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     tokens = sizes["t"] if decode else sizes["l"]
     taken: dict[str, float] = {"b": sizes.get("b", 1), "t" if decode else "l": tokens}
     wanted = {
-        "self-attention": "n g", "mla": "n K R V c", "gated-deltanet": "n g K V k", "kda": "n k"
+        "self-attention": "n g", "mla": "n K R V c", "gated-deltanet": "n g K V k", "kda": "n k",
+        "mamba-2": "n P N G k",
     }[name].split()  # fmt: skip
     taken |= {letter: sizes[letter] for letter in wanted if letter in sizes}
     if name == "mla" and "R" not in sizes:
@@ -187,6 +193,8 @@ def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     if name == "self-attention":
         taken.setdefault("g", sizes["n"])
         taken["w"] = min(sizes.get("w", tokens), tokens)
+    if name == "mamba-2" and not decode:
+        taken["C"] = SSD
     when = "decode" if decode else "prefill"
     yield _kernel(case, name, when), taken
     if name in CONVOLUTIONS and "core" not in options:

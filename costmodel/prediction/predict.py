@@ -13,8 +13,8 @@ from costmodel.data import data_dir, read_data
 from costmodel.errors import BoardError
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
-from costmodel.prediction.families import Family, family_of
-from costmodel.prediction.power import watts
+from costmodel.prediction.families import BY_NAME, Family, family_of
+from costmodel.prediction.power import CONSTANTS, watts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ def _read() -> Any:
 
 
 Fits = Mapping[str, tuple[Fit, ...]]
-"""Family -> its fits: one on all boards, and for each board one on all other boards."""
+"""Family -> its fits: one on all boards, and for each board one on all others and one alone."""
 
 
 @cache
@@ -74,17 +74,18 @@ def read_fits(families: Mapping[str, Any]) -> Fits:
 
 def fitted_elsewhere(name: str, on: str, known: Fits) -> Fit | None:
     """Of a family's fits without the board named `on`, the one on the most boards."""
-    others = [one for one in known.get(name, ()) if on not in one.boards]
+    others = [one for one in known[name] if on not in one.boards]
     return max(others, key=lambda one: len(one.boards), default=None)
 
 
 def stand_in(family: Family, on: str, known: Fits) -> Mapping[str, float] | None:
     """Constants for a family that was fitted on no board but the one named `on`: those of similar
-    families, fitted without that board; None if one of them was fitted nowhere else."""
+    families, fitted without that board; None if there is no similar family, or one of them was
+    fitted nowhere else."""
     found: dict[str, float] = {}
     for name in family.constants:
-        other, theirs = family.instead.get(name, (family.like, name))
-        fit = fitted_elsewhere(other, on, known)
+        other, theirs = family.stand_in(name)
+        fit = fitted_elsewhere(other, on, known) if other else None
         if fit is None:
             return None
         found[name] = fit.constants[theirs]
@@ -114,17 +115,19 @@ def meanings(family: Family) -> str:
 
 
 def constants_in_words(family: Family, on: str) -> str:
-    """The constants by which a family predicts times on the board named `on`, and the boards that
-    they were fitted on or the families that they are taken from, as a phrase; errors as for
-    `fit_for`."""
+    """The constants by which a family predicts times on the board named `on`, with a remark at an
+    end of the range in which they are fitted, and the boards that they were fitted on or the
+    families that they are taken from, as a phrase; errors as for `fit_for`."""
     fit = fit_for(family, on)
     if fit.boards:
-        each = ", ".join(f"{name} {value:g}" for name, value in fit.constants.items())
+        own = family.constants
+        each = ", ".join(f"{name} {own[name].in_words(v)}" for name, v in fit.constants.items())
         return f"fitted on {', '.join(fit.boards)}: {each}"
     told = []
     for name, value in fit.constants.items():
-        other, theirs = family.instead.get(name, (family.like, name))
-        told.append(f"{name} {value:g} ({theirs} of {other})")
+        other, theirs = family.stand_in(name)
+        number = BY_NAME[other].constants[theirs].in_words(value)
+        told.append(f"{name} {number} ({theirs} of {other})")
     return f"fitted on no other board, others stand in: {', '.join(told)}"
 
 
@@ -169,5 +172,7 @@ def power(calls: Calls, on: Board, seconds: Floats, *, gaps: bool = False) -> Fl
 def power_in_words() -> str:
     """The constants of the power, with their meanings and what they were fitted on."""
     found = _read()["power"]
-    each = (f"{found['constants'][x]}: {value:g}" for x, value in found["values"].items())
+    each = (
+        f"{CONSTANTS[x].meaning}: {CONSTANTS[x].in_words(v)}" for x, v in found["values"].items()
+    )
     return f"fitted on {found['calls']} calls of {', '.join(found['boards'])}; {'; '.join(each)}"
