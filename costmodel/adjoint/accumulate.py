@@ -1,4 +1,4 @@
-"""The gradient of an array as the sum of its cotangents, entry by entry.
+"""The gradient of an array as the sum of its cotangents (contributions of its readers), by entry.
 
 A cotangent is the contribution of one reference to the gradient of the array that it reads. A mixer
 may have one equation for row 1 and another for later rows. Two cotangents are then often the same
@@ -138,7 +138,8 @@ class Sums:
         entry gets the gradients of two maxima, or the entries of one maximum lie in several cells.
 
         Args:
-            present: the cotangents that are summed in the cell.
+            present: the cotangents (contributions to the gradient) that are summed in the cell, a
+                region of entries.
             inside: the constraints that all entries of the array satisfy.
         """
         values = ((h.cotangent.where, h.cotangent.value) for h in present)
@@ -198,9 +199,10 @@ class Sums:
         sequence: bool,
     ) -> None:
         """Write the sum of the cotangents `present` (contributions of readers to the gradient of
-        `array`) at the entries of a cell. For entries that depend on weights alone (not
-        `sequence`), the cotangents that depend on the sequence are summed over the batch first,
-        into an array of their own if there are others besides."""
+        `array`) at the entries of a cell (a region, given by constraints) into the array `target`.
+        For entries that depend on weights alone (not `sequence`), the cotangents that depend on the
+        sequence are summed over the batch first, into an array of their own if there are others
+        besides."""
         cotangents = [h.cotangent for h in present]
         if sequence:
             self._write(target, array, cell, cotangents, SEQUENCE)
@@ -224,10 +226,10 @@ class Sums:
         kind: str,
     ) -> None:
         """Write the equation of `target` that sums `cotangents` of `array` (contributions of its
-        readers) at the entries of a cell. `kind` says how often it is executed: per sequence
-        (`SEQUENCE`), per sequence with the results summed over the batch (`JOINED`), or once per
-        step (`STEP`). Raises Unsupported: the sum nests too many operations, or the cell is no
-        product of ranges."""
+        readers) at the entries of a cell (a region, given by constraints). `kind` says how often it
+        is executed: per sequence (`SEQUENCE`), per sequence with the results summed over the batch
+        (`JOINED`), or once per step (`STEP`). Raises Unsupported: the sum nests too many
+        operations, or the cell is no product of ranges."""
         names = self._axis_names(array, cotangents)
         renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
         indices = guarded_ranges(
@@ -254,8 +256,8 @@ class Sums:
         self.written[equation] = kind
 
     def _axis_names(self, array: Array, cotangents: Sequence[Cotangent]) -> dict[str, str]:
-        """Axis variable of an entry -> its index name: the name in an equation of the array, else
-        in a reader, else a spare letter."""
+        """A dict: axis variable of an entry (`@0`, `@1`, ...) -> the name of its index (i, j, ...):
+        the name in an equation of the array, else in a reader, else a spare letter."""
         hints = list(zip(*(cotangent.hints for cotangent in cotangents), strict=True))
         own = self._own_names(array, cotangents[0])
         taken: set[str] = set()
@@ -303,8 +305,8 @@ def plain_region(cotangent: Cotangent) -> Constraints:
 
 
 def _split(cell: Constraints, where: Constraints) -> list[tuple[Constraints, bool]]:
-    """The disjoint parts of a cell, as (constraints, whether the part lies in the region
-    `where`)."""
+    """The disjoint parts of a cell (a region of entries), as (constraints, whether the part lies in
+    the region `where`)."""
     inside = cell | where
     if infeasible(inside):
         return [(cell, False)]
@@ -365,7 +367,7 @@ def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
 
 def _same_rows(rest: Equation, first: Equation) -> Equation | None:
     """Two equations of one array as one, if `first` is what `rest` would be one row before its
-    range; else None."""
+    range; else None. y[1] = x[1] and y[i] = x[i] for i = 2..l become y[i] = x[i] for i = 1..l."""
     for index in rest.indices:
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.indices if i is not index)

@@ -158,8 +158,9 @@ class Picked:
         return step.with_equations({e: replace(e, value=self._value(e)) for e in step.equations})
 
     def _value(self, equation: Equation) -> Node:
-        """The right-hand side with gathers restored, where maxima stood in for them: the gather
-        itself for the array of a maximum, and comparisons with the gathered index in gradients."""
+        """The right-hand side of an equation with gathers restored, where maxima stood in for them:
+        the gather itself for the array of a maximum, and comparisons with the gathered index in
+        gradients."""
         if equation.array in self.picks:
             return self.picks[equation.array].read
         return rewrite(equation.value, self._with_number)
@@ -174,8 +175,8 @@ class Picked:
 
 
 def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[Index, ...]]:
-    """(reference to all entries along an axis, (the index over them,)), with an unused index
-    name."""
+    """(reference like `ref` with a new index at `axis`, (that index,)), so that it reads all
+    entries along the axis; the index has a name that `around` lacks."""
     taken = {index.name for index in around}
     own = ("c", "e", "z", *(f"c{k}" for k in range(len(taken))))
     name = next(n for n in own if n not in taken)

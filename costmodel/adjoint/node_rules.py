@@ -1,4 +1,4 @@
-"""The reverse-mode rule of each kind of node: the table `RULES`.
+"""The reverse-mode rule of each kind of node, which passes a gradient to its operands: `RULES`.
 
 A rule *hands* the gradient of a node to its operands: it calls `Reversal.hand` with the gradient of
 each operand, until a reference is reached, whose array gets a cotangent (`hand_to`).

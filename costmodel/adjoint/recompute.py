@@ -83,7 +83,7 @@ def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> s
 
 
 def _copy(system: System, array: Array) -> Array:
-    """A new array for the recomputed values of an array."""
+    """A new array, `x.again` for x, for the recomputed values of an array."""
     tilde = rf"\tilde{{{array.latex or identifier(array.name)}}}"
     return derived(
         array, AGAIN, owner=system.mixer, latex=tilde, kernel=array.kernel, below=array.below

@@ -57,8 +57,9 @@ def _outline(node: Node, inside: Sequence[object] = ()) -> object:
 
 
 def with_residuals(system: System, *, quotients: bool = True) -> System:
-    """The system with an array for every value that a gradient reads, in topological order. The
-    gradient of a divisor reads the quotient, or without `quotients` the numerator."""
+    """The system with an array of its own for every value that a gradient reads (exp(x) of 1 +
+    exp(x)), its equations in topological order. The gradient of a divisor reads the quotient, or
+    without `quotients` the numerator."""
     equations: list[Equation] = []
     shared = Shared()
     for equation in system.equations:
@@ -132,7 +133,8 @@ class _Splitter:
 
 
 def extent(index: Index, outer: Iterable[Index]) -> Poly:
-    """The largest value of an index, in sizes: the extent of an axis that the index can run over.
+    """The largest value of an index, a polynomial in sizes: the extent of an axis that the index
+    can run over (l for j in 1..i with i in 1..l).
 
     Args:
         outer: all indices around, on which the bounds of the index may depend.

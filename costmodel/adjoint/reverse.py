@@ -68,7 +68,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom
 
 ROUNDS = 8
-"""The maximum number of rounds of the fixed-point iteration in `_Builder._settled`."""
+"""The maximum number of rounds of the fixed-point iteration in `_Builder._at_fixed_point`."""
 
 
 @cache
@@ -158,13 +158,15 @@ class _Builder(Sums):
         arrays = [array for array in _readers_first(block) if array in self.system.active]
         for array in arrays:
             self.grads[array] = self._gradient(array, in_loop=block.is_loop)
-        named = self._settled(block, arrays)
+        named = self._at_fixed_point(block, arrays)
         for array in arrays:
             if self.grads[array].role != "context":
                 self._collect(array)
             self.written |= named[array]
 
-    def _settled(self, block: Block, arrays: Sequence[Array]) -> dict[Array, dict[Equation, str]]:
+    def _at_fixed_point(
+        self, block: Block, arrays: Sequence[Array]
+    ) -> dict[Array, dict[Equation, str]]:
         """Hand cotangents (contributions to gradients) from a block's arrays to the arrays that
         they read; returns, for each array, the auxiliary equations of its gradient (equation -> how
         often it is executed).
@@ -220,9 +222,9 @@ class _Builder(Sums):
         return _in_order(found)
 
     def _scopes(self, equation: Equation) -> Iterable[Scope]:
-        """The points of an equation that have a gradient, as disjoint scopes (index ranges with
-        their constraints), each either of points that depend on the sequence, or of points that
-        depend on weights alone."""
+        """Yield the points of an equation that have a gradient, as disjoint scopes (index ranges
+        with their constraints), each either of points that depend on the sequence, or of points
+        that depend on weights alone."""
         for piece in self._pieces(equation):
             for part, sequence in tokens(self.system).dependent(equation):
                 around = piece | part
@@ -236,8 +238,8 @@ class _Builder(Sums):
                     yield Scope(equation, indices, around, sequence)
 
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
-        """The disjoint parts of an equation's domain that have a gradient; the whole domain if all
-        points have one. The entries of one transform stay together."""
+        """Yield the disjoint parts, as constraints, of an equation's domain that have a gradient;
+        the whole domain if all points have one. The entries of one transform stay together."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:
             return
@@ -372,8 +374,8 @@ class _Builder(Sums):
             RULES[type(node)].hand(self, node, gradient, scope)
 
     def named(self, gradient: Node, scope: Scope) -> Node:
-        """A reference to a new array that holds the gradient, for several readers; the gradient
-        itself if it costs nothing."""
+        """Write the equation of a new array that holds the gradient, for several readers, and
+        return a reference to it; the gradient itself, without an array, if it costs nothing."""
         if gradient.is_free:
             return gradient
         of, over = scope.equation.array, scope.over
@@ -391,9 +393,9 @@ class _Builder(Sums):
         return self._next(array)
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
-        """Add a gradient, at the points of `scope`, to the entry that a reference reads; for a
-        gather, to the selected entry among all that it may read. Unsupported if the number of terms
-        depends on values."""
+        """Add a gradient, at the points of `scope` (an equation's indices), to the contributions to
+        the entry that a reference reads; for a gather, to the selected entry among all that it may
+        read. Unsupported if the number of terms depends on values."""
         read = anywhere(self.system, Read(ref, ()))
         indices, around = (*scope.indices, *read.over), scope.around | read.constraints
         if read.over:
@@ -428,8 +430,9 @@ def _made_axes(equation: Equation) -> Iterator[int]:
 
 
 def _transformed(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:
-    """The entries of the transforms that give some entry of `regions`, as regions none of which
-    lies in another: along the axes `made` only the bounds that all regions have remain."""
+    """The entries of an array whose transforms (a whole transform makes many entries) have some
+    entry in `regions`, as regions none of which lies in another: along the axes `made` only the
+    bounds that all regions have remain."""
     axes = {axis_atom(k) for k in made}
     ends = {c for where in regions for c in where if len(c.variables) == 1 and c.variables <= axes}
     common = frozenset(c for c in ends if all(implied(where, c) for where in regions))

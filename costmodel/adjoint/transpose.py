@@ -1,4 +1,4 @@
-"""Transposed references: for each entry of an array, the instances that read the entry.
+"""Transposed references: for each entry of an array, the instances (points) that read the entry.
 
 Where row i sums over j in 1..i and reads entry j, the gradient of entry j is a sum over i in j..l.
 Each axis of the array is solved for an index of the reader; the remaining indices are summed over;
@@ -87,7 +87,8 @@ class Cotangent:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """The positions of the entry, in the variables `axes`: two for a flattened axis."""
+        """The positions of the entry on the axes of its array, in the variables `axes`: one for an
+        axis, two for a flattened axis (outer-1)*h + inner."""
         found: list[Position] = []
         waiting = list(self.axes)
         for extent in self.layout:
@@ -205,7 +206,8 @@ def _name(target: Poly, indices: Sequence[Index]) -> str | None:
 
 
 def _targets(ref: Ref) -> tuple[Layout, list[Poly]]:
-    """(layout of a reference without gathers, the position for each variable of the layout)."""
+    """(layout of a reference without gathers: for each axis None, or the inner extent h of a
+    flattening (j-1)*h + c; the positions, two for a flattening)."""
     layout: list[Poly | None] = []
     wanted: list[Poly] = []
     for position in ref.positions:
@@ -249,8 +251,9 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
 
 def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], Constraints]:
     """(indices for the variables in `left`, outermost first, each bounded by earlier ones; the
-    remaining constraints on other variables). A bound with a stride is dropped where the ranges of
-    inner indices imply it, as these ranges are empty where the bound fails.
+    remaining constraints on other variables). A bound with a stride (on a multiple of a variable,
+    2*i <= l) is dropped where the ranges of inner indices imply it, as these ranges are empty where
+    the bound fails.
 
     Raises:
         Unsupported: a bound with a stride that remains.
@@ -302,8 +305,8 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
 
 
 def _tight(own: Constraints, known: Constraints) -> Constraints:
-    """The bounds in `own`, a part of `known`, that the other constraints of `known` do not
-    imply."""
+    """The constraints in `own` (bounds of a variable), a part of `known`, that the other
+    constraints of `known` do not imply."""
     kept = known
     for constraint in sorted(by_text(own), key=lambda c: -len(c.letters)):
         if implied(kept - {constraint}, constraint):

@@ -315,9 +315,9 @@ def _padded(entries: Sequence[Contender]) -> list[Contender]:
 
 
 def _column(lines: list[Contender], run: int, apart: int, made: Comparisons) -> None:
-    """Execute one column of a bitonic network on `lines`: a comparator for each two lines that are
-    `apart` lines from each other. Blocks of `run` lines are sorted, every second one in descending
-    order."""
+    """Execute one column of a bitonic sorting network on `lines`: a comparator for each two lines
+    that are `apart` lines from each other. Blocks of `run` lines are sorted, every second one in
+    descending order."""
     for low in range(len(lines)):
         if low & apart:
             continue

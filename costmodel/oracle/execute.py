@@ -1,4 +1,4 @@
-"""Costs tallied over an execution of a mixer's equations.
+"""Costs tallied over an execution of a mixer's equations on numbers, instance by instance.
 
 The equations are run entry by entry with instrumented scalars (interpreter.py); every answer is a
 plain tally over what the instances did, read and wrote. Nothing is shared with the rules: there are

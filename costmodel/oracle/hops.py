@@ -45,8 +45,8 @@ def most_hops(joined: Iterable[tuple[object, object]], length: int) -> int:
 
 
 def hops(after: Mapping[object, set[object]], start: int) -> dict[int, int]:
-    """Row that is reached from the row `start` -> its distance in hops, by breadth-first search.
-    Passing an entry that belongs to no row costs no hop.
+    """A dict: row that is reached from the row `start` -> its distance in hops, by breadth-first
+    search. Passing an entry that belongs to no row costs no hop.
 
     Args:
         after: row, or entry without a row -> the rows and entries that read it.
@@ -93,7 +93,7 @@ class Rows:
             if array not in self.axes:
                 self.axes[array] = self._chosen(array)
         self.homes: dict[Entry, int] = {}
-        """The rows of entries without an axis of rows, if their array is not transparent."""
+        """Entry without an axis of rows -> its row, unless its array has readers on both sides."""
         made = self._made_of()
         for array in last_first:
             if not self.axes[array]:

@@ -1,4 +1,4 @@
-"""An interpreter that runs equations at every point, on scalars with a history.
+"""An interpreter that runs equations at every point (values of indices), on scalars with a history.
 
 An instrumented scalar remembers its depth and its token. `Run` executes the equations in the order
 in which they are written, those of a loop when an entry is first needed, and records for every
@@ -263,9 +263,9 @@ class Interpreter:
         return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
 
     def reading(self, ref: Ref) -> Step:
-        """The compiled reference: a function of a point that gives the scalar of the entry there,
-        which the instance records as read. An entry that is not in memory is computed if it can be,
-        else 0 under `dense`, else an OracleError."""
+        """The compiled reference: a function of a point (values of indices) that gives the scalar
+        of the entry there, which the instance records as read. An entry that is not in memory is
+        computed if it can be, else 0 under `dense`, else an OracleError."""
         if any(isinstance(position, Gather) for position in ref.positions):
             return self._gathering(ref)
         array, place = ref.array, self.places.entry(ref.positions)

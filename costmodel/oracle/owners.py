@@ -128,9 +128,9 @@ class Owners:
         return found - {0}
 
     def _taking_in(self, group: set[Array], parts: frozenset[Array]) -> set[int]:
-        """The ids of the instances of a loop that read their latest input row tau without passing
-        an earlier row of the loop. Single-use temporaries (`parts`) are passed, and are not among
-        the result."""
+        """The ids of the instances of a loop that read their latest input row (`token`) without
+        passing an earlier row of the loop. Single-use temporaries (`parts`) are passed, and are not
+        among the result."""
         axes = self._axes(group)
         reached: dict[int, int] = {}
 
@@ -223,7 +223,8 @@ class Decoding:
     """A sequence executed token by token, with nothing of earlier tokens but the state."""
 
     def __init__(self, run: Run, owners: Owners, held: Held) -> None:
-        """Note what each token must compute, and the entries that are in memory for all tokens."""
+        """Note what each token must compute (its output row, unread entries), and the entries that
+        are in memory for all tokens, such as weights."""
         self.run, self.owners, self.held = run, owners, held
         self.given: dict[int, list[Entry]] = {}
         """Token -> the entries that it must compute besides new state: its output row, and entries

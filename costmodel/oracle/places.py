@@ -1,4 +1,4 @@
-"""Positions, bounds and ranges as integer functions of a point, at given sizes.
+"""Positions, bounds and ranges as integer functions of a point (values of indices), at given sizes.
 
 A point gives an integer for every index around an expression.
 """

@@ -84,7 +84,8 @@ def _compulsory_of_a_token(run: Execution, t: int) -> dict[str, int]:
 
 
 def _compulsory_of_gradients(run: Execution, phase: str) -> int:
-    """The number of entries that are read but not computed, plus the number of results."""
+    """The least traffic of a phase with gradients, in entries: those that are read but not
+    computed, plus the entries of the phase's results."""
     fresh = {entry for instance in run.instances for entry in instance.writes}
     read = read_by(run.instances)
     results = run.system.results(phase)

@@ -1,4 +1,4 @@
-"""Scalars with a history, and the operations on them.
+"""Scalars with a history (depth, steps, latest token), and the operations on them.
 
 A `Scalar` remembers its depth and its token; an `Instance` tallies operations. Every operation is a
 function of a point, composed from the functions of its operands.
