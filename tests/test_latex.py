@@ -403,7 +403,7 @@ def test_columns_that_do_not_fit_stand_in_panels_below_each_other() -> None:
 def latex_of(*options: str) -> str:
     done = CliRunner().invoke(cli.app, ["table", *options, "--format", "latex"])
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 WINDOW = ("self-attention+window", "--symbolic", "--phase", "training", "--columns", "mixer,div")
@@ -443,6 +443,32 @@ def test_a_caption_names_the_sizes_of_the_formulas_alone() -> None:
         assert ("sequence length" in text) == there and "position of the new token $t$" in text
 
 
+NUMBERED: Mapping[tuple[str, ...], tuple[str, str]] = {
+    ("gqa", "--columns", "mixer,parameters", "--l", "64", "--w", "5", "--phase", "training"): (
+        "dng", "bltw",
+    ),
+    ("gqa", "--columns", "mixer,state", "--phase", "inference", "--d", "64"): ("bltdng", "w"),
+    ("rnn", "mamba-2", "--columns", "mixer,sequential", "--phase", "training"): ("l", "bdnkNGP"),
+    ("gqa", "--columns", "mixer,parameters", "--phase", "training", "--symbolic", "--l", "9"): (
+        "dng", "bl",
+    ),
+}  # fmt: skip
+"""Options of a table -> the sizes that its values depend on, and those that they do not."""
+
+
+@pytest.mark.parametrize("options", NUMBERED)
+def test_a_caption_names_the_sizes_that_a_value_depends_on(options: tuple[str, ...]) -> None:
+    (caption,) = (line for line in latex_of(*options).splitlines() if r"\caption{" in line)
+    _, _, sizes = caption.partition("Sizes: ")
+    named, absent = NUMBERED[options]
+    found = {x for x in (*named, *absent) if re.search(rf"\${x}( =|\$)", sizes)}
+    assert found == set(named) and "none of these mixers" not in caption
+
+
+def test_a_table_without_sizes_has_no_sentence_on_them() -> None:
+    assert "Sizes" not in latex_of("self-attention", "--columns", "mixer", "--phase", "training")
+
+
 def test_panels_of_a_long_table_have_one_caption() -> None:
     text = latex_of("--all", "--symbolic", "--phase", "inference")
     assert text.count(r"\begin{longtable}") > 2
@@ -467,9 +493,41 @@ def test_a_width_makes_a_table_of_one_column() -> None:
     formulas = ("self-attention", "gqa", "self-attention+grouped+window", "linear-attention")
     text = latex_of(*formulas, "--symbolic", "--phase", "training", "--width", "icml")
     assert r"\begin{table*}" in text and r"\onecolumn" not in text  # too long for a column
+    assert "--width" not in told_of("self-attention", "she", "--width", "3.3in")
     refused = CliRunner().invoke(cli.app, ["table", "--format", "latex", "--width", "3.3"])
     assert refused.exit_code != 0
     assert CliRunner().invoke(cli.app, ["table", "--width", "3.3in"]).exit_code != 0
+
+
+def told_of(*options: str) -> str:
+    """The sentences on standard error beside a table in LaTeX."""
+    done = CliRunner().invoke(cli.app, ["table", *options, "--format", "latex"])
+    assert done.exit_code == 0 and "\\end{" in done.stdout
+    return done.stderr
+
+
+BEYOND = {
+    ("gqa", "linear-attention", "--symbolic", "--width", "3.3in"): "(table*)",
+    ("self-attention+window", "lstm", "gru", "she", "--symbolic", "--width", "2in"): "(longtable)",
+    ("gqa", "--width", "1.5in"): "(table*)",
+}
+"""Options of a table that is too large for its width -> the environment that it becomes."""
+
+
+@pytest.mark.parametrize("options", BEYOND)
+def test_a_table_beyond_its_width_says_so_and_which_columns_fit(options: tuple[str, ...]) -> None:
+    one = (*options, "--phase", "training")
+    said = told_of(*one)
+    assert "does not fit" in said and BEYOND[options] in said
+    found = re.search(r"its first (\d+) columns fit: --columns (\S+)", said)
+    assert found and found[2].count(",") == int(found[1]) - 1
+    assert not told_of(*one, "--columns", found[2])
+    assert r"\begin{table}[" in latex_of(*one, "--columns", found[2])
+
+
+def test_where_no_columns_fit_a_width_fewer_rows_are_named() -> None:
+    said = told_of("--all", "--phase", "training", "--width", "acl")
+    assert "fewer rows or a larger --width may fit" in said
 
 
 def test_all_mixers_are_one_table_over_turned_pages() -> None:

@@ -410,7 +410,7 @@ def show(
         sys.stderr.write(harmless(f"wrote {output}\n"))
         return
     width, colour = screen(output)
-    page = Page(width, colour, regenerating(context), **asked)
+    page = Page(width, colour, regenerating(context), tell=complain, **asked)
     emit(harmless(write(document, format_, page), colour=colour), output, force)
 
 

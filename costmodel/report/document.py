@@ -290,6 +290,7 @@ class Page:
         label: the label of LaTeX tables; with several tables, each appends its slug.
         caption: the caption of LaTeX tables, in place of the document's own.
         inches: the width of the text or of the column that LaTeX tables stand in.
+        tell: prints a sentence for the user beside the document, such as that a table is wider.
     """
 
     width: int | None = None
@@ -299,6 +300,7 @@ class Page:
     label: str = ""
     caption: str = ""
     inches: float | None = None
+    tell: Callable[[str], object] = str
 
 
 DIGITS = 4

@@ -151,17 +151,37 @@ class Latex(Typeset):
         label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
         caption = self._caption(part)
         own = self.about(part) if self.page.caption else []
-        if inches and made.height(len(caption), own) <= LINES:
+        if inches and made.fits(caption, own):
             return _float(made, caption, label, own, "")
+        asked, narrow = made, inches is not None and inches < COLUMN
         if inches:
-            made = replace(made, room=2 * made.room if inches < COLUMN else max(made.room, ROOM))
-        if made.height(len(caption), own) <= LINES:
+            made = replace(made, room=2 * made.room if narrow else max(made.room, ROOM))
+        if made.fits(caption, own):
+            if narrow:
+                held = asked.columns_that_fit(caption, own)
+                self._say(part, "takes the width of the page (table*)", held)
             return _float(made, caption, label, own, "*")
         formulas = any(isinstance(cell, Formula) for row in part.body for cell in row)
         if len(part.rows) > LINES and len(made.panels) > 2 and not formulas:
             wide = turned_page(made)
             made = wide if len(wide.panels) <= 2 else made
+        if inches and (narrow or made.line == TURNED_LINE):
+            turned = ", on turned pages" if made.line == TURNED_LINE else ""
+            held = asked.columns_that_fit(caption, own)
+            self._say(part, f"runs over pages in one column (longtable{turned})", held)
         return _long(made, caption, label, own)
+
+    def _say(self, table: Table, instead: str, fitting: int) -> None:
+        """Tell the user that a table does not fit the asked width: what it is `instead`, and how
+        many of its first columns fit."""
+        which = f" of phase {table.slug}" if self.several and table.slug else ""
+        names = ",".join(column.name for column in table.columns[:fitting])
+        helps = f"its first {fitting} columns fit: --columns {names}"
+        if fitting < 2:
+            helps = "fewer rows or a larger --width may fit"
+        self.page.tell(
+            f"--width {self.page.inches:g}in: the table{which} does not fit and {instead}; {helps}"
+        )
 
     def _caption(self, table: Table) -> str:
         """The page's caption; without one, the title and the lead (`about`)."""
@@ -324,6 +344,24 @@ class _Set:
         below += [self._plain(cell) for cell in self.letters]
         words = caption / CAPTION + sum(-(-len(each) // self.room) * self.room for each in below)
         return words / self.room + sum(map(self._lines, self.panels))
+
+    def fits(self, caption: str, own: Sequence[str]) -> bool:
+        """Whether the table, with a caption and the paragraphs `own` below, fits one page, and each
+        column that cannot be broken into lines the width."""
+        least = [
+            min(width, SHORT + GAP) if self.table.columns[k].names or self.breaks(k) else width
+            for k, width in enumerate(self.widths)
+        ]
+        widest = max(sum(least[k] for k in panel) for panel in self.panels)
+        return widest <= self.room and self.height(len(caption), own) <= LINES
+
+    def columns_that_fit(self, caption: str, own: Sequence[str]) -> int:
+        """How many of the first columns fit one page together; 0 if not even one."""
+        names = [column.name for column in self.table.columns]
+        for k in range(len(names) - 1, 0, -1):
+            if replace(self, table=self.table.without(names[k:])).fits(caption, own):
+                return k
+        return 0
 
     def _lines(self, panel: Sequence[int]) -> float:
         """The estimated lines of a panel: its rules and gaps, its headings, and its rows."""

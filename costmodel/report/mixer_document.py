@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from costmodel.errors import SizeError, TableError
+from costmodel.errors import SizeError, TableError, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
@@ -22,6 +22,7 @@ from costmodel.questions.question import (
     FOUND,
     Figure,
     Kind,
+    Largest,
     Missing,
     Searched,
     Value,
@@ -41,7 +42,18 @@ from costmodel.report.document import (
     Note,
     Text,
 )
-from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, forms_of, varying
+from costmodel.report.mixer_table import (
+    COLUMNS,
+    LABELS,
+    Block,
+    Request,
+    Row,
+    Table,
+    forms_of,
+    varying,
+)
+from costmodel.symbolic.cases import Quotient
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.printing import polynomials
 from costmodel.symbolic.sizes import LETTERS, Letter, in_order, is_letter
 
@@ -102,12 +114,41 @@ def shown(block: Block, request: Request) -> doc.Table:
         part.format(result=result) if isinstance(part, str) else part
         for part in TITLES[block.phase]
     )
-    unused = _open(request) - _letters(rows) if request.symbolic else ()
-    sizes = sizes_line(request, [block.phase], unused)
+    sizes = sizes_line(request, [block.phase], _used(kept, names, rows))
     lead = (sizes, (convention_line(request.convention),))
     absent = without_answer((named_form(r.mixer, r.form), why) for r, why in unanswered.items())
     said = tuple(dict.fromkeys([*absent, *notes(block, request)]))
     return doc.Table((*title, per_token), columns, tuple(rows), said, block.phase, lead)
+
+
+def _used(
+    rows: Sequence[Row], names: Sequence[str], cells: Sequence[tuple[Text, ...] | doc.Section]
+) -> set[str]:
+    """The sizes that the values of the columns `names` depend on; in a table of formulas, those
+    that the `cells` print or that have a number or another size in their place."""
+    used = {x for row in rows for name in names for x in _depends(row, name)}
+    if not any(row.symbolic for row in rows):
+        return used
+    return used & {x for row in rows for x in (*row.sizes, *row.ties)} | _letters(cells)
+
+
+def _depends(row: Row, name: str) -> Collection[str]:
+    """The sizes that a value depends on; all sizes of the row if the value has no formula."""
+    if is_letter(name):
+        return [name]
+    if name in LABELS or isinstance(row.value(name), Missing):
+        return ()
+    try:
+        found = row.answer(COLUMNS[name])
+    except Unsupported:  # the value is found by search
+        return row.sizes
+    if isinstance(found, CriticalPath):
+        return found.length.letters
+    if isinstance(found, Quotient):
+        return found.above.letters | found.below.letters
+    if isinstance(found, Largest):
+        return {x for term in found.terms for x in term.letters}
+    return found.letters if isinstance(found, Exact) else row.sizes
 
 
 def _letters(rows: Iterable[tuple[Text, ...] | doc.Section]) -> set[str]:
@@ -365,13 +406,21 @@ def _selections(row: Row) -> set[str]:
     return {node.kind for node in parts if isinstance(node, Select)}
 
 
-def sizes_line(request: Request, phases: Sequence[str], unused: Collection[str] = ()) -> Line:
-    """The sizes that the rows depend on, without those in `unused`: first those given, or open in a
-    table of formulas, then those with defaults."""
+def sizes_line(
+    request: Request, phases: Sequence[str], used: Collection[str] | None = None
+) -> Line:
+    """The sizes of the rows, or those of them in `used` (nothing if there are none): first those
+    given, or open in a table of formulas, then those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
-    unused = {*unused, "l"} if _without_length(request, phases) else unused
-    open_ = _open(request) if request.symbolic else ()
-    return sizes_of(forms, phases, request.given, open_, unused)
+    open_ = _open(request) if request.symbolic else set()
+    given, unused = request.given, {"l"} if _without_length(request, phases) else set()
+    if used is not None:
+        tied = {} if request.symbolic else {"t": "l", **given}
+        used = {*used, *(y for x, y in tied.items() if x in used and isinstance(y, str))}
+        given = {x: value for x, value in given.items() if x in used}
+        unused |= _every(request) - used
+    found = sizes_of(forms, phases, given, open_, unused)
+    return () if used is not None and len(found) == 1 else found
 
 
 def _without_length(request: Request, phases: Sequence[str]) -> bool:
@@ -390,7 +439,12 @@ def _by_length(mixer: Mixer) -> bool:
 
 def _open(request: Request) -> set[str]:
     """The sizes that stay letters in a table of formulas."""
-    return {*LETTERS, *(x for m in request.mixers for x in m.letters)} - {"b", *request.given}
+    return _every(request) - {"b", *request.given}
+
+
+def _every(request: Request) -> set[str]:
+    """All sizes that the mixers may have."""
+    return {*LETTERS, *(x for mixer in request.mixers for x in mixer.letters)}
 
 
 def sizes_of(
