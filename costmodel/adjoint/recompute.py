@@ -91,8 +91,8 @@ def _copy(system: System, array: Array) -> Array:
 
 
 def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """The equations of the backward pass as (equation, how often it is executed): those of the
-    gradients, which read the recomputed arrays (`copies`: array -> its copy), each after the
+    """Yield the equations of the backward pass as (equation, how often it is executed): those of
+    the gradients, which read the recomputed arrays (`copies`: array -> its copy), each after the
     recomputations that it (or its loop) needs first."""
     waiting = frozenset(copies)
     loops = {
@@ -113,8 +113,8 @@ def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[
 
 
 def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """The copies of a forward equation that recompute its array, as (equation, how often it runs):
-    one for the points that depend on the sequence, one for the points that depend on weights
+    """Yield the copies of a forward equation that recompute its array, as (equation, how often it
+    runs): one for the points that depend on the sequence, one for the points that depend on weights
     alone."""
     array, value = copies[equation.array], reading(equation.value, copies)
     whole = copies.get(equation.whole, array)

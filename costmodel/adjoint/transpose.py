@@ -87,8 +87,8 @@ class Cotangent:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """The positions of the entry on the axes of its array, in the variables `axes`: one for an
-        axis, two for a flattened axis (outer-1)*h + inner."""
+        """The positions of the entry on the axes of its array, one for each axis: a variable of
+        `axes` or, on a flattened axis, (outer-1)*h + inner with two of them."""
         found: list[Position] = []
         waiting = list(self.axes)
         for extent in self.layout:

@@ -1040,7 +1040,8 @@ def _in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:
 
 def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
     """An expression read as factor*entry + rest, with an array entry (a `Ref`) and polynomials:
-    (entry, factor, rest); (None, 0, rest) for a constant. None for any other expression."""
+    (entry, factor, rest); (None, 0, rest) for a constant. None for any other expression. (P[i] -
+    1)*B + e gives (P[i], B, e - B)."""
     if isinstance(part, Ref):
         return part, Poly.of(1), Poly()
     if isinstance(part, Constant):

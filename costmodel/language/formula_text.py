@@ -208,7 +208,7 @@ class _Reader:
         return Formula(self.text, tree, frozenset(self.letters))
 
     def tokens(self) -> Iterator[Token]:
-        """The tokens of the text, of the kinds that `_GRAMMAR` declares.
+        """Yield the tokens of the text, of the kinds that `_GRAMMAR` declares.
 
         A command such as `\\frac` takes an argument of one digit without braces, as in `\\frac12`:
         `arguments` remembers the arguments that are still missing.
@@ -249,8 +249,9 @@ class _Reader:
                 yield Token(kind, value, start + at, end_pos=position)
 
     def named(self, match: re.Match[str], spelled: str) -> Iterator[tuple[str, str, int]]:
-        """The tokens of one match of the tokens' pattern, as (kind, value, place in the match). In
-        the printed dialect a word of size letters is a product: `nl` gives the names n and l."""
+        """Yield the tokens of one match of the tokens' pattern, as (kind, value, place in the
+        match). In the printed dialect a word of size letters is a product: `nl` gives the names n
+        and l."""
         names = self.names or {}
         if match["NUMBER"]:
             yield "NUMBER", spelled, 0

@@ -29,7 +29,8 @@ def furthest(run: Execution) -> int:
 
 
 def reads(run: Execution) -> Iterator[tuple[Entry, Entry]]:
-    """(entry read, entry written) of each read that depends on a token and is not gathered."""
+    """Yield (entry read, entry written) of each read that depends on a token and is not
+    gathered."""
     for instance in run.instances:
         for read in instance.placed:
             if run.token(read):

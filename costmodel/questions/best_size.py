@@ -110,10 +110,10 @@ def _fits(case: Case, sizes: dict[str, int]) -> bool:
 
 
 def _explained(case: Case) -> Explained:
-    """A table with a row for each figure of `COSTS`: the best value of the form's free size (such
-    as the chunk length), the least value of the figure, and the value at the case's size. Figures
-    without an answer are left out; nothing is yielded for a form without one free size, or if no
-    figure has an answer."""
+    """Yield a table with a row for each figure of `COSTS`: the best value of the form's free size
+    (such as the chunk length), the least value of the figure, and the value at the case's size.
+    Figures without an answer are left out; nothing is yielded for a form without one free size, or
+    if no figure has an answer."""
     try:
         letter = free_size(case.mixer, case.form)
     except Unanswered:

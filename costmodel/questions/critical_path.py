@@ -266,9 +266,9 @@ def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
 
 
 def _explained(case: Case) -> Explained:
-    """A sentence with the critical path in words, and a table of its steps: number, operation, how
-    often the step repeats (a column that is left out if no step repeats), the array computed and
-    its equation."""
+    """Yield a sentence with the critical path in words, and a table of its steps: number,
+    operation, how often the step repeats (a column that is left out if no step repeats), the array
+    computed and its equation."""
     path = _path_of(case)
     yield Sentence(
         (

@@ -88,7 +88,7 @@ def parameters_of(about: Answers) -> Parameters:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """One sentence with the elements of each parameter and of all, or that there are none."""
+    """Yield one sentence with the elements of each parameter and of all, or that there are none."""
     found = case.about.of(parameters_of)
     if not found.poly.terms:
         yield Sentence(("Parameters: none.",))

@@ -173,8 +173,8 @@ def _searched(case: Case) -> int:
 
 
 def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The notes below a table: one if some case reads entries that data or a table choose. `shown`
-    (the columns) is not used: all notes take it."""
+    """Yield the notes below a table: one if some case reads entries that data or a table choose.
+    `shown` (the columns) is not used: all notes take it."""
     if any(case.gathers for case in cases):
         yield (
             "maximum path length counts certain hops only: a row that data or a table selects "

@@ -218,9 +218,9 @@ def _row(system: System, array: Array) -> Exact:
 
 
 def _largest(found: Sequence[Live], tried: Sequence[Mapping[str, int]]) -> Iterator[Live]:
-    """The live sets without those that are proven to be at most as large as another; of equal live
-    sets, the first. Before a proof, the sizes `tried` are substituted: a live set that is larger at
-    one of them needs no proof."""
+    """Yield the live sets without those that are proven to be at most as large as another; of equal
+    live sets, the first. Before a proof, the sizes `tried` are substituted: a live set that is
+    larger at one of them needs no proof."""
     small = [Values(sizes) for sizes in tried]  # the live sets share functions of sizes
     at = [
         tuple(part.rational(sizes) for sizes in small for part in (moment.each, moment.once))
@@ -339,8 +339,8 @@ def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """A sentence with the largest live set, the parameters, their gradients in a phase that has
-    them, and the optimiser's state in a training step."""
+    """Yield a sentence with the largest live set, the parameters, their gradients in a phase that
+    has them, and the optimiser's state in a training step."""
     found = case.about.of(peak_of)
     words: list[Said] = [
         f"Largest live set: {found.at(**case.sizes):,} elements at these sizes, held while ",

@@ -733,8 +733,8 @@ class Question:
             )
 
     def sentences(self, case: Case) -> Explained:
-        """The sentences, tables and equations of `explain` about a case; nothing in a phase in
-        which no figure exists.
+        """Yield the sentences, tables and equations of `explain` about a case; nothing in a phase
+        in which no figure exists.
 
         Raises:
             Unanswered, Unsupported: there is no answer; the message is the reason.

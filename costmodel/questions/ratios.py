@@ -16,10 +16,10 @@ def _ratio(case: Case) -> Answer:
 
 
 def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The notes below a table of ratios: the baseline mixer, if its name has sizes in braces; and
-    the sizes of the baseline mixer that some rows lack or have for themselves. A size is left out
-    if all rows of the baseline mixer have one value of it, which they show. `shown` (the columns)
-    is not used: all notes take it."""
+    """Yield the notes below a table of ratios: the baseline mixer, if its name has sizes in braces;
+    and the sizes of the baseline mixer that some rows lack or have for themselves. A size is left
+    out if all rows of the baseline mixer have one value of it, which they show. `shown` (the
+    columns) is not used: all notes take it."""
     used: dict[str, int] = {}
     groups: dict[str, dict[str, None]] = {"without {}": {}, "with {} of their own": {}}
     for case in cases:

@@ -106,8 +106,8 @@ class Shares:
         return self.of_batch(name, column).at(self.case.sizes)
 
     def parts(self) -> Explained:
-        """The section of `explain` on operations: the sums and their closed forms, two tables of
-        operations by equation (formulas, and numbers with shares), and sentences on a peer's
+        """Yield the section of `explain` on operations: the sums and their closed forms, two tables
+        of operations by equation (formulas, and numbers with shares), and sentences on a peer's
         gradients or on the classes that do not occur."""
         yield from self._derivation()
         yield replace(self._grid("Operations by equation", self._formulas()), detail=True)
@@ -163,9 +163,9 @@ class Shares:
         return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
 
     def _derivation(self) -> Explained:
-        """The equations `class(array) = sum = closed form`, one per class and equation. Nothing for
-        a peer's counts; a sentence with the reason if the points of an equation are no product of
-        ranges."""
+        """Yield the equations `class(array) = sum = closed form`, one per class and equation.
+        Nothing for a peer's counts; a sentence with the reason if the points of an equation are no
+        product of ranges."""
         if self.case.about.convention.peer:
             return
         shown, accounting = [], self.case.about.convention.accounting
@@ -199,8 +199,8 @@ class Shares:
 
 
 def explained(case: Case) -> Explained:
-    """The section of `explain` on a case's operations; if counts are not derived, a sentence with
-    the reason."""
+    """Yield the section of `explain` on a case's operations; if counts are not derived, a sentence
+    with the reason."""
     try:
         yield from list(Shares(case).parts())
     except (Unsupported, Unanswered) as error:

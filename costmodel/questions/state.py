@@ -125,8 +125,9 @@ def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]
 
 
 def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
-    """The regions of the entries that a reference reads at points executed by tokens after t, and
-    that tokens up to t computed or that follow from a context alone."""
+    """Yield the regions (constraints on the axes of an array) of the entries that a reference reads
+    at points executed by tokens after t, and that tokens up to t computed or that follow from a
+    context alone."""
     known, dependence, ref = owners(system), tokens(system), read.ref
     if ref.array not in dependence.given:
         return
@@ -201,8 +202,8 @@ def _in_bytes(case: Case) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """A sentence with the number of elements, then an item for each array with its readers; or one
-    sentence that nothing must be held."""
+    """Yield a sentence with the number of elements, then an item for each array with its readers;
+    or one sentence that nothing must be held."""
     kept = case.about.of(state_of)
     if not kept.arrays:
         yield Sentence(("Nothing must be held: no token reads entries of earlier tokens.",))

@@ -200,8 +200,8 @@ def _written_entries(system: System, phase: str, array: Array) -> Sequence[Const
 def _by_kind(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Iterator[tuple[str, Region]]:
-    """The regions of the entries that a reference reads, as (kind, (array, region)); `around` are
-    the constraints on the indices `variables` around the reference. In a pass over all tokens,
+    """Yield the regions of the entries that a reference reads, as (kind, (array, region)); `around`
+    are the constraints on the indices `variables` around the reference. In a pass over all tokens,
     entries that depend on an input or a context are activations. For one token, entries of earlier
     tokens and of contexts are state (in the array's role, "cache" for rows of tokens or "state"),
     those of its own are activations. Gradients are activations, those of weights are weights;
@@ -239,11 +239,13 @@ def _read(
     *,
     rows: bool = False,
 ) -> Iterator[Touched]:
-    """The entries that an equation reads at the points of `part`, as regions with their kind
-    ("weights", "activations", "cache", "state", "rows"), without those of arrays in `but`.
+    """Yield the entries that an equation reads at the points of its indices that the phase executes
+    (`part` has both), as regions with their kind ("weights", "activations", "cache", "state",
+    "rows"), without those of arrays in `but`.
 
     Args:
-        rows: weights that a gather chooses are of kind "rows", one entry for each position value.
+        rows: weights that data choose (a gather by an index array without values of its own) are of
+            kind "rows", one entry for each position value.
 
     Raises:
         Unsupported: the number of distinct entries depends on values: of a gather in one-token
@@ -288,8 +290,9 @@ def _naming(ref: Ref) -> Ref:
 
 
 def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
-    """For each axis of a reference its (position, extent); in place of a gathered axis, those of
-    each axis of the index array, then the place within the gathered block and the block's rows."""
+    """Yield the (position, extent) of each axis of a reference; in place of a gathered axis, those
+    of each axis of the index array, then the place within the gathered block and the block's
+    rows."""
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
         if isinstance(position, Gather):
             yield from _places(position.at)
@@ -341,7 +344,8 @@ def _unfused(system: System, phase: str, *, rows: bool = False) -> Elements:
     inference also the input's rows that later tokens read, which are written to the state.
 
     Args:
-        rows: weights that a gather chooses are of kind "rows", one entry for each position value.
+        rows: weights that data choose (a gather by an index array without values of its own) are of
+            kind "rows", one entry for each position value.
     """
     result = Elements()
     domains = by_equation(iteration_domains(system, phase))
@@ -364,7 +368,8 @@ def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
     alone as weights.
 
     Args:
-        rows: weights that a gather chooses are of kind "rows", one entry for each position value.
+        rows: weights that data choose (a gather by an index array without values of its own) are of
+            kind "rows", one entry for each position value.
     """
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
@@ -393,7 +398,7 @@ def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
 def moved_by(system: System, phase: str, names: tuple[str, ...]) -> Elements:
     """The entries that one kernel moves which executes the equations of the named arrays: the
     distinct entries that other equations or earlier tokens made, and the results that other
-    equations or later tokens read. Entries of the kernel's own arrays move nothing else.
+    equations or later tokens read. Other entries of the kernel's own arrays move nothing.
 
     Args:
         names: arrays as the mixer's author wrote them, one equation each.
@@ -615,8 +620,8 @@ def _for_one_token(cases: Sequence[Case]) -> bool:
 
 
 def at_budget(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The notes below a table of traffic: how entries that data choose are counted, if a case has
-    any. `shown` (the columns) is not used: all notes take it."""
+    """Yield the notes below a table of traffic: how entries that data choose are counted, if a case
+    has any. `shown` (the columns) is not used: all notes take it."""
     if any(case.phase != "inference" and case.gathers for case in cases):
         yield (
             "traffic: a gather moves one entry per position, at most every entry that may be "

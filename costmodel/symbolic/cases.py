@@ -74,7 +74,7 @@ def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 
 def _switches(poly: Poly) -> Iterator[Poly]:
-    """The g of every factor Min(1, Max(0, g)), which stands for a condition g >= 1, in a
+    """Yield the g of every factor Min(1, Max(0, g)), which stands for a condition g >= 1, in a
     polynomial, inside functions too."""
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):

@@ -72,8 +72,9 @@ def nonnegative(poly: Poly) -> bool:
 
 
 def _whole_products(poly: Poly) -> Iterator[tuple[Monomial, str]]:
-    """(monomial, its first size with a positive power) for each term of a polynomial that is, up to
-    a factor, a product of two sizes over a third (h*n/g), or a size over two others (d/(n*r))."""
+    """Yield (monomial, its first size with a positive power) for each term of a polynomial that is,
+    up to a factor, a product of two sizes over a third (h*n/g), or a size over two others
+    (d/(n*r))."""
     for monomial in poly.terms:
         sizes = not any(is_variable(a) or isinstance(a, Fn) for a, _ in monomial)
         if sizes and sorted(power for _, power in monomial) in ([-1, 1, 1], [-1, -1, 1]):
@@ -81,8 +82,8 @@ def _whole_products(poly: Poly) -> Iterator[tuple[Monomial, str]]:
 
 
 def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
-    """The pairs (a, b) of sizes such that the quotient a/b occurs in a term by itself, up to a
-    factor; such a quotient in a bound or an extent implies that b divides a."""
+    """Yield the pairs (a, b) of sizes such that the quotient a/b occurs in a term by itself, up to
+    a factor; such a quotient in a bound or an extent implies that b divides a."""
     for monomial in poly.terms:
         atoms = {power: atom for atom, power in monomial}
         sizes = not any(is_variable(a) or isinstance(a, Fn) for a in atoms.values())

@@ -196,11 +196,12 @@ def _faster_end(
 def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
-    """For a depth in the logarithms of two numbers with a constant sum: the three pairs of numbers
-    of which one is best, each as part -> further bounds on it. For ceil_log2(i) + ceil_log2(l + 1 -
-    i) at l = 10, i and l + 1 - i are bounded by (10, 2), (5, 5) or (2, 10). One mapping without
-    bounds if no term of one number grows while a term of the other falls. Raises Unsupported: the
-    depth depends on more than the logarithms of two numbers with a constant sum."""
+    """Yield, for a depth in the logarithms of two numbers with a constant sum, the three pairs of
+    numbers of which one is best, each as part -> further bounds on it. For ceil_log2(i) +
+    ceil_log2(l + 1 - i) at l = 10, i and l + 1 - i are bounded by (10, 2), (5, 5) or (2, 10). One
+    mapping without bounds if no term of one number grows while a term of the other falls. Raises
+    Unsupported: the depth depends on more than the logarithms of two numbers with a constant
+    sum."""
     logs = {atom: Poly() for part in parts.values() for atom in call(LOG, Poly.atom(part)).atoms}
     sides: dict[frozenset[Poly], list[str]] = {}
     for terms, part in parts.items():
@@ -398,7 +399,7 @@ def _largest_together(
 
 
 def best_pairs(total: Poly) -> Iterator[tuple[Poly, Poly]]:
-    """Three divisions (a, b) of a total >= 2: each depth that grows with ceil_log2(a) and
+    """Yield three divisions (a, b) of a total >= 2: each depth that grows with ceil_log2(a) and
     ceil_log2(b) is largest at one of the three. A number stands for all numbers with the same
     ceil_log2.
 

@@ -336,10 +336,10 @@ def _arguments_of_max(level: Level) -> Depth:
 def _case_by_case(
     level: Level, waiting: Sequence[str], constraints: Constraints
 ) -> Iterator[Level]:
-    """The maximum of a level (a depth under conditions) over the variables `waiting`, eliminated
-    one by one, as one level per case: a `Min` or `Max` that prevents elimination splits into cases.
-    Nothing where the level does not exist; Unsupported if an elimination fails without such a
-    function."""
+    """Yield the maximum of a level (a depth under conditions) over the variables `waiting`,
+    eliminated one by one, as one level per case: a `Min` or `Max` that prevents elimination splits
+    into cases. Nothing where the level does not exist; Unsupported if an elimination fails without
+    such a function."""
     full = constraints | level.where
     if infeasible(full):
         return
@@ -393,8 +393,8 @@ def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def _affine_extrema(depth: Poly) -> Iterator[Fn]:
-    """Every `Min` and `Max` in a depth, inside other functions too, whose arguments contain no
-    function of an index or axis. The order is the same in every run."""
+    """Yield every `Min` and `Max` in a depth, inside other functions too, whose arguments contain
+    no function of an index or axis. The order is the same in every run."""
     for atom in sorted(depth.atoms):
         if isinstance(atom, Fn):
             if atom.function in ("Min", "Max") and all(map(_functions_are_fixed, atom.args)):

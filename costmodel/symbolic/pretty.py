@@ -49,8 +49,8 @@ def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
-    >>> shortest(d * l + d), shortest(d**2 * 4 + d * l * 2)
-    (None, None)
+    >>> shortest(d * l + d), shortest(d**2 * l * 4 + d * l**2 + d * l)
+    (None, (Poly(d*l), Poly(4*d + l + 1)))
     """
     if len(poly.terms) < 2:
         return None

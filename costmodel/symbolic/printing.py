@@ -154,7 +154,7 @@ def floors(value: Formula) -> Iterator[Fn]:
 
 
 def _sums(value: Formula) -> Iterator[Poly]:
-    """The sums that a formula of one case is printed with."""
+    """Yield the sums that a formula of one case is printed with."""
     if isinstance(value, Quotient):
         yield from (*_sums(value.above), *_sums(value.below))
     elif isinstance(value, Exact):
@@ -164,7 +164,7 @@ def _sums(value: Formula) -> Iterator[Poly]:
 
 
 def _floors(poly: Poly) -> Iterator[Fn]:
-    """The functions floor(a/b) in a polynomial, those inside of other functions too."""
+    """Yield the functions floor(a/b) in a polynomial, those inside of other functions too."""
     for monomial in poly.terms:
         for atom, _ in monomial:
             if isinstance(atom, Fn):

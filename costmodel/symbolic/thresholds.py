@@ -78,7 +78,7 @@ def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[st
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Ways to write `total` as `parts` positive numbers, in lexicographic order."""
+    """Yield the ways to write `total` as `parts` positive numbers, in lexicographic order."""
     if parts == 1:
         yield (total,)
         return
@@ -139,7 +139,7 @@ def where_zero(p: Poly) -> Condition:
 
 def primitive(p: Poly) -> Poly:
     """The polynomial divided by its positive common factors: a number, such that coprime whole
-    coefficients remain, and powers of sizes. The sign stays."""
+    coefficients remain, and powers of sizes. The sign stays: 6*d*l - 4*d gives 3*l - 2."""
     if not p.terms:
         return p
     atoms = {atom for monomial in p.terms for atom, _ in monomial}
@@ -172,6 +172,7 @@ def _factors_of(p: Poly) -> tuple[Poly, ...]:
     import sympy
 
     content, found = sympy.factor_list(to_sympy(p))
+    # an odd power has the sign of its base, an even power that of the base's square
     factors = [_from_sympy(factor) for factor, power in found for _ in range(2 - power % 2)]
     return (Poly.of(1 if content > 0 else -1), *factors)
 
@@ -318,7 +319,7 @@ def _ends_later(guard: Poly, letter: str) -> bool:
 
 
 def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) -> Iterator[Case]:
-    """The cases in which a polynomial is positive, as conditions on one size; none for never.
+    """Yield the cases in which a polynomial is positive, as conditions on one size; none for never.
 
     Args:
         where: what is known of the sizes.
@@ -407,9 +408,9 @@ def _root(poly: Poly) -> dict[str, Poly]:
 
 
 def _affine_cases(letter: str, b: Poly, c: Poly, sign: int, where: Constraints) -> Iterator[Case]:
-    """The cases of sign*(b*x + c) > 0 with a positive b, for sizes x >= 1. With sign 1: x above
-    -c/b, or no bound if x = 1 satisfies the condition already. With sign -1: x below -c/b; nothing
-    if no x >= 1 is below."""
+    """Yield the cases of sign*(b*x + c) > 0 with a positive b, for sizes x >= 1. With sign 1: x
+    above -c/b, or no bound if x = 1 satisfies the condition already. With sign -1: x below -c/b;
+    nothing if no x >= 1 is below."""
     if sign > 0:
         bounds = (Bound(letter, ">", -c, b),)
         yield Case(() if implied(where, b + c - 1) else bounds, where)
@@ -418,7 +419,7 @@ def _affine_cases(letter: str, b: Poly, c: Poly, sign: int, where: Constraints) 
 
 
 def _signs(poly: Poly, where: Constraints) -> Iterator[tuple[int, Constraints]]:
-    """The signs 1, -1 and 0 that a polynomial may have where `where` holds, each with the
+    """Yield the signs 1, -1 and 0 that a polynomial may have where `where` holds, each with the
     constraints under which the polynomial has this sign, `where` included. If one sign is proven,
     it is the only one."""
     if not poly.terms:
@@ -441,7 +442,7 @@ def _signs(poly: Poly, where: Constraints) -> Iterator[tuple[int, Constraints]]:
 def _quadratic(
     letter: str, a: Poly, b: Poly, c: Poly, sign: int, where: Constraints
 ) -> Iterator[Case]:
-    """The cases of sign*(a*x**2 + b*x + c) > 0 with a positive a, for x >= 1.
+    """Yield the cases of sign*(a*x**2 + b*x + c) > 0 with a positive a, for x >= 1.
 
     With sign 1: beyond the larger root, below the smaller one, or everywhere without real roots.
     With sign -1: between both roots. If c <= 0, the smaller root is not positive and left out.

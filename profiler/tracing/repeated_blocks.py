@@ -345,8 +345,9 @@ def _alike(one: Sequence[Operation], other: Sequence[Operation]) -> int:
 
 def samples_by_blocks(whole: SizeSamples, starts: Iterable[Point]) -> BlockSamples | None:
     """Prepare the observations of a deep module by runs with fewer blocks, at the first of `starts`
-    at which the module can be built; None if there is no such point, the module has no stack or
-    more than `MOST_STACKS`, few operations in all, or numbers that are not linear in its blocks."""
+    at which the module can be built; None if there is no such point, the module has no stack (run
+    of equal blocks) or more than `MOST_STACKS`, few operations in all, or numbers that are not
+    linear in its blocks."""
     for start in starts:
         with suppress(TraceError):
             sizes = whole.variables.sizes(whole.named(start))

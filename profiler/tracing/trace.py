@@ -246,9 +246,9 @@ def changed_operation(one: Observation, other: Observation) -> str:
 
 
 def counted_at(samples: SizeSamples, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
-    """Yield notes on operations that have a counting rule at multiples of a letter, though not at
-    all sizes: each note begins with the value of --over that counts them, such as `--over l:8`. The
-    multiple must have been run at three points at least."""
+    """Yield notes on operations without a formula that have a counting rule at multiples of a
+    letter, though not at all sizes: each note begins with the value of --over that counts them,
+    such as `--over l:8`. The multiple must have been run at three points at least."""
     listed: dict[str, dict[str, None]] = {}
     for (part, name), value in quantities.items():
         if not (part.endswith(" calls") and isinstance(value, Break)):
@@ -564,11 +564,12 @@ class FormulaSearch:
                 return base, axes
 
     def axis(self, base: Point, i: int, kinds: Sequence[tuple[str, int]]) -> Axis:
-        """The functions of letter i of which every number along it is a combination, of the first
-        of `kinds` that has some: powers (1, l, l**2, ...) or atoms (step functions such as
-        ceil(l/8)), with the number of steps above the base from which they hold. If none has,
-        powers that hold as long as the code's tests have the same value as at the base; else the
-        powers up to 3, whose formulas the proof then finds to fail.
+        """A basis of functions of letter i (with interpolation places), of which every number of a
+        run is a combination along the letter, of the first of `kinds` that has some: powers (1, l,
+        l**2, ...) or atoms (step functions such as ceil(l/8)), with the number of steps above the
+        base from which they hold. If none has, powers that hold as long as the code's tests have
+        the same value as at the base; else the powers up to 3, whose formulas the proof then finds
+        to fail.
 
         Raises:
             TraceError: the module fails at a size next to the base.
@@ -641,9 +642,9 @@ class FormulaSearch:
         )
 
     def atoms_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of letter i and of its atoms (step functions) that give every number from the
-        size `start` on; None if there are none. Bytes may differ at single sizes, where torch
-        avoids a copy."""
+        """A basis of products of the size of letter i and its atoms (step functions such as
+        ceil(l/8)), of which every number of a run is a combination from the size `start` on; None
+        if there are none. Bytes may differ at single sizes, where torch avoids a copy."""
         samples = self.samples
 
         def along(place: int) -> dict[Quantity, int]:
@@ -662,9 +663,10 @@ class FormulaSearch:
     def powers_from(
         self, base: Point, i: int, start: int, *, one_case: bool = False
     ) -> Axis | None:
-        """The powers of letter i that give every number from the size `start` on; None if no tried
-        degree does. With `one_case` only sizes count at which the conditions of the code have the
-        same values as at the base."""
+        """A basis of the powers 1, x, x**2, ... of the size x of letter i, of which every number of
+        a run (operations, bytes) is a combination from the size `start` on, the other letters as in
+        `base`; None if no tried degree does. With `one_case` only sizes count at which the
+        conditions of the code have the same values as at the base."""
         samples, letter, step = self.samples, self.samples.letters[i], self.samples.multiples[i]
         other = tuple(x + (3 + k) * samples.multiples[k] for k, x in enumerate(base))
 

@@ -111,7 +111,7 @@ def _call(node: Call, points: Points) -> Iterator[Executed]:
 
 
 def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
-    """The operations of a sum or maximum of R terms that are no empty sums: R additions or
+    """Yield the operations of a sum or maximum of R terms that are no empty sums: R additions or
     comparisons, less 1 where there is a term (under `strict`, and for every maximum). A scatter,
     which adds each term to the entry that data choose, takes 1 addition per term."""
     if isinstance(node.body, Bracket) and node.scatters:
@@ -127,8 +127,8 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
 
 
 def _fft(node: Fft, points: Points) -> Iterator[Executed]:
-    """The operations of the transform's algorithm, executed once at each point of the indices that
-    the operand shares with the left side."""
+    """Yield the operations of the transform's algorithm, executed once at each point of the indices
+    that the operand shares with the left side."""
     shared = {*names_in(node.body.positions)}
     kept = tuple(v for v in points.variables if v in shared)
     for operation, work in node.work.items():
@@ -136,8 +136,8 @@ def _fft(node: Fft, points: Points) -> Iterator[Executed]:
 
 
 def _select(node: Select, points: Points) -> Iterator[Executed]:
-    """The comparisons of a selection: R - 1 per kept position among R entries, those already chosen
-    included; for a sort, the comparisons of its algorithm per row."""
+    """Yield the comparisons of a selection: R - 1 per kept position among R entries, those already
+    chosen included; for a sort, the comparisons of its algorithm per row."""
     if node.sorts:
         kept = tuple(index.atom for index in rows(points.equation))
         algorithm = merges if node.kind == MERGE_SORT else network

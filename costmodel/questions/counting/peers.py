@@ -127,9 +127,9 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """The operations of the sums over products in an expression, as (class, number) pairs: R - 1
-    additions for R terms, and the operations within the terms. Other nodes are searched for such
-    sums. `products_of(equation, product)`: how often a product is counted."""
+    """Yield the operations of the sums over products in an expression, as (class, number) pairs: R
+    - 1 additions for R terms, and the operations within the terms. Other nodes are searched for
+    such sums. `products_of(equation, product)`: how often a product is counted."""
     sums = TERMS[type(node)] is _inside and node.names == ("sum",)
     products = sums and any(_joins_arrays(inside) for inside, _ in walk(node))
     if products:

@@ -112,8 +112,9 @@ class Cells:
         return Poly(low), Poly(high)
 
     def signs(self, poly: Poly, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """The ranges in which the signs of the least and the greatest value that a polynomial may
-        have (`bounds`) are constant, as (first, last, sign of the least, sign of the greatest)."""
+        """Yield the ranges in which the signs of the least and the greatest value that a polynomial
+        may have (`bounds`) are constant, as (first, last, sign of the least, sign of the
+        greatest)."""
         sides = [coefficients(bound, self.letter) for bound in self.bounds(poly)]
         cuts = {first}.union(*(sign_changes(side, first, last) for side in sides))
         for start, after in pairwise([*sorted(cuts), last + 1]):
@@ -205,8 +206,8 @@ class Cells:
         return found
 
     def _log(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """The cells of ceil_log2 of a polynomial in first..last, one for each power of two that it
-        passes; None where the polynomial is below 1."""
+        """Yield the cells (range's first size, value) of ceil_log2 of a polynomial in first..last,
+        one for each power of two that it passes; None where the polynomial is below 1."""
 
         def of(x: int) -> int | None:
             return ceil_log2(x) if x >= 1 else None
@@ -218,8 +219,8 @@ class Cells:
         return self._values(first, sides)
 
     def _power(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """The cells of 2**x for a polynomial x in first..last, one per value of x; Unsupported if x
-        has many values."""
+        """Yield the cells (range's first size, value) of 2**x for a polynomial x in first..last,
+        one per value of x; Unsupported if x has many values."""
 
         def of(x: Fraction) -> Fraction:
             return Fraction(2) ** floor(x)
@@ -232,8 +233,9 @@ class Cells:
         return self._values(first, [self._side(one, ONE, of, first, last) for one in bounds])
 
     def _quotient(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
-        """The cells of floor(above/below); None where the divisor is not positive. Unsupported if
-        the divisor is uncertain, or is a sum while the values are many."""
+        """Yield the cells (range's first size, value) of floor(above/below); None where the divisor
+        is not positive. Unsupported if the divisor contains a remainder (an unknown number), or is
+        a sum while the values are many."""
         for start, end, low, _ in self.signs(2 * below - 1, first, last):
             if low <= 0:
                 yield start, None
@@ -241,10 +243,11 @@ class Cells:
                 yield from self._quotient_of(start, end, above, below)
 
     def _quotient_of(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
-        """The cells of floor(above/below) for a positive divisor: one for each value if the values
-        are few or `above` is a number up to `DIVIDED`; else the first and the last values, and
-        between them above/below minus a remainder, an unknown number of at most 1. Raises
-        Unsupported: the divisor has remainders, or is a sum while the values are many."""
+        """Yield the cells (range's first size, value) of floor(above/below) for a positive divisor:
+        one for each value if the values are few or `above` is a number up to `DIVIDED`; else the
+        first and the last values, and between them above/below minus a remainder, an unknown number
+        of at most 1. Raises Unsupported: the divisor has remainders, or is a sum while the values
+        are many."""
         divisor = below.constant()
         quotient = above / below if len(below.terms) == 1 else None
         if quotient is not None and divisor is not None and not self._remains(above):
@@ -284,8 +287,8 @@ class Cells:
         first: int,
         last: int,
     ) -> Side:
-        """(the function x -> of(poly/below at size x), the sizes between which it is monotone), for
-        an `of` that grows with its argument."""
+        """The pair (function: size x -> of(poly/below at x); the sizes in first..last between which
+        the function is monotone), for an `of` that grows with its argument."""
         (above, under), (divisor, over) = (ratio(one, self.letter) for one in (poly, below))
         above, under = product(above, over), product(under, divisor)
         return lambda x: of(Fraction(value(above, x), value(under, x))), turns(

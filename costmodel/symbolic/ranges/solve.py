@@ -115,7 +115,7 @@ def _solved(
     first: int,
     last: int,
 ) -> Iterator[tuple[Range, L]]:
-    """The ranges of first..last in which the property `of` the size is constant, as (range,
+    """Yield the ranges of first..last in which the property `of` the size is constant, as (range,
     property); adjacent ranges may have equal properties. A short range is tried size by size. In a
     longer one the signs of the quantities' differences decide; a part in which they stay open is
     solved by itself if it is much shorter, else by residue classes."""
@@ -189,8 +189,8 @@ def _by_class(
     last: int,
     period: int,
 ) -> Iterator[tuple[Range, L]]:
-    """The ranges of first..last in which the property `of` the size is constant, found for each
-    residue class of the size modulo `period` by itself; Unsupported for a period of 1 or above
+    """Yield the ranges of first..last in which the property `of` the size is constant, found for
+    each residue class of the size modulo `period` by itself; Unsupported for a period of 1 or above
     `CLASSES`."""
     if not 1 < period <= CLASSES:
         if period == 1:
@@ -217,9 +217,9 @@ def _by_class(
 def _together(
     found: Sequence[tuple[Range, L]], first: int, last: int, period: int
 ) -> Iterator[tuple[Range, L]]:
-    """Join the ranges `found` of residue classes modulo `period`, and yield (range, property):
-    consecutive sizes in place of classes that have the same property, and single sizes in ranges of
-    up to two periods."""
+    """Join the ranges `found` of residue classes modulo `period`, and yield (range, property): one
+    range of consecutive sizes where all classes have the same property; elsewhere a range for each
+    class or, over at most two rounds of the classes, for each size."""
     classes: dict[int, list[tuple[Range, L]]] = {}
     for one in found:
         classes.setdefault(one[0].first % period, []).append(one)
