@@ -21,7 +21,13 @@ from costmodel.networks.assembly import LAST, Assembly, beyond_table
 from costmodel.networks.blocks import Use
 from costmodel.networks.gradients import reads_rows
 from costmodel.networks.live_set import largest_live_set
-from costmodel.networks.part_costs import Counting, own_parameters, part_answers, part_sizes
+from costmodel.networks.part_costs import (
+    Counting,
+    own_parameters,
+    own_state,
+    part_answers,
+    part_sizes,
+)
 from costmodel.networks.schedule import PASS, Beside, Path, layers_of, paths, schedule
 from costmodel.networks.steps import PROMPT, STEPS, at_prompt, over_steps, over_steps_at
 from costmodel.networks.training import Graph
@@ -306,7 +312,8 @@ class PartAnswers(Answers):
             return weights_of_part(self._system, self.own.phase)
         if question is counted and self.phase in TRAINING_STEP:
             return self._with_gradients()
-        return self.own.of(question)
+        found = self.own.of(question)
+        return own_state(self.use, found) if isinstance(found, State) else found
 
     def _with_gradients(self) -> Counts:
         """The number of operations of the gradients of one run, with one forward pass in a training

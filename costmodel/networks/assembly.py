@@ -68,8 +68,9 @@ class _Placing:
             self.of["" if stack is None else stack.section, same[0][0].equal] = placed
 
     def layers(self, stack: Stack, layers: Poly) -> None:
-        """Add the parts of a stack's layers: norms before, mixers and other sublayers by their
-        place in a layer, norms of their outputs, dropout, residual sums, norms after."""
+        """Add the parts of a stack's layers: norms before, parts that make rows for several layers,
+        mixers and other sublayers by their place in a layer, norms of their outputs, dropout,
+        residual sums, norms after."""
         numbers = stack.numbers(layers)
         every = [(s, number) for block, number in numbers for s in block.sublayers]
         deepest = max(len(block.sublayers) for block, _ in numbers)
@@ -81,6 +82,7 @@ class _Placing:
         ]
         for found in (
             _each(every, lambda s: s.before),
+            [(use, number) for s, number in every for use in s.makes],
             inner,
             _each(every, lambda s: s.out),
             _each(every, lambda s: s.dropout),

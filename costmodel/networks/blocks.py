@@ -54,7 +54,8 @@ class Use:
     forms_under: Mapping[str, str] = field(default_factory=dict)
     """Rewrite of a convention -> the form that is counted under it."""
     shared: frozenset[str] = frozenset()
-    """Names of parameters that are another part's too, where they are counted."""
+    """Names of parameters that are another part's too, where they are counted; and of inputs whose
+    earlier rows another part holds."""
     when: frozenset[str] = ALWAYS
     """The passes in which the part runs: FORWARD, PASSES or ALWAYS."""
     last: bool = False
@@ -69,6 +70,11 @@ class Use:
     """Which layers the part stands for, such as 3-7, where layers are told apart."""
     adapters: frozenset[str] = frozenset()
     """Names of the parameters of low-rank adapters, beside which all others are frozen."""
+    reads: tuple[str, ...] = ()
+    """The names of the rows that the part reads as its inputs: "" for those in turn, "tokens",
+    "embedding" for those before the layers, or what another part `writes`; () is ("",)."""
+    writes: str = ""
+    """The name under which later parts read the output; "" if none does."""
 
     @property
     def name(self) -> str:
@@ -91,8 +97,9 @@ class Use:
     def equal(self) -> object:
         """A key that is equal for parts that differ in nothing but their place."""
         at = {x: str(poly) for x, poly in self.sizes.items()}
-        forms = self.form, self.token_form
-        return (self.label, self.mixer, tuple(sorted(at.items())), forms, self.shared, self.ranges)
+        forms, ends = (self.form, self.token_form), (self.reads, self.writes)
+        own = tuple(sorted(at.items()))
+        return (self.label, self.mixer, own, forms, self.shared, self.ranges, ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +116,8 @@ class Sublayer:
     beside: bool = False
     """Whether the sublayer reads what the sublayer before it reads, instead of its sum; without a
     norm before, the same normed rows."""
+    makes: tuple[Use, ...] = ()
+    """Parts that read what the part reads, and write rows for the part and for later layers."""
 
     @property
     def equal(self) -> object:
@@ -117,8 +126,10 @@ class Sublayer:
 
     @property
     def around(self) -> tuple[Use | None, ...]:
-        """The norm before, the part, its norm, dropout, the residual sum and the norm after."""
-        return (self.before, self.part, self.out, self.dropout, self.residual, self.after)
+        """The norm before, the parts that make rows for the part, the part, its norm, dropout, the
+        residual sum and the norm after."""
+        inner = (*self.makes, self.part)
+        return (self.before, *inner, self.out, self.dropout, self.residual, self.after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +151,7 @@ class Block:
             around: dict[str, Any] = {
                 name: change(use) for name, use in vars(one).items() if isinstance(use, Use)
             }
-            found.append(replace(one, **around))
+            found.append(replace(one, makes=tuple(map(change, one.makes)), **around))
         return Block(self.name, tuple(found))
 
     @cached_property

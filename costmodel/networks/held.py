@@ -13,7 +13,7 @@ from costmodel.networks.assembly import beyond_table
 from costmodel.networks.blocks import Use
 from costmodel.networks.experts import active
 from costmodel.networks.network import Network
-from costmodel.networks.part_costs import Counting, part_answers
+from costmodel.networks.part_costs import Counting, own_state, part_answers
 from costmodel.program.chosen_sizes import default
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Dtypes, Missing, element_bytes
@@ -144,6 +144,7 @@ class Holding:
         found = Missing(about.unanswered) if about.unanswered else about.attempt(state_of)
         if isinstance(found, Missing):
             raise Unanswered(f"{use.name}: {found.reason}")
+        found = own_state(use, found)
         sizes = {x: Poly.of(value) for x, value in self.sizes.items()}
         for role in ROLES:
             of_role = {name: n for name, n in found.arrays.items() if found.roles[name] == role}

@@ -26,6 +26,7 @@ from costmodel.networks.architectures import (
 )
 from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
+from costmodel.networks.architectures.gemma4 import GEMMA_4
 from costmodel.networks.architectures.rows import ROWS
 from costmodel.networks.architectures.t5 import T5S
 from costmodel.networks.blocks import Description
@@ -50,6 +51,7 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "qwen3_next": qwen3_next.read,
     "smollm3": smollm3.read,
     "vit": vit.read,
+    **GEMMA_4,
     **{kind: row.read for kind, row in ROWS.items()},
     **{kind: row.read for kind, row in ENCODER_ROWS.items()},
     **{kind: one.read for kind, one in ENCODERS.items()},
@@ -61,7 +63,6 @@ FOREIGN: Mapping[str, str] = {
     "index_topk": "an indexer that chooses keys",
     "compress_rates": "attention to compressed rows",
     "hc_mult": "several residual streams",
-    "num_kv_shared_layers": "layers that read the keys and values of another layer",
     "num_mem_blocks": "a block that several layers share",
 }
 """A field of architectures with a part that does not exist here -> that part."""
@@ -69,7 +70,7 @@ FOREIGN: Mapping[str, str] = {
 
 INDEXER = "an indexer that chooses keys"
 CROSS = "weights of cross-attention that the class for causal language models has and does not read"
-PER_LAYER = "embeddings and widths of each layer"
+OTHERS = "keys and values of another model"
 IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
 MISSING: Mapping[str, str] = {
@@ -111,21 +112,16 @@ MISSING: Mapping[str, str] = {
         CROSS,
     ),
     **dict.fromkeys(
-        (
-            "gemma4",
-            "gemma4_text",
-            "gemma4_unified",
-            "gemma4_unified_text",
-            "gemma4_assistant",
-            "gemma4_unified_assistant",
-        ),
-        PER_LAYER,
+        ("gemma4_assistant", "gemma4_unified_assistant"),
+        OTHERS,
     ),
-    **dict.fromkeys(("gemma3n", "gemma3n_text"), f"alternating updates, and {PER_LAYER}"),
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), "alternating updates of several streams"),
     **dict.fromkeys(
         (
             "emu3",
             "gemma3",
+            "gemma4",
+            "gemma4_unified",
             "git",
             "got_ocr2",
             "llama4",

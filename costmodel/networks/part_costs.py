@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costmodel.errors import ConventionError, SizeError
 from costmodel.networks.blocks import Use
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Answers, answers
+from costmodel.questions.state import State
 from costmodel.symbolic.polynomial import Poly, sum_of
 
 DROPOUTS: Mapping[str, str] = {
@@ -92,6 +93,12 @@ def own_parameters(use: Use) -> Poly:
     arrays = parameters(use.mixer).arrays
     own = sum_of(extent for name, extent in arrays.items() if name not in use.shared)
     return own.substitute(use.parameter_sizes) * use.copies
+
+
+def own_state(use: Use, found: State) -> State:
+    """The state of a part without the rows that another part holds."""
+    arrays = {name: number for name, number in found.arrays.items() if name not in use.shared}
+    return replace(found, arrays=arrays)
 
 
 def part_answers(use: Use, phase: str, convention: Counting) -> Answers:

@@ -62,6 +62,8 @@ class _Writer:
     layer: Layer | None = None
     blocks: tuple[str, ...] = ()
     section: str = ""
+    named: dict[str, Wire] = field(default_factory=dict)
+    """The rows that parts read by a name (`Use.reads`)."""
 
     def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
         """Record a run of a part that reads the arrays `wires` and, if its mixer has a second
@@ -71,11 +73,15 @@ class _Writer:
             return wires[0]
         use = self.network.use(self.section, part)
         reads = {use.mixer.role("input").name: wires}
+        for array, name in zip(use.mixer.inputs, use.reads, strict=bool(use.reads)):
+            reads[array.name] = (self.named[name],) if name else wires
         for array in use.mixer.arrays.values():
             if array.role == "context" and context is not None:
                 reads[array.name] = (context,)
         out = Wire(use.name, entries_of(use, use.mixer.role("output")))
         self.runs.append(PartRun(use, reads, out, self.layer, self.blocks))
+        if use.writes:
+            self.named[use.writes] = out
         return out
 
     def stack(self, stack: Stack, tower: int, layers: int, memory: Wire | None) -> Wire:
@@ -85,8 +91,10 @@ class _Writer:
         first = self.network.use(self.section, stack.entry[0])
         tokens = first.mixer.role("input")
         stream = Wire("tokens", entries_of(first, tokens), source=True)
+        self.named = {"tokens": stream}
         for part in stack.entry:
             stream = self.run(part, stream)
+        self.named["embedding"] = stream
         self._name_stream(stream)
         for k in range(stack.depth or layers):
             block = stack.blocks[k % len(stack.blocks)]
@@ -97,6 +105,8 @@ class _Writer:
                     start = entry = stream
                 if sublayer.before is not None:
                     entry = self.run(sublayer.before, start)
+                for made in sublayer.makes:
+                    self.run(made, entry)
                 out = self.run(sublayer.part, entry, context=memory)
                 out = self.run(sublayer.out, out)
                 total = self.run(sublayer.residual, stream, out)

@@ -16,7 +16,7 @@ from costmodel.networks import blocks
 from costmodel.networks.blocks import Sublayer, Use
 from costmodel.networks.part_costs import part_sizes
 from profiler.modules.registry import Implementation, build, implementations, without_token
-from profiler.networks.modules import Part
+from profiler.networks.modules import COMPUTED, Part
 
 DROPOUT = 0.1
 """The dropout probability of a twin in training. Networks state only whether they have dropout,
@@ -51,7 +51,7 @@ class Making:
         if mixes(use):
             return self._mixer(use)
         made = {"device": self.device, "dtype": self.dtype}
-        return Part(use, self.sizes, self.shared, self.names if use.table else use.shared, made)
+        return Part(use, self.sizes, self.shared, self.names, made)
 
     def _mixer(self, use: Use) -> nn.Module:
         """Make the module of a mixer, by the chosen implementation, else the first of the part's
@@ -77,8 +77,8 @@ class Making:
 
 
 def mixes(use: Use) -> bool:
-    """Whether a part is a mixer."""
-    return use.mixer.group != "part of a network"
+    """Whether a part is a mixer with a module of its own."""
+    return use.mixer.group != "part of a network" and use.mixer.name not in COMPUTED
 
 
 class Place(nn.Module):
@@ -93,23 +93,38 @@ class Place(nn.Module):
         self.mixes = mixes(part)
         self.crosses = any(array.role == "context" for array in part.mixer.arrays.values())
         """Whether the part reads an encoder's output too."""
+        self.reads = part.reads
+        self.made = [(use.writes, use.reads) for use in sublayer.makes]
         for name, use in vars(sublayer).items():
             if isinstance(use, Use | None):
                 setattr(self, name, None if use is None else making(stack.placed(use)))
+        made = (making(stack.placed(use)) for use in sublayer.makes)
+        self.makes = nn.ModuleList(one for one in made if one)
 
     def start(self, batch: int, length: int, memory: Tensor | None) -> Any:
         """The state of the part before the first token, None of a part without one."""
         part: Any = self.part
         if not self.mixes:
-            return None
+            return {} if self.made else None
         return part.initial_state(batch, length, *((memory,) if self.crosses else ()))
 
-    def through(self, rows: Tensor, memory: Tensor | None, state: Any) -> Tensor:
+    def through(
+        self, rows: Tensor, memory: Tensor | None, state: Any, named: dict[str, Any]
+    ) -> Tensor:
         """Run rows (b, s, d) through the part, or with its `state` one further token (b, 1, d);
-        `memory` is an encoder's output."""
+        `memory` is an encoder's output, and `named` has the rows that parts read by name, and the
+        position of the first row."""
         part: Any = self.part
         found: Tensor
-        if state is None:
+        first = named["first"]
+        for (name, reads), module in zip(self.made, self.makes, strict=True):
+            new = module(named[reads[0]] if reads else rows, first)
+            if state is not None and not reads:  # rows of earlier tokens are read too
+                new = state[name] = torch.cat([*([state[name]] if name in state else ()), new], 1)
+            named[name] = new
+        if self.reads:
+            found = part(rows, (*(named[name] for name in self.reads[1:]), first))
+        elif state is None:
             found = part(rows, memory) if self.crosses else part(rows)
         else:
             found = part.step(rows.squeeze(1), state).unsqueeze(1)
@@ -135,11 +150,13 @@ class Layer(nn.Module):
         return [one for one in self.sublayers if isinstance(one, Place)]
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, held: list[Any] | None = None
-    ) -> Tensor:
+        self, x: Tensor, memory: Tensor | None = None, held: list[Any] | None = None,
+        named: dict[str, Any] | None = None,
+    ) -> Tensor:  # fmt: skip
         """Run the layer on whole sequences x (b, s, d), beside an encoder's output `memory` (b, e,
         d), or, with the states `held` of its sublayers, on one further token (b, 1, d); the output
-        has the shape of x."""
+        has the shape of x. `named`: rows that parts read by name, as in `Place.through`."""
+        named = named or {"first": 0}
         stream = start = entry = x
         states = held or [None] * len(self.places)
         for place, state in zip(self.places, states, strict=True):
@@ -147,7 +164,7 @@ class Layer(nn.Module):
                 start = entry = stream
             if place.before is not None:
                 entry = passed(place.before, start)
-            out = place.through(entry, memory, state)
+            out = place.through(entry, memory, state, named)
             out = passed(place.dropout, passed(place.out, out))
             residual: Any = place.residual
             stream = passed(place.after, residual(stream, out))
@@ -188,7 +205,9 @@ class Stack(nn.Module):
     ) -> Tensor:
         """Run token numbers and segments (b, s) through the stack, to rows (b, s, d); `memory` is
         an encoder's output."""
-        return self._through(self.entered(tokens, 0, segments), memory, [None] * len(self.layers))
+        x = self.entered(tokens, 0, segments)
+        named = {"tokens": tokens, "embedding": x, "first": 0}
+        return self._through(x, memory, [None] * len(self.layers), named)
 
     def start(self, batch: int, length: int, memory: Tensor | None) -> list[list[Any]]:
         """The states of each layer's sublayers before the first token."""
@@ -198,11 +217,16 @@ class Stack(nn.Module):
     def step(self, tokens_t: Tensor, position: int, held: list[list[Any]]) -> Tensor:
         """Run one token (b,) of each sequence, after `position` tokens, through the stack, to its
         row (b, 1, d); `held` has the states of each layer."""
-        return self._through(self.entered(tokens_t.unsqueeze(1), position), None, held)
+        tokens = tokens_t.unsqueeze(1)
+        x = self.entered(tokens, position)
+        named = {"tokens": tokens, "embedding": x, "first": position}
+        return self._through(x, None, held, named)
 
-    def _through(self, x: Tensor, memory: Tensor | None, held: list[Any]) -> Tensor:
+    def _through(
+        self, x: Tensor, memory: Tensor | None, held: list[Any], named: dict[str, Any]
+    ) -> Tensor:
         for layer, states in zip(self.layers, held, strict=True):
-            x = layer(x, memory, states)
+            x = layer(x, memory, states, named)
         for part in self.end:
             x = part(x)
         return x

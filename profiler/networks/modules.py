@@ -15,12 +15,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from costmodel.language.macros.norms import LAYER_EPS
+from costmodel.language.macros.norms import LAYER_EPS, RMS_EPS as MIXERS_EPS
 from costmodel.language.nodes import Constant
+from costmodel.mixers.self_attention import BASE
 from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import ALPHA, LIMIT, SCALE
 from costmodel.networks.parts import CAP, MULTIPLIER, RMS_EPS
 from costmodel.program.losses import SMOOTHING
+from profiler.modules.attention import dense_attention
 from profiler.modules.base import fan_in
 from profiler.modules.norms import rms_norm as normed
 
@@ -38,6 +40,10 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 OFFSETS = ("b", "offset", "moved")
 """How the names of parameters begin that are zeros before training."""
+
+
+GAINS = ("gain", "gain_P", "w_Q", "w_K")
+"""Names of parameters that are ones before training."""
 
 
 class TwinError(ValueError):
@@ -72,6 +78,8 @@ class Part(nn.Module):
         number = use.sizes.get("c")
         self.chosen = 0 if number is None else number.at(sizes)
         """How many experts a row goes through."""
+        self.own = {x: poly.at(sizes) for x, poly in use.sizes.items()}
+        """Letter -> size of the part's own."""
         zeros = (*OFFSETS, *(("gain",) if self.arguments.get("gain") == "1 + w" else ()))
         for array in use.mixer.arrays.values():
             shape = [extent.substitute(use.parameter_sizes).at(sizes) for extent in array.shape]
@@ -89,7 +97,7 @@ class Part(nn.Module):
                 pass  # shapes alone
             elif array.name.startswith(zeros):
                 nn.init.zeros_(value)
-            elif array.name == "gain":
+            elif array.name in GAINS:
                 nn.init.ones_(value)
             else:
                 terms = shape[-2] if len(shape) > 2 else fan_in(value.shape)
@@ -274,6 +282,71 @@ def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
     return at, float_of(SCALE) * weights if sigmoid else weights
 
 
+def in_heads(p: Any, x: Tensor, letter: str) -> Tensor:
+    """Rows x (b, s, d) through W and the bias of a letter, as heads (b, s, g, K)."""
+    rows = linear(p, x, f"W_{letter}", f"b_{letter}")
+    heads: Tensor = rows.view(*rows.shape[:2], p.own["g"], p.own["K"])
+    return heads
+
+
+def turned(heads: Tensor, gain: Tensor, first: int) -> Tensor:
+    """Heads (b, s, ..., K), the first at position `first`, after an RMS norm with this gain and a
+    rotary embedding."""
+    rows = F.rms_norm(heads, heads.shape[-1:], gain, float(MIXERS_EPS))
+    half = heads.shape[-1] // 2
+    pair = torch.arange(half, dtype=torch.float64, device=heads.device) / half
+    row = torch.arange(first, first + heads.shape[1], dtype=torch.float64, device=heads.device)
+    angles = (row.unsqueeze(1) * BASE**-pair).repeat(1, 2)
+    axes = (heads.shape[1], *(1 for _ in heads.shape[2:-1]), heads.shape[-1])
+    cos, sin = (table.to(heads.dtype).view(axes) for table in (angles.cos(), angles.sin()))
+    one, other = rows.chunk(2, dim=-1)
+    return rows * cos + torch.cat([-other, one], -1) * sin
+
+
+def keys(p: Any, x: Tensor, first: int, bias: bool) -> Tensor:
+    """Keys (b, s, g, K) of rows x (b, s, d)."""
+    return turned(in_heads(p, x, "K"), p.w_K, first)
+
+
+def values(p: Any, x: Tensor, first: int, bias: bool) -> Tensor:
+    """Values (b, s, g, K) of rows x (b, s, d)."""
+    heads = in_heads(p, x, "V")
+    return F.rms_norm(heads, heads.shape[-1:], None, float(MIXERS_EPS))
+
+
+def given_attention(p: Any, x: Tensor, given: Any, window: bool, bias: bool) -> Tensor:
+    """Attention of rows x (b, s, d) to `given`: keys and values (b, t, g, K) and the position of
+    the first row; s is t, or 1 for a new token."""
+    k, v, first = given
+    d, g, wide = p.W_Q.shape
+    queries = x @ p.W_Q.view(d, -1)
+    queries = queries + p.b_Q.flatten() if bias else queries
+    q = turned(queries.view(*x.shape[:2], -1, p.own["K"]), p.w_Q, first)
+    q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
+    whole, w = q.shape[2] == k.shape[2], p.own.get("w")
+    if w is not None and not whole:
+        k, v = k[:, :, -w:], v[:, :, -w:]
+    out = dense_attention(q, k, v, by=1, causal=whole, window=w, scaled=False)
+    rows: Tensor = out.transpose(1, 2).flatten(2) @ p.W_out.view(g * wide, d)
+    return rows + p.b_out if bias else rows
+
+
+def layer_look_up(p: Any, tokens: Tensor, first: int) -> Tensor:
+    """Rows (b, s, f) of tokens (b, s)."""
+    rows: Tensor = p.E_layer[tokens] * p.E_layer.shape[1] ** 0.5
+    return rows
+
+
+def layer_input(p: Any, x: Tensor, given: Any, activation: str) -> Tensor:
+    """The output (b, s, d) for rows x (b, s, d), and `given` embedded tokens (b, s, d), rows of the
+    layer's table (b, s, f) and a position."""
+    z, own, _ = given
+    mapped = normed(z @ p.W_P / x.shape[-1] ** 0.5, p.gain_P, float(RMS_EPS))
+    hidden = ACTIVATIONS[activation](x @ p.W_gate) * ((mapped + own) / 2**0.5)
+    y: Tensor = hidden @ p.W_down
+    return y
+
+
 COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "look-up": look_up,
     "one-hot": one_hot,
@@ -287,6 +360,11 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "gated-ffn": gated_ffn,
     "experts": experts,
     "head": head,
+    "keys": keys,
+    "values": values,
+    "attention-to-given-keys": given_attention,
+    "layer-look-up": layer_look_up,
+    "layer-input": layer_input,
     "scale": lambda p, x, other: x / x.shape[-1] ** 0.5,
     "probabilities": lambda p, x, other: torch.softmax(x, -1),
 }

@@ -348,6 +348,21 @@ T_5: Mapping[str, Sequence[Any]] = {
     "tie_word_embeddings": (True, False),
 }
 
+GEMMA_4: Mapping[str, Sequence[Any]] = {
+    **USUAL,
+    "num_hidden_layers": (6, 9),
+    "layer_types": (None,),
+    "sliding_window": (3,),
+    "global_head_dim": (4, 16),
+    "num_global_key_value_heads": (None, 2, 3),
+    "attention_k_eq_v": (False, True),
+    "num_kv_shared_layers": (0,),
+    "use_double_wide_mlp": (True, False),
+    "attention_bias": (True, False),
+    "final_logit_softcapping": (None, 30.0),
+    "pad_token_id": (1,),
+}
+
 FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     **dict.fromkeys(ENCODERS, ENCODER),
     "bert": {**ENCODER, "architectures": (["BertLMHeadModel"],)},
@@ -451,6 +466,16 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mlp_bias": (True, False),
     },
     "gemma": USUAL,
+    "gemma4_text": {
+        **GEMMA_4,
+        "num_hidden_layers": (6,),
+        "layer_types": ([*["sliding_attention"] * 2, "full_attention"] * 2,),
+        "num_kv_shared_layers": (0, 2, 3),
+        "attention_k_eq_v": (False,),
+        "vocab_size_per_layer_input": (31, 40),
+        "hidden_size_per_layer_input": (0, 3, 8),
+    },
+    "gemma4_unified_text": GEMMA_4,
     "gemma2": {**USUAL, "sliding_window": (3,)},
     "gemma3_text": {**USUAL, "sliding_window": (3,), "sliding_window_pattern": (2, 3)},
     "qwen3_5_text": {**USUAL, **DELTA},
@@ -621,7 +646,7 @@ PLAIN = (bool, int, float, str, type(None))
 """Types of values that stand in a file as they are."""
 
 
-BY_CLASS = ("falcon_h1", "gpt2", "gpt-sw3", "vit")
+BY_CLASS = ("falcon_h1", "gemma4_text", "gemma4_unified_text", "gpt2", "gpt-sw3", "vit")
 """Further types whose reader has the defaults of the class."""
 
 

@@ -91,6 +91,15 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(k_norm|k_layernorm|key_layernorm)\.weight", "w_K", ""),
         ("sinks", "b_sink", ""),
     ],
+    "attention-to-given-keys": [
+        (r"q_proj\.weight", "W_Q", "columns"), (r"q_proj\.bias", "b_Q", ""), *BIASED,
+        (r"q_norm\.weight", "w_Q", ""), (r"k_norm\.weight", "w_K", ""),
+    ],
+    "layer-input": [
+        (r"input_gate\.weight", "W_gate", "columns"), (r"projection\.weight", "W_down", "columns"),
+        (r"table\.weight", "E_layer", ""), (r"map\.weight", "W_P", "columns"),
+        (r"norm\.weight", "gain_P", ""),
+    ],
     "mla": [
         (r"q_a_proj\.weight", "W_DQ", "columns"), (r"q_a_layernorm\.weight", "gain_Q", ""),
         (r"(q_b_proj|q_proj)\.weight", "W_UQ W_QR", "heads"),
@@ -190,6 +199,13 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
             at.setdefault(int(found[1]), {})[found[2]] = value
         else:
             beside[name] = value
+    for name, ours in OF_LAYERS.items():
+        if name in beside:
+            value = beside.pop(name)
+            axis = None if value.ndim == 1 else 0 if ours == "map" else 1
+            for k in range(len(at)):
+                piece = value if axis is None else value.tensor_split(len(at), axis)[k]
+                at[k][f"per_layer_{ours}.weight"] = piece
     last = sorted(beside, key=lambda name: name.endswith("predictions.bias"))
     stack = net.stack
     own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()]
@@ -208,7 +224,16 @@ def _set(parameter: Tensor, value: Tensor) -> None:
         parameter.copy_(value.reshape(parameter.shape))
 
 
+OF_LAYERS: Mapping[str, str] = {
+    "model.embed_tokens_per_layer.weight": "table",
+    "model.per_layer_model_projection.weight": "map",
+    "model.per_layer_projection_norm.weight": "norm",
+}
+"""Parameters beside the layers of which each layer has a piece, or that all share -> as rules call
+them."""
+
 MOVED: Sequence[tuple[str, str]] = [
+    ("per_layer_(input_gate|projection|table|map|norm)", r"layer_input.\1"),
     ("fc1", "mlp.fc1"), ("fc2", "mlp.fc2"), ("shared_mlp", "block_sparse_moe.shared_expert"),
     (r"attention\.self", "attention"), (r"attention\.output\.dense", "attention.o_proj"),
     (r"attention\.output\.LayerNorm", "norm_1"), (r"attention\.ln", "norm_1"),
@@ -217,7 +242,7 @@ MOVED: Sequence[tuple[str, str]] = [
 ]  # fmt: skip
 """How names of a layer begin that belong to another module of the layer, and how there."""
 
-AFTER = ("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block")
+AFTER = ("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "layer_input")
 """Modules of a layer that rows pass after the mixer, wherever the class names them."""
 
 
@@ -243,12 +268,14 @@ def _load_layer(layer: Any, bases: Sequence[str], tensors: Mapping[str, Tensor],
             _set(module.offset, groups[name]["bias"])
     inner = sorted((n for n in groups if n not in norms), key=lambda name: name in AFTER)
     for place, base, name in zip(layer.places, bases, inner, strict=True):
-        _load_part(place.part, base, groups[name], kind)
+        _load_part(place.part, [*place.makes], base, groups[name], kind)
 
 
-def _load_part(part: Any, base: str, tensors: Mapping[str, Tensor], kind: str) -> None:
-    given = {**dict(part.named_parameters()), **dict(part.named_buffers())}
-    lacking = {name for name, _ in part.named_parameters()}
+def _load_part(
+    part: Any, makes: Sequence[Any], base: str, tensors: Mapping[str, Tensor], kind: str
+) -> None:
+    named = dict(pair for one in (part, *makes) for pair in one.named_parameters())
+    given, lacking = {**named, **dict(part.named_buffers())}, {*named}
     for full, value in tensors.items():
         name = full.removeprefix("attention.")
         found = [(names, how) for theirs, names, how in RULES[base] if re.fullmatch(theirs, name)]
@@ -361,7 +388,7 @@ def with_constants(model: nn.Module) -> None:
 
 def eps_of(name: str, module: nn.Module) -> float:
     """What the equations add under the root of a norm."""
-    if re.search(r"attn\.(q|k|query|key)_(layer)?norm$", name):
+    if re.search(r"attn\.(q|k|v|query|key)_(layer)?norm$", name):
         return 2.0**-52
     if re.search(
         r"(mixer|mamba|self_attn)\.(norm|o_norm|dt_layernorm|b_layernorm|c_layernorm)$", name

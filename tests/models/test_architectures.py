@@ -245,6 +245,8 @@ REFUSED = [
     ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "the kind of each of 32 layers"),
     ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "no sliding window"),
     ({"model_type": "gpt_oss", "experts_per_token": 3}, "= 3 differs from what other fields say"),
+    ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "has keys for full_attention"),
+    ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
     ({"model_type": "mamba", "use_bias": True}, "use_bias = True is not known here"),
     ({"model_type": "mamba2", "num_heads": 7}, "7 heads of 64 channels are not the 8192 of"),
     ({"model_type": "mpt", "d_model": 24}, "16 heads do not divide the 24 channels of a row"),
