@@ -215,6 +215,8 @@ def test_a_missed_goal_is_told_with_what_the_data_shows() -> None:
     row = {"board": "h100", "file": "gemm.csv.gz", "median": 0.1, "p90": 0.3}
     assert list(report.missed([row, {**row, "file": "other.csv.gz", "median": 9}])) == []
     line, why = report.missed([{**row, "p90": 0.31}])
+    (half, _) = report.missed([{**row, "line_median": 0.19}])
+    assert half == "h100 gemm misses half of the line's median: 10.0 of 19.0"
     assert line == "h100 gemm misses 10 / 30: 10.0 / 31.0" and why == report.of_products()
 
 
