@@ -237,8 +237,8 @@ def _after(part: Range, value: int) -> Range:
 
 
 def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
-    """The values of the open size at which the formula of the quantity `name` changes: those at
-    which the formula of one of its terms does, and this term is the largest."""
+    """The values of the open size at which the formula of the quantity `name` changes. The quantity
+    is the largest of its terms: its formula changes where that of the largest term does."""
     found: dict[Kink, None] = {}
     for term in quantity.terms:
         for last, constant in line.kinks(term):
