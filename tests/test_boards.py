@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -196,6 +197,20 @@ def test_mamba_2_is_six_products_a_convolution_and_a_scan(phase: str) -> None:
     assert f"Constants of Mamba-2 scan of {rows}, fitted on no other board, others stand in" in told
 
 
+def test_a_scan_moves_its_state_in_the_type_that_is_asked() -> None:
+    sizes: dict[str, Any] = {**TOKEN, "b": 256, "n": 128, "G": 8}
+    ((two,), (four,)) = (
+        cm.table(
+            "mamba-2", board="h100", state_dtype=dtype, columns="floor,predicted_time", **sizes
+        )
+        for dtype in ("bf16", "fp32")
+    )
+    # 128 heads of 64 by 128 states of each sequence, two more bytes an entry, read and written
+    state = 1e9 * 256 * 128 * 64 * 128 * 2 * 2 / board("h100")["memory_bandwidth"]
+    assert four["floor"] - two["floor"] == pytest.approx(state, rel=0.01)
+    assert 1 <= (four["predicted_time"] - two["predicted_time"]) / state < 1.2
+
+
 def test_times_of_a_table_per_token_are_those_of_the_whole_call() -> None:
     typed = ["table", GQA, "--board", "h100", "--per-token"]
     typed += [f"--{letter}={value}" for letter, value in TOKEN.items()]
@@ -213,6 +228,11 @@ def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:
     bare.write_text(OWN)
     for options, said in (
         ({"board": "h100"}, "times are predicted in bf16 and fp16 alone, not in fp32"),
+        ({"board": "h100", "dtype": "bf16", "cache_dtype": "fp8"}, "with a cache in bf16 and fp16"),
+        (
+            {"board": "h100", "dtype": "bf16", "weight_dtype": "int8"},
+            "with weights in bf16 and fp16",
+        ),
         ({"board": "h100", "dtype": "bf16", "form": "fft"}, "transforms the whole token axis"),
         ({"board": str(bare), "dtype": "bf16"}, "board bare has no figure"),
         ({"board": "h100", "dtype": "bf16", "symbolic": True}, "a number for every size"),

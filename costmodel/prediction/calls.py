@@ -26,16 +26,18 @@ class Calls:
         kernel: a name of `KERNELS`.
         sizes: letter -> array (N,), the sizes of the kernel's mixer, and `b`, the batch.
         dtype: the type of the entries that move.
+        state: the type of a state's entries, by default `dtype`.
     """
 
     kernel: str
     sizes: Mapping[str, Floats]
     dtype: str = "bf16"
+    state: str = ""
 
     @cached_property
     def work(self) -> Work:
         """Operations and bytes of each call."""
-        return KERNELS[self.kernel].work(self.dtype, self.sizes)
+        return KERNELS[self.kernel].work(self.dtype, self.sizes, self.state)
 
     def arithmetic(self, board: Board) -> Floats:
         """For each call, the seconds of its multiplications and additions at the dense peak of the

@@ -52,7 +52,7 @@ class Kernel:
     equations: tuple[str, ...]
     form: str | None = None
     state_dtype: str | None = None
-    """The element type of a recurrence's state; that of all other entries if None."""
+    """The element type of a recurrence's state, if the kernel has one whatever is asked."""
 
     @cached_property
     def _system(self) -> System:
@@ -73,12 +73,13 @@ class Kernel:
         found |= {f"moved {kind}": number for kind, number in moved.kinds.items()}
         return {name: _function(number) for name, number in found.items()}
 
-    def work(self, dtype: str, sizes: Mapping[str, Floats]) -> Work:
+    def work(self, dtype: str, sizes: Mapping[str, Floats], state: str = "") -> Work:
         """The work of each of N calls: products, exponentials, and compulsory bytes (each entry
         moved once).
 
         Args:
             dtype: the type of the entries that move, such as bf16.
+            state: the type of a state's entries, by default `dtype`.
             sizes: letter -> array (N,); `b` is the number of sequences, by default 1.
         """
         size = {name: np.asarray(value, dtype=float) for name, value in sizes.items()}
@@ -98,7 +99,7 @@ class Kernel:
                 totals["exp"] += batch * of(name)
             elif name.startswith("moved "):
                 kind = name.removeprefix("moved ")
-                own = self.state_dtype if kind == "state" and self.state_dtype else dtype
+                own = (self.state_dtype or state or dtype) if kind == "state" else dtype
                 number = of(name) * (1 if kind == "weights" else batch)
                 totals["bytes"] += BYTES[own] * number
         return Work(totals["products"], totals["exp"], totals["bytes"])

@@ -18,7 +18,7 @@ from costmodel.prediction.kernels import KERNELS
 from costmodel.prediction.predict import predict
 from costmodel.program.dependence import Read, reads
 from costmodel.program.phases import IterationDomain, iteration_domains
-from costmodel.questions.question import Case
+from costmodel.questions.question import Case, Dtypes
 from costmodel.questions.subject import system_of
 
 FITTED = ("bf16", "fp16")
@@ -67,15 +67,16 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
         Unanswered: no kernel for what is between the mixer's linear maps is known.
         BoardError: the board has no figure that is needed.
     """
-    dtype = _dtype(case)
+    dtypes = _dtypes(case)
     calls = (*linear_maps(case), *cores(case))
-    return [_step(kernel, sizes, dtype, on) for kernel, sizes in calls]
+    return [_step(kernel, sizes, dtypes, on) for kernel, sizes in calls]
 
 
-def _step(kernel: str, sizes: Mapping[str, float], dtype: str, on: Board) -> Step:
+def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) -> Step:
     """The call of a kernel at sizes, with its predicted seconds, interval and joules, and its
     limits."""
-    calls = Calls(kernel, {x: np.array([float(size)]) for x, size in sizes.items()}, dtype)
+    given = {x: np.array([float(size)]) for x, size in sizes.items()}
+    calls = Calls(kernel, given, dtypes.activations, dtypes.state or "")
     one = predict(calls, on)
     joules = float("nan") if one.joules is None else float(one.joules[0])
     ends = float(one.low[0]), float(one.high[0])
@@ -87,17 +88,23 @@ def _step(kernel: str, sizes: Mapping[str, float], dtype: str, on: Board) -> Ste
 
 def products(case: Case, on: Board) -> Sequence[Step]:
     """The matrix products of a case alone; errors as for `predicted_steps`."""
-    dtype = _dtype(case)
-    return [_step(kernel, sizes, dtype, on) for kernel, sizes in linear_maps(case)]
+    dtypes = _dtypes(case)
+    return [_step(kernel, sizes, dtypes, on) for kernel, sizes in linear_maps(case)]
 
 
-def _dtype(case: Case) -> str:
-    """The element type of a case (fp32 if it states none); Unanswered for a type without
-    predictions."""
-    dtype = case.dtypes.activations if case.dtypes else "fp32"
-    if dtype not in FITTED:
-        raise Unanswered(f"times are predicted in {' and '.join(FITTED)} alone, not in {dtype}")
-    return dtype
+def _dtypes(case: Case) -> Dtypes:
+    """The element types of a case (fp32 if it states none); Unanswered for activations, weights or
+    a cache in a type without predictions."""
+    dtypes = case.dtypes or Dtypes()
+    for role, told in (
+        ("activations", ""),
+        ("weights", "with weights "),
+        ("cache", "with a cache "),
+    ):
+        if (dtype := dtypes.name_of(role)) not in FITTED:
+            known = " and ".join(FITTED)
+            raise Unanswered(f"times are predicted {told}in {known} alone, not in {dtype}")
+    return dtypes
 
 
 def _reads(case: Case) -> Iterator[tuple[IterationDomain, Read]]:
