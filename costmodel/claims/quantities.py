@@ -284,7 +284,7 @@ def _step(step: str | Mapping[str, Any]) -> str:
     """A step, or repeated steps as one word, `(l - 1)*(mul sum)`."""
     if isinstance(step, str):
         return step
-    return f"({step['times']})*({' '.join(step['steps'])})"
+    return f"({step['times']})*({' '.join(map(_step, step['steps']))})"
 
 
 def _without_tables(network: Network, interpretation: Interpretation) -> Exact:

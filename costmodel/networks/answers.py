@@ -8,7 +8,7 @@ by running through a training step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, TypeVar
@@ -28,9 +28,19 @@ from costmodel.networks.part_costs import (
     part_answers,
     part_sizes,
 )
-from costmodel.networks.schedule import PASS, Beside, Path, layers_of, paths, schedule
+from costmodel.networks.schedule import (
+    PASS,
+    Beside,
+    Block,
+    Path,
+    layers_of,
+    longest_in_order,
+    paths,
+    schedule,
+)
 from costmodel.networks.steps import PROMPT, STEPS, at_prompt, over_steps, over_steps_at
 from costmodel.networks.training import Graph
+from costmodel.paths.chains import FEW, CriticalPath, Repeat, Step
 from costmodel.program.chosen_sizes import extents
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import NOW, TRAINING_STEP, Overrun
@@ -66,6 +76,9 @@ from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LETTERS, in_order
 
 T = TypeVar("T")
+PathOf = Callable[[Answers, Mapping[str, int] | None], CriticalPath]
+"""A function that gives the critical path of a mixer's answers at sizes, or at large sizes."""
+
 ONE = Poly.of(1)
 OF_STEPS = (
     "only operations and state are derived over several steps: ask for one new token, phase "
@@ -206,9 +219,34 @@ class PartAnswers(Answers):
     def links(self, question: Callable[[Answers], Any], path: Path) -> Iterator[Share[Any]]:
         """The part's terms in the length of a path (part and phase -> times passed): one term for
         each phase in which the path passes the part."""
-        sizes = at_prompt(self.use.sizes) if self.stage == "prefill" else self.use.sizes
         for about, times in self._passes(path):
-            yield Share(self.use.name, about.of(question), sizes, times)
+            yield Share(self.use.name, about.of(question), self._stage_sizes, times)
+
+    def chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
+        """The critical path of one run of the part."""
+        return self.own.chained(path, self._sizes_of_run(sizes, self.own.phase))
+
+    def passed(self, path: PathOf, sizes: Mapping[str, int] | None, phase: str) -> CriticalPath:
+        """The critical path of one run of the part in a phase of a path through the network, in
+        sizes of the network."""
+        about = self.own
+        if phase == "backward" or about.phase != "inference":
+            about = part_answers(self.use, phase, self.graph.counting)
+        found = about.chained(path, self._sizes_of_run(sizes, about.phase))
+        return found.substitute(self._stage_sizes)
+
+    @property
+    def _stage_sizes(self) -> Mapping[str, Poly]:
+        """The part's sizes in the stage, in sizes of the network."""
+        return at_prompt(self.use.sizes) if self.stage == "prefill" else self.use.sizes
+
+    def _sizes_of_run(self, sizes: Mapping[str, int] | None, phase: str) -> dict[str, int] | None:
+        """The part's sizes at sizes of the network; None if these are None, and for several steps
+        of decoding."""
+        if sizes is None or self.stage == "decode":
+            return None
+        own = part_sizes(replace(self.use, sizes=self._stage_sizes), sizes)
+        return own | ({"t": LAST[self.stage].at(sizes)} if phase == "inference" else {})
 
     def searched(self, figure: Figure, case: Case) -> int | None:
         """A figure without a formula, searched at the sizes of `case`: the part's largest length in
@@ -229,11 +267,8 @@ class PartAnswers(Answers):
         if reason := self._beyond(case.sizes):
             raise Unsupported(reason)
         for about, times in self._passes(path):
-            sizes = at_prompt(self.use.sizes) if self.stage == "prefill" else self.use.sizes
-            there = replace(self.use, sizes=sizes)
-            own = part_sizes(there, case.sizes)
-            if about.phase == "inference":
-                own["t"] = LAST[self.stage].at(case.sizes)
+            own = self._sizes_of_run(case.sizes, about.phase)
+            assert own is not None, "a path lies in one pass"
             each = Case(about, own, symbolic=False).figure(figure)
             if isinstance(each, Missing):
                 raise Unsupported(f"{self.use.name}: {each.reason}")
@@ -288,7 +323,7 @@ class PartAnswers(Answers):
             raise Unanswered(reason)
         if self.stage == "decode":
             return self._over_steps(found)
-        sizes = at_prompt(use.sizes) if self.stage == "prefill" else use.sizes
+        sizes = self._stage_sizes
         common = self._common() if question in (traffic_of, weights_of) else {}
         return Share(use.name, found, sizes, use.runs, use.copies, use.shared, common)
 
@@ -425,11 +460,31 @@ class NetworkAnswers(Answers):
         """The reads beyond the ends of weights, of all parts."""
         return tuple(one for part in self.parts for one in part.overruns)
 
-    def derived(self, name: str, derive: Callable[[], T]) -> T:
-        """Always raises Unanswered: a list of steps, as a critical path, is of one mixer."""
-        raise Unanswered(
-            "the steps of a network are in no single list: span and sequential give their number"
-        )
+    def chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
+        """The critical path of the network: those of the parts on the longest path, on which a part
+        begins when the part before it has ended."""
+        key = f"critical path at {sizes}"
+        if key not in self._known:
+            self._known[key] = self._chained(path, sizes)
+        found: CriticalPath = self._known[key]
+        return found
+
+    def _chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
+        if self.stage == "decode":
+            raise Unanswered(OF_STEPS)
+        by_use = {part.use: part for part in self.parts if part.made is None}
+
+        def of_part(use: Use, phase: str) -> CriticalPath:
+            """The steps of one run of a part in a phase, in sizes of the network."""
+            try:
+                return by_use[use].passed(path, sizes, phase)
+            except (Unanswered, Unsupported) as reason:
+                raise type(reason)(_named(by_use[use], str(reason))) from None
+
+        layers = self.network.layers or (sizes or {}).get("L")
+        at = {**self.network.sizes, **(sizes or {})}
+        blocks = longest_in_order(self.network, layers, self.stage, self.recompute, of_part, at)
+        return CriticalPath(tuple(_steps(blocks)))
 
     def of(self, question: Callable[[Answers], T]) -> T:
         """The answer to a question, joined from the parts' answers by the question's rule (a sum,
@@ -581,6 +636,16 @@ class NetworkAnswers(Answers):
         if self.phase == "inference":
             return found.substitute({"l": ONE})
         return found.substitute({"l": PROMPT}) if self.stage == "prefill" else found
+
+
+def _steps(blocks: Iterable[Block]) -> Iterator[Step | Repeat]:
+    """The steps of pieces of a path; a few equal pieces are written out."""
+    for block in blocks:
+        here, times = (*block.steps, *_steps(block.inner)), block.times.constant()
+        if isinstance(times, int) and times <= FEW:
+            yield from here * times
+        elif here:
+            yield Repeat(block.times, here)
 
 
 def _parted(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:

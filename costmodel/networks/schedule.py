@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
+from itertools import groupby
+from typing import Generic, TypeVar
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.nodes import Array
 from costmodel.language.options import listed
 from costmodel.networks.assembly import Assembly
 from costmodel.networks.blocks import Stack, Use, of_first_row
+from costmodel.paths.chains import CriticalPath, Repeat, Step, large
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.symbolic.polynomial import Poly, call
 
@@ -254,7 +256,7 @@ PASS: Mapping[str, str] = {"inference": "inference", "decode": "inference", "pre
 class Beside:
     """Paths through parts of one layer that run beside each other, of which the longest counts."""
 
-    ways: frozenset[frozenset[tuple[Step, int]]]
+    ways: frozenset[frozenset[tuple[Passing, int]]]
 
     @property
     def in_order(self) -> list[Path]:
@@ -263,15 +265,15 @@ class Beside:
         return sorted(found, key=lambda path: sorted(map(_name, path)))
 
 
-Step = tuple[Use | None, str] | Beside
+Passing = tuple[Use | None, str] | Beside
 """A step of a path: (part, phase), None for the last addition of a sum of gradients of several
 parts; or paths beside each other."""
 
-Path = Mapping[Step, Poly]
+Path = Mapping[Passing, Poly]
 """A path through a network: step -> how often the path takes it."""
 
 
-def _name(step: Step) -> str:
+def _name(step: Passing) -> str:
     if isinstance(step, Beside):
         return " ".join(name for path in step.in_order for name in sorted(map(_name, path)))
     use, phase = step
@@ -292,12 +294,12 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
     layers = network.layers
     again = None if layers is None else repetition(network, layers)
     if layers is not None and again is None:
-        found = _paths(schedule(network, layers), stage, recompute)
+        found = _paths(schedule(network, layers), stage, recompute, PASSED)
         return tuple({key: Poly.of(n) for key, n in path.items()} for path in found)
     few, more = (2, 3) if again is None else (again.few, again.more)
     beside = Poly.atom("L") - 2 if again is None else Poly.of(again.times)
-    one, two = (_paths(schedule(network, n), stage, recompute) for n in (few, more))
-    first = _paths(schedule(network, 1), stage, recompute) if again is None else one
+    one, two = (_paths(schedule(network, n), stage, recompute, PASSED) for n in (few, more))
+    first = _paths(schedule(network, 1), stage, recompute, PASSED) if again is None else one
     if not len(first) == len(one) == len(two):
         raise Unsupported("the paths through the network change with its number of layers")
     single = call("Max", 0, Poly.of(2) - Poly.atom("L"))
@@ -312,37 +314,65 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
     return tuple(every)
 
 
-Passed = Counter[Step]
+Passed = Counter[Passing]
+
+Walk = tuple[tuple["PartRun", str], ...]
+"""A path through runs, in order: the run and the phase in which the path passes it; in a backward
+pass also AGAIN, a forward pass that recomputation repeats, and SUM, the last addition of a sum of
+gradients of several parts."""
+
+AGAIN, SUM = "again", "sum of gradients"
+
+W = TypeVar("W", Passed, Walk)
 
 
-def _paths(runs: Sequence[PartRun], stage: str, recompute: str) -> list[Passed]:
-    """The paths through these runs in a stage, each a multiset of (part, phase): forward paths,
-    backward paths, or, in a training step, each forward path followed by each backward path. A path
-    that another path covers is left out."""
-    found = [Passed()]
+@dataclass(frozen=True)
+class _Kept(Generic[W]):
+    """How paths are kept while they are followed.
+
+    Args:
+        none: the path without steps.
+        step: a run and a phase -> the path of this step alone.
+        longest: those of several paths that may be longest.
+        in_layer: the paths to the end of a run (with all runs), joined where they may be.
+    """
+
+    none: W
+    step: Callable[[PartRun, str], W]
+    longest: Callable[[Sequence[W]], list[W]]
+    in_layer: Callable[[Sequence[PartRun], PartRun, list[W]], list[W]]
+
+
+def _paths(runs: Sequence[PartRun], stage: str, recompute: str, kept: _Kept[W]) -> list[W]:
+    """The paths through these runs in a stage: forward paths, backward paths, or, in a training
+    step, each forward path followed by each backward path. A path that another path covers is left
+    out."""
+    found = [kept.none]
     if stage != "backward":
-        found = _forward(runs, stage)
+        found = _forward(runs, stage, kept)
     if stage in TRAINING_STEP:
-        found = [a + b for a, b in product(found, _backward(runs, recompute))]
+        back = _backward(runs, recompute, kept)
+        found = [one + other for one in found for other in back]
     return found
 
 
-def _forward(runs: Sequence[PartRun], stage: str) -> list[Passed]:
+def _forward(runs: Sequence[PartRun], stage: str, kept: _Kept[W]) -> list[W]:
     """The paths through the forward passes of these runs in a stage, from the network's inputs to
     the arrays that no run reads; a run that does not take part in the stage begins a path anew."""
     wanted = PASS.get(stage, "training")
     phase = "inference" if wanted == "inference" else "training"
     active = [run for run in runs if wanted in run.use.when]
     read = {w for run in active for ws in run.reads.values() for one in ws for w in _behind(one)}
-    at: dict[Wire, list[Passed]] = {}
+    at: dict[Wire, list[W]] = {}
     for run in runs:
-        before = [path for ws in run.reads.values() for w in ws for path in _ways(at, w)]
+        wires = [one for ws in run.reads.values() for wire in ws for one in _behind(wire)]
+        before = [path for wire in wires for path in at.get(wire, [kept.none])]
         here = wanted in run.use.when
-        own = Passed({(run.use, phase): 1}) if here else Passed()
-        ways = _longest([path + own for path in before] or [own]) if here else [Passed()]
-        at[run.writes] = _in_layer(runs, run, ways)
+        own = kept.step(run, phase) if here else kept.none
+        ways = kept.longest([path + own for path in before] or [own]) if here else [kept.none]
+        at[run.writes] = kept.in_layer(runs, run, ways)
     ends = [path for run in active if run.writes not in read for path in at[run.writes]]
-    return _longest(ends) or [Passed()]
+    return kept.longest(ends) or [kept.none]
 
 
 def _behind(wire: Wire) -> tuple[Wire, ...]:
@@ -350,12 +380,7 @@ def _behind(wire: Wire) -> tuple[Wire, ...]:
     return wire.first or (wire,)
 
 
-def _ways(at: Mapping[Wire, list[Passed]], wire: Wire) -> list[Passed]:
-    """The paths to an array between parts; to an input of the network, one path without parts."""
-    return [path for one in _behind(wire) for path in at.get(one, [Passed()])]
-
-
-def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
+def _backward(runs: Sequence[PartRun], recompute: str, kept: _Kept[W]) -> list[W]:
     """The paths through the gradients of these runs, from the last part back to parts that read
     inputs alone. A run whose output several parts read passes one addition more: the gradients that
     come first are added meanwhile. A recomputed run passes its forward pass too."""
@@ -363,21 +388,21 @@ def _backward(runs: Sequence[PartRun], recompute: str) -> list[Passed]:
     for wire, reading in readers(runs).items():
         for one in _behind(wire):
             through.setdefault(one, []).extend(k for k, _ in reading)
-    after: dict[int, list[Passed]] = {}
+    after: dict[int, list[W]] = {}
     written = {run.writes for run in runs}
-    ends: list[Passed] = []
+    ends: list[W] = []
     for k in reversed(range(len(runs))):
         run, later = runs[k], through.get(runs[k].writes, [])
-        before = [path for reader in later for path in after[reader]] or [Passed()]
-        own = Passed({(run.use, "backward"): 1})
+        before = [path for reader in later for path in after[reader]] or [kept.none]
+        own = kept.step(run, "backward")
         if run.again(recompute):
-            own[run.use, "training"] += 1
+            own = kept.step(run, AGAIN) + own
         if len(later) > 1:
-            own[None, "backward"] += 1
-        after[k] = _in_layer(runs, run, _longest([path + own for path in before]))
+            own = kept.step(run, SUM) + own
+        after[k] = kept.in_layer(runs, run, kept.longest([path + own for path in before]))
         read = {w for ws in run.reads.values() for one in ws for w in _behind(one)}
         if read.isdisjoint(written):
-            ends = _longest([*ends, *after[k]])
+            ends = kept.longest(ends + after[k])
     return ends
 
 
@@ -419,3 +444,126 @@ def _covers(path: Passed, other: Passed) -> bool:
             if any(other <= rest + Passed(dict(way)) for way in step.ways):
                 return True
     return False
+
+
+def _passed(run: PartRun, phase: str) -> Passed:
+    """The multiset of one step."""
+    if phase == SUM:
+        return Passed({(None, "backward"): 1})
+    return Passed({(run.use, "training" if phase == AGAIN else phase): 1})
+
+
+PASSED = _Kept(Passed(), _passed, _longest, _in_layer)
+"""Paths as multisets of steps, of which no two differ in a layer's parts alone."""
+
+BACK = frozenset(("backward", AGAIN, SUM))
+"""The phases of a backward pass."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a path, in order.
+
+    Args:
+        place: the section of the stack whose layers the piece passes, and whether backwards; None
+            outside of layers.
+        steps: the steps of the parts of one layer, or outside of layers.
+        inner: in place of `steps`, the pieces of several layers.
+        times: how often the piece comes, one after another.
+    """
+
+    place: tuple[str, bool] | None
+    steps: tuple[Step | Repeat, ...] = ()
+    inner: tuple[Block, ...] = ()
+    times: Poly = Poly.of(1)
+
+
+def longest_in_order(
+    network: Assembly, layers: int | None, stage: str, recompute: str,
+    path: Callable[[Use, str], CriticalPath], sizes: Mapping[str, int],
+) -> tuple[Block, ...]:  # fmt: skip
+    """The longest path through a network in a stage, in order, with layers of equal steps as one
+    block.
+
+    Args:
+        layers: the number of layers; None: the number stays L, of layers that are equal.
+        path: the path through one run of a part in a phase, in sizes of the network.
+        sizes: the sizes at which paths are compared; other sizes are large.
+
+    Raises:
+        Unanswered: the order of the parts is not known.
+    """
+
+    @cache
+    def passed(use: Use, phase: str) -> CriticalPath:
+        if phase == SUM:
+            return CriticalPath((Step("add", SUM, Poly),))
+        return path(use, "training" if phase == AGAIN else phase)
+
+    @cache
+    def length(use: Use, phase: str) -> int:
+        number = passed(use, phase).length
+        return number.at(large(number.letters) | dict(sizes))
+
+    def long(walk: Walk) -> int:
+        return sum(length(run.use, phase) for run, phase in walk)
+
+    def longest(walks: Sequence[Walk]) -> list[Walk]:
+        return [max(walks, key=long)] if len(walks) > 1 else [*walks]
+
+    kept: _Kept[Walk] = _Kept(
+        (), lambda run, phase: ((run, phase),), longest, lambda runs, run, walks: walks
+    )
+    few = 2 * ENDS
+    (walk,) = _paths(schedule(network, few if layers is None else layers), stage, recompute, kept)
+    blocks = _folded([*_layer_by_layer(walk, passed)])
+    if layers is not None:
+        return blocks
+    fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}
+    many: dict[tuple[str, bool], Block] = {}
+    for block in blocks:
+        if block.place is not None and block.place[0] not in fixed:
+            known = many.setdefault(block.place, block)
+            many[block.place] = max(known, block, key=lambda one: one.times.at({}))
+    further = Poly.atom("L") - few
+    return tuple(
+        replace(block, times=block.times + further)
+        if block.place is not None and many.get(block.place) is block
+        else block
+        for block in blocks
+    )
+
+
+def _layer_by_layer(walk: Walk, path: Callable[[Use, str], CriticalPath]) -> Iterator[Block]:
+    """The pieces of a path: each layer, and what lies outside of layers. The forward passes of a
+    layer that is computed again stand before the layer's gradients."""
+    for (layer, back), several in groupby(walk, lambda step: (step[0].layer, step[1] in BACK)):
+        steps = [*several]
+        again = [step for step in reversed(steps) if step[1] == AGAIN]
+        ordered = (*again, *(step for step in steps if step[1] != AGAIN))
+        taken = (step for run, phase in ordered for step in path(run.use, phase).taken)
+        yield Block(None if layer is None else (layer[0], back), tuple(taken))
+
+
+def _folded(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks of a path with those that come again, one after another, as one block: from each
+    block on, those that cover most."""
+    found: list[Block] = []
+    while blocks:
+        covered = [_repetitions(blocks, size) * size for size in range(1, len(blocks) // 2 + 1)]
+        size = max(range(len(covered)), key=lambda k: (covered[k] > k + 1) * covered[k], default=0)
+        if not covered or covered[size] == size + 1:
+            found, blocks = [*found, blocks[0]], blocks[1:]
+            continue
+        times, window = Poly.of(covered[size] // (size + 1)), blocks[: size + 1]
+        one = window[0] if len(window) == 1 else Block(window[0].place, inner=_folded(window))
+        found, blocks = [*found, replace(one, times=times)], blocks[covered[size] :]
+    return tuple(found)
+
+
+def _repetitions(blocks: Sequence[Block], size: int) -> int:
+    """How often the first `size` blocks come, one after another."""
+    times = 1
+    while blocks[times * size : (times + 1) * size] == blocks[:size]:
+        times += 1
+    return times

@@ -48,10 +48,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Steps that are repeated `times` times, once per row of a loop."""
+    """Steps that are repeated `times` times, once per row of a loop or per layer of a network."""
 
     times: Poly
-    steps: tuple[Step, ...]
+    steps: tuple[Step | Repeat, ...]
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,10 @@ def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step
             yield _taken(step)
 
 
-def _taken(step: Step) -> Step:
+def _taken(step: Step | Repeat) -> Step | Repeat:
     """The step without its levels, which only break ties while paths are chosen."""
+    if isinstance(step, Repeat):
+        return Repeat(step.times, tuple(map(_taken, step.steps)))
     return Step(step.name, step.equation, Poly)
 
 
@@ -282,13 +284,8 @@ class CriticalPath:
     @property
     def steps(self) -> tuple[Any, ...]:
         """Step names (mul sum add div exp max compare, a function's name, fft, select); the rows of
-        a loop are one entry {"times": "l - 1", "steps": [...]}."""
-        return tuple(
-            {"times": str(step.times), "steps": [s.name for s in step.steps]}
-            if isinstance(step, Repeat)
-            else step.name
-            for step in self.taken
-        )
+        a loop, and equal layers of a network, are one entry {"times": "l - 1", "steps": [...]}."""
+        return tuple(_named(self.taken))
 
     @property
     def length(self) -> Poly:
@@ -298,33 +295,26 @@ class CriticalPath:
     @property
     def places(self) -> tuple[tuple[str, str, Poly], ...]:
         """Every step as (name, equation that contains it, number of repetitions)."""
-        found: list[tuple[str, str, Poly]] = []
-        for step in self.taken:
-            if isinstance(step, Repeat):
-                found += [(s.name, s.equation, step.times) for s in step.steps]
-            else:
-                found.append((step.name, step.equation, Poly.of(1)))
-        return tuple(found)
+        return tuple(_placed(self.taken, Poly.of(1)))
 
     @property
     def text(self) -> str:
         """The path in one line: `mul sum`, and `(l - 1)*[mul sum]` for rows of a loop."""
-        return " ".join(
-            f"({step['times']})*[{' '.join(step['steps'])}]" if isinstance(step, dict) else step
-            for step in self.steps
-        )
+        return "".join(map(str, self.written))
+
+    @property
+    def written(self) -> tuple[str | Poly, ...]:
+        """The pieces of `text`: words, and the formulas of how often steps repeat."""
+        return tuple(_line(self.taken))
 
     @property
     def said(self) -> tuple[str | Poly, ...]:
         """The path as papers print it, with the number of repetitions of a loop's steps."""
-        found: list[str | Poly] = []
-        for step in self.taken:
-            found += [" - "] if found else []
-            if isinstance(step, Repeat):
-                found += [step.times, f" times ({_in_words(s.name for s in step.steps)})"]
-            else:
-                found.append(_in_words([step.name]))
-        return tuple(found)
+        return tuple(_in_words(self.taken))
+
+    def substitute(self, values: Mapping[str, Poly]) -> CriticalPath:
+        """The path with values in place of sizes in how often steps repeat."""
+        return CriticalPath(_substituted(self.taken, values))
 
     @property
     def words(self) -> str:
@@ -336,6 +326,52 @@ class CriticalPath:
         return r"$\text{" + self.words.replace(" - ", " -- ") + "}$"
 
 
-def _in_words(steps: Iterable[str]) -> str:
-    """Steps by their names in papers, joined by dashes."""
-    return " - ".join(STEP_WORDS.get(name, name) for name in steps)
+def _substituted(
+    steps: Iterable[Step | Repeat], values: Mapping[str, Poly]
+) -> tuple[Step | Repeat, ...]:
+    return tuple(
+        Repeat(step.times.substitute(values), _substituted(step.steps, values))
+        if isinstance(step, Repeat)
+        else step
+        for step in steps
+    )
+
+
+def _named(steps: Iterable[Step | Repeat]) -> Iterator[Any]:
+    """Yield the names of steps; repeated steps as one object."""
+    for step in steps:
+        if isinstance(step, Repeat):
+            yield {"times": str(step.times), "steps": [*_named(step.steps)]}
+        else:
+            yield step.name
+
+
+def _placed(steps: Iterable[Step | Repeat], times: Poly) -> Iterator[tuple[str, str, Poly]]:
+    """Yield steps that together repeat `times` times as (name, equation, repetitions)."""
+    for step in steps:
+        if isinstance(step, Repeat):
+            yield from _placed(step.steps, times * step.times)
+        else:
+            yield step.name, step.equation, times
+
+
+def _line(steps: Iterable[Step | Repeat]) -> Iterator[str | Poly]:
+    """Yield the pieces of a line with the steps, separated by spaces."""
+    for k, step in enumerate(steps):
+        yield from [" "] if k else []
+        if not isinstance(step, Repeat):
+            yield step.name
+        elif step.times.constant() is None:
+            yield from ("(", step.times, ")*[", *_line(step.steps), "]")
+        else:
+            yield from (f"{step.times}*[", *_line(step.steps), "]")
+
+
+def _in_words(steps: Iterable[Step | Repeat]) -> Iterator[str | Poly]:
+    """Yield steps by their names in papers, joined by dashes."""
+    for k, step in enumerate(steps):
+        yield from [" - "] if k else []
+        if isinstance(step, Repeat):
+            yield from (step.times, " times (", *_in_words(step.steps), ")")
+        else:
+            yield STEP_WORDS.get(step.name, step.name)

@@ -51,7 +51,7 @@ from costmodel.questions.question import (
     Sentence,
     Source,
     Tally,
-    always,
+    Whole,
 )
 from costmodel.questions.sequential import STEPS
 from costmodel.questions.subject import Training, addressed, asked, system_of
@@ -251,18 +251,16 @@ def _path_of(case: Case) -> CriticalPath:
     """The critical path of a case, from the cache if derived before; the case's sizes choose
     between chains of equal length, unless the case is symbolic."""
     sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
-    at = None if case.symbolic else sizes
-    about = case.about
-    return about.derived(
-        f"critical path at {at}",
-        lambda: critical_path(about.mixer, about.phase, about.form, about.convention, at),
-    )
+    return case.about.chained(_derived, None if case.symbolic else sizes)
+
+
+def _derived(about: Answers, sizes: Mapping[str, int] | None) -> CriticalPath:
+    return critical_path(about.mixer, about.phase, about.form, about.convention, sizes)
 
 
 def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
     """The number of steps of the critical path at given sizes."""
-    found = critical_path(about.mixer, about.phase, about.form, about.convention, sizes)
-    return found.length.at(sizes)
+    return _derived(about, sizes).length.at(sizes)
 
 
 def _explained(case: Case) -> Explained:
@@ -308,6 +306,11 @@ def _times(number: Poly) -> str | Poly:
     return str(number) if number.constant() is not None else number
 
 
+def _of_a_mixer(cases: Sequence[Case]) -> bool:
+    """`Figure.usual`: the path of a network alone is longer than a line of a default table."""
+    return not all(isinstance(case.mixer, Whole) for case in cases)
+
+
 CUMULATION = "critical path: sum is one cumulation, a whole sum however many terms it has"
 
 CRITICAL_PATH = Question(
@@ -320,7 +323,7 @@ CRITICAL_PATH = Question(
             _path_of,
             header="critical path",
             kind="steps",
-            usual=always,
+            usual=_of_a_mixer,
             claimed=True,
             notes=(lambda cases, shown: (CUMULATION,),),
         ),

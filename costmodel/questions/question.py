@@ -184,6 +184,19 @@ class Answers:
             raise found.with_traceback(None)
         return found  # type: ignore[no-any-return]  # the dictionary holds answers of many types
 
+    def chained(
+        self,
+        path: Callable[[Answers, Mapping[str, int] | None], CriticalPath],
+        sizes: Mapping[str, int] | None,
+    ) -> CriticalPath:
+        """The critical path `path(self, sizes)`, from the cache or derived; a network chains the
+        paths of its parts. `sizes` choose between paths; None: large sizes.
+
+        Raises:
+            Unanswered, Unsupported: there is no path; the message is the reason.
+        """
+        return self.derived(f"critical path at {sizes}", lambda: path(self, sizes))
+
     def attempt(self, question: Callable[[Answers], T]) -> T | Missing:
         """The answer to a question, or `Missing` with the reason why there is none."""
         try:

@@ -12,7 +12,7 @@ from costmodel.errors import SizeError, TableError, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
-from costmodel.paths.chains import CriticalPath, Repeat
+from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.columns import notes as of_a_board
 from costmodel.program.chosen_sizes import Given, letters_of, ties, usual
 from costmodel.program.conventions import PEERS, Convention
@@ -239,14 +239,8 @@ def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
 
 def _steps(path: CriticalPath) -> Text:
     """A path as `CriticalPath.text` has it, with the formulas of its loops as formulas."""
-    line: list[doc.Cell] = []
-    for step in path.taken:
-        line += [" "] if line else []
-        if isinstance(step, Repeat):
-            line += ["(", Formula(step.times), f")*[{' '.join(s.name for s in step.steps)}]"]
-        else:
-            line.append(step.name)
-    return path.text if all(isinstance(part, str) for part in line) else tuple(line)
+    line = tuple(piece if isinstance(piece, str) else Formula(piece) for piece in path.written)
+    return path.text if all(isinstance(piece, str) for piece in line) else line
 
 
 def cell(value: Value, of: str = "") -> doc.Cell:

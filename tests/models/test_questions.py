@@ -15,6 +15,7 @@ import pytest
 
 import cli
 from costmodel import networks
+from costmodel.language.nodes import Array
 from costmodel.networks import part_costs
 from costmodel.networks.answers import whole
 from costmodel.networks.blocks import Use
@@ -23,11 +24,19 @@ from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import part_answers, part_sizes
 from costmodel.networks.schedule import Wire, paths, readers, schedule
 from costmodel.networks.training import graph_of
+from costmodel.oracle.execute import random_arrays
+from costmodel.oracle.interpreter import Interpreter
+from costmodel.oracle.scalars import Scalar
+from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import one_combination
+from costmodel.program.lowering import lower
 from costmodel.questions.question import Case, Dtypes, Searched
 from costmodel.questions.registry import FIGURES
 from tests.models.test_architectures import TINY, read
 from tests.test_unrolled import HILL
+
+Memory = Mapping[tuple[int, ...], Scalar]
+"""The entries of an array, by their positions counted from 1."""
 
 STRICT = part_costs.counting("strict")
 SIZES = {"k": 2, "l": 4, "t": 4, "e": 3, "d": 8, "n": 2, "u": 11, "f": 6, "z": 3, "b": 1}
@@ -95,12 +104,80 @@ def test_lengths_are_those_of_the_longest_path(name: str, layers: int) -> None:
     for figure in ("span", "sequential"):
         forward = longest(net, figure, "training", layers, at)
         backward = longest_backward(net, figure, layers, at)
-        assert value(net, figure, "training", at) == forward
-        assert value(net, figure, "backward", at) == backward
-        assert value(net, figure, "training-step", at) == forward + backward
+        expected = {"training": forward, "backward": backward, "training-step": forward + backward}
         if name not in ("simpletron-matching", "mixed"):
-            one = longest(net, figure, "inference", layers, at)
-            assert value(net, figure, "inference", at) == one
+            expected["inference"] = longest(net, figure, "inference", layers, at)
+        assert {phase: value(net, figure, phase, at) for phase in expected} == expected
+    for phase, number in expected.items():
+        assert value(net, "critical_path", phase, at).length.at(at) == number
+
+
+class Following(Interpreter):
+    """Runs a part whose inputs have the depths that the parts before gave them."""
+
+    def __init__(self, before: Mapping[str, list[Memory]], *asked: Any) -> None:
+        self.before = before
+        super().__init__(*asked)
+
+    def _load(self, array: Array, values: Any) -> None:
+        super()._load(array, values)
+        for k, memory in enumerate(self.before.get(array.name, ())):
+            several = len(self.before[array.name]) > 1
+            for place, scalar in memory.items():
+                where = (place[0], k + 1, *place[1:]) if several else place
+                self.memory[array, where] = scalar
+
+
+@pytest.mark.parametrize("name", ["decoder", "transformer-base"])
+def test_lengths_are_those_of_an_execution_from_entry_to_entry(name: str) -> None:
+    """Every part is executed on the scalars that the parts before computed, with their depths."""
+    net, at = made(name, 2), {**SIZES, "L": 2}
+    wires: dict[Wire, Memory] = {}
+    for run in schedule(net, 2):
+        form = run.use.mixer.forms[run.use.form or run.use.mixer.default_form]
+        own = part_sizes(run.use, at)
+        read = {name: [wires[w] for w in ws if not w.source] for name, ws in run.reads.items()}
+        found = Following(read, lower(form, ()), own, "strict", False, random_arrays(form, own))
+        out = run.use.mixer.role("output")
+        wires[run.writes] = {x: s for (array, x), s in found.memory.items() if array is out}
+    ends = wires[run.writes].values()
+    assert value(net, "span", "training", at) == max(scalar.depth for scalar in ends)
+    path = value(net, "critical_path", "training", at)
+    assert path.length.at(at) == max(scalar.steps for scalar in ends)
+
+
+def test_a_path_of_steps_goes_from_part_to_part(tmp_path: Path) -> None:
+    """Through equal layers as one block; with a mixer's loops inside; from an encoder into the
+    attention of the first layer that reads the encoder's output."""
+    net = networks.model("gpt-2")
+    row = {part.use.label: part for part in net.costs("training")}
+
+    def said(label: str, rows: Mapping[str, Any] = row) -> str:
+        path = Case(rows[label], symbolic=True).figure(FIGURES["critical_path"])
+        assert isinstance(path, CriticalPath)
+        return path.text
+
+    norm, add = said("norm, before"), said("residual sum")
+    layer = f"{norm} {said('self-attention+bias')} {add} {norm} {said('FFN')} {add}"
+    ends = said("learned positions"), f"{said('norm at the end')} {said('head')} {said('loss')}"
+    at = {**net.sizes, "l": 8}
+    assert value(net, "critical_path", "training", at).text == f"{ends[0]} 12*[{layer}] {ends[1]}"
+    (whole_path,) = [Case(net.answers("training")).figure(FIGURES["critical_path"])]
+    assert isinstance(whole_path, CriticalPath)
+    assert whole_path.text == f"{ends[0]} (L)*[{layer}] {ends[1]}"
+    assert [key for key in whole_path.steps if isinstance(key, dict)] == [
+        {"times": "L", "steps": layer.split()}
+    ]
+    hybrid = read(tmp_path, {"model_type": "qwen3_next"})
+    at = {**one_combination(whole(hybrid), {}), "l": 8}
+    found = value(hybrid, "critical_path", "training", at)
+    assert found.text.startswith("12*[3*[") and found.text.count("(l - 1)*[") == 1
+    t5 = read(tmp_path, {"model_type": "t5", "num_layers": 4})
+    rows = {part.use.name: part for part in t5.costs("training")}
+    at = {**t5.sizes, "l": 8, "e": 8}
+    text = value(t5, "critical_path", "training", at).text
+    cross = said("decoder: self-attention+cross+unscaled{n=8,h=64}", rows)
+    assert f"] {said('encoder: norm at the end', rows)} {cross}" in text and " 3*[" in text
 
 
 @pytest.mark.parametrize("kind", ["cohere2", "gpt_neox"])

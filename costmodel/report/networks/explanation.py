@@ -156,20 +156,25 @@ class NetworkExplanation:
 
     def _told(self, sheet: Sheet, *places: str) -> Iterator[Part]:
         """The sentences of the questions whose `place` in the document is one of `places`: one for
-        each figure that is a number and has a value. Operations are left out, since they stand in
-        tables. Amounts are in elements, also where tables have bytes."""
+        each figure that is a number or a list of steps and has a value. Operations are left out,
+        since they stand in tables. Amounts are in elements, also where tables have bytes."""
         case = replace(sheet.total, dtypes=None, optimiser=None)
         for question in QUESTIONS:
             if question.place not in places or question.name == "count":
                 continue
             for figure in question.figures:
-                if figure.within or figure.kind != "number" or case.phase not in figure.phases:
+                if figure.within or case.phase not in figure.phases:
                     continue
-                if not isinstance(case.figure(figure), Missing):
+                if isinstance(case.figure(figure), Missing):
+                    continue
+                if figure.kind == "number":
                     yield self._sentence(figure.sentence(case))
+                elif figure.kind == "steps" and question.explained is not None:
+                    said = (x for x in question.explained(case) if isinstance(x, Sentence))
+                    yield from map(self._sentence, said)
 
     def _sentence(self, said: Sentence) -> Paragraph:
-        words = [Formula(x) if isinstance(x, (Exact, tuple)) else x for x in said.words]
+        words = [Formula(x) if isinstance(x, (Exact, Poly, tuple)) else x for x in said.words]
         return Paragraph(tuple(x for x in words if isinstance(x, (str, Formula))))
 
 
