@@ -452,8 +452,8 @@ def _equal(one: Sequence[Constraints], two: Sequence[Constraints]) -> bool:
 
 
 def _in_order(written: dict[Equation, str]) -> dict[Equation, str]:
-    """The equations in topological order: after the definitions of what they read. A cycle is
-    broken at its first equation in the given order."""
+    """The equations, with how often each is executed, in topological order: after the definitions
+    of what they read. A cycle is broken at its first equation in the given order."""
     waiting, found = [*written], dict[Equation, str]()
     while waiting:
         unread = (

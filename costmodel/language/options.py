@@ -230,6 +230,8 @@ def offering(
         raise WrongKind(f"@offering takes a table of options, got {described(offers)}")
 
     def decorate(make: Callable[[Chosen], Mixer]) -> Family:
+        """The family of mixers that the function `make` writes; WrongKind if `make` is no
+        function."""
         if not callable(make):
             raise WrongKind(
                 f"@offering stands above a function that writes a mixer, got {described(make)}"

@@ -281,6 +281,7 @@ class Poly(Written):
     __radd__ = __add__
 
     def __neg__(self) -> Poly:
+        """The negated polynomial, made once."""
         try:
             return self._negative
         except AttributeError:
@@ -339,6 +340,7 @@ class Poly(Written):
         return f"Poly({self})"
 
     def __str__(self) -> str:
+        """The plain text of the polynomial, such as `d*l + 2`, made once."""
         try:
             return self._text
         except AttributeError:

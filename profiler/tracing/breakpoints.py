@@ -154,9 +154,9 @@ letter takes three sizes, so two letters take 3 * 3 = 9 sizes for each condition
 
 
 def untracked(samples: SizeSamples, guards: SizeGuards) -> tuple[int, ...]:
-    """The positions of the letters that occur in a run's conditions as plain numbers, because no
-    axis of an input tracks them: a width on which the shapes of weights depend. () if there are
-    more than `UNTRACKED`, no axis is tracked, or runs are slow."""
+    """The positions of the letters that occur in a run's conditions (`guards`) as plain numbers,
+    because no axis of an input tracks them: a width on which the shapes of weights depend. () if
+    there are more than `UNTRACKED`, no axis is tracked, or runs are slow."""
     followed = {letter for axis in guards.axes.values() for letter in axis.slopes}
     left = tuple(i for i, letter in enumerate(samples.letters) if letter not in followed)
     return left if len(left) <= UNTRACKED and guards.axes and not samples.slow else ()
@@ -201,9 +201,10 @@ def in_every_letter(
 def boundaries(
     samples: SizeSamples, here: Point, condition: Any, guards: SizeGuards
 ) -> Iterator[Poly]:
-    """Yield polynomials whose signs decide a condition: sizes at which each polynomial has the same
-    sign (negative, or at least 0) give the condition the same value. Nothing for a condition that
-    does not compare polynomials, or that is torch's record of a size taken as a number (l == 5).
+    """Yield polynomials whose signs decide a condition that the run at the point `here` tests:
+    sizes at which each polynomial has the same sign (negative, or at least 0) give the condition
+    the same value. Nothing for a condition that does not compare polynomials, or that is torch's
+    record of a size taken as a number (l == 5).
 
     Example: l < w gives l - w, and l != w gives both l - w - 1 and l - w.
     """
@@ -249,8 +250,9 @@ def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
 
 
 def compared(condition: Any) -> tuple[Any, Any]:
-    """Two keys of a condition: the first is equal for a condition and its negation, the second also
-    for conditions that differ in the constant alone, as l < 64 and l < 128."""
+    """Two keys of a condition (a sympy expression), by which conditions are recognised as already
+    followed: the first is equal for a condition and its negation, the second also for conditions
+    that differ in the constant alone, as l < 64 and l < 128."""
     if not condition.is_Relational:
         return condition, ("kind", condition)
     apart = condition.lhs - condition.rhs

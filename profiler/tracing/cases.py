@@ -87,8 +87,8 @@ class Traces:
             raise known
         return known
 
-    def checked(self, case: SizeCase, found: Trace) -> Trace:
-        """Return `found`, the trace of `case`, if its formulas hold at all sizes of the case that
+    def checked(self, case: SizeCase, trace: Trace) -> Trace:
+        """Return `trace`, the trace of `case`, if its formulas hold at all sizes of the case that
         are at least `SETTLED`.
 
         Raises:
@@ -99,12 +99,12 @@ class Traces:
         given = [sizes.poly(letter) for letter in self.everywhere.variables.over]
         where = case.region | {poly - SETTLED for poly in given if poly is not None}
         for letter in (letter for division in case.divisions for letter in division.letters):
-            beyond = Poly.atom(letter) - found.since.get(letter, 1)
+            beyond = Poly.atom(letter) - trace.since.get(letter, 1)
             if not implied(where, beyond):
                 later = replace(case, region=case.region | {beyond})
-                self.known[later] = replace(found, region=later.region)
+                self.known[later] = replace(trace, region=later.region)
                 raise ByCases([later.region, case.region | {-beyond - 1}])
-        return found
+        return trace
 
     def sizes(self, case: SizeCase) -> Variables:
         """The sizes of a case, written in the letters of its divisions."""

@@ -96,7 +96,7 @@ class Difference:
         return conditions_words(self.region)
 
 
-def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
+def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
     """Subtract the operations that a mixer's equations count from those of one traced pass, class
     by class (mul, add, exp, ...), as polynomials in the sizes. Return the difference, its causes
     (another form of the equations, rewrites of them such as `safe-softmax`, arithmetic on known
@@ -110,28 +110,28 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
         ByCases: the module or the equations count by cases; `compare_passes` compares each.
     """
     mixer = load_mixer(name)
-    listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == phase))
+    listed = ", ".join(dict.fromkeys(u.name for u in trace.uncounted if u.phase == phase))
     if listed:
         raise TraceError(
-            f"{found.target} cannot be compared with {mixer.name}: no counting rule for {listed}"
+            f"{trace.target} cannot be compared with {mixer.name}: no counting rule for {listed}"
         )
-    plain = equation_counts(mixer, mixer.default_form, (), found, phase)
+    plain = equation_counts(mixer, mixer.default_form, (), trace, phase)
     traced: Classes = {}
-    for class_, poly in found.classes(phase).items():
+    for class_, poly in trace.classes(phase).items():
         if isinstance(poly, Cases):
             raise ByCases([region for region, _ in poly.pieces])
         if not isinstance(poly, Poly):
             # raises ByCases for a form that counts by cases: the module may have a formula in each
             for form in mixer.forms:
-                equation_counts(mixer, form, (), found, phase)
-            raise TraceError(f"{found.target}: {class_}: {poly}")
+                equation_counts(mixer, form, (), trace, phase)
+            raise TraceError(f"{trace.target}: {class_}: {poly}")
         if poly.terms:
             traced[class_] = poly
-    filled, notes = known_zero_arithmetic(found) if phase == "backward" else ({}, ())
-    form, rewrites = closest_switches(mixer, found, phase, classes_minus(traced, filled))
+    filled, notes = known_zero_arithmetic(trace) if phase == "backward" else ({}, ())
+    form, rewrites = closest_switches(mixer, trace, phase, classes_minus(traced, filled))
     current, causes = plain, []
     for cause, meaning, inner in switch_steps(mixer, form, rewrites):
-        after = equation_counts(mixer, form, inner, found, phase)
+        after = equation_counts(mixer, form, inner, trace, phase)
         causes.append(SwitchCause(cause, meaning, classes_minus(after, current)))
         current = after
     causes.append(SwitchCause("zeros", MEANING, filled))
@@ -139,34 +139,34 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
         mixer.name,
         phase,
         form,
-        in_asked_sizes(plain, found),
-        in_asked_sizes(classes_minus(traced, plain), found),
-        tuple(replace(c, counts=in_asked_sizes(c.counts, found)) for c in causes if c.counts),
-        in_asked_sizes(classes_minus(classes_minus(traced, current), filled), found),
+        in_asked_sizes(plain, trace),
+        in_asked_sizes(classes_minus(traced, plain), trace),
+        tuple(replace(c, counts=in_asked_sizes(c.counts, trace)) for c in causes if c.counts),
+        in_asked_sizes(classes_minus(classes_minus(traced, current), filled), trace),
         notes=notes,
-        region=SizeCase(found.region, found.divisions).asked,
-        proven=found.proven if found.region or found.divisions else (),
+        region=SizeCase(trace.region, trace.divisions).asked,
+        proven=trace.proven if trace.region or trace.divisions else (),
     )
 
 
-def in_asked_sizes(classes: Classes, found: Trace) -> Classes:
+def in_asked_sizes(classes: Classes, trace: Trace) -> Classes:
     """Formulas in the sizes of the user, without letters of divisions."""
-    return {name: asked_formula(poly, found.divisions) for name, poly in classes.items()}
+    return {name: asked_formula(poly, trace.divisions) for name, poly in classes.items()}
 
 
-def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
+def known_zero_arithmetic(trace: Trace) -> tuple[Classes, tuple[str, ...]]:
     """Count the operations of a traced backward pass on zeros that pad gradients. Returns a pair:
     class of operations (mul, add, ...) -> their number, as a polynomial in the sizes; notes on
     classes without a formula and on untested sizes. If the pass cannot be followed, no operations,
     and a note with the reason."""
     try:
-        zeros = found.zeros
+        zeros = trace.zeros
     except TraceError as error:
         return {}, (f"zeros that pad gradients are not counted separately: {error}",)
     broken = {name: poly for name, poly in zeros.formulas.items() if not isinstance(poly, Poly)}
     notes = [f"zeros that pad gradients: {name}: {why}" for name, why in broken.items()]
     if zeros.formulas and zeros.untested:
-        asked = found.proven[0].keys()
+        asked = trace.proven[0].keys()
         large = ({x: size for x, size in sizes.items() if x in asked} for sizes in zeros.untested)
         notes.append(
             f"zeros that pad gradients: not tested at {'; '.join(map(listed_sizes, large))}, where "
@@ -176,7 +176,7 @@ def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
     return formulas, tuple(notes)
 
 
-def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
+def compare_passes(trace: Trace, name: str | Mixer) -> list[Difference]:
     """The differences between a traced module and a mixer's equations, of the forward and the
     backward pass, by cases if the equations count by cases; a pass that cannot be compared has a
     reason.
@@ -186,7 +186,7 @@ def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
         Unsupported, TraceError: the forward pass can be compared in no case, as the equations have
             no count, an operation has no counting rule, or a class or size has no formula.
     """
-    mixer, traces = load_mixer(name), Traces(found)
+    mixer, traces = load_mixer(name), Traces(trace)
     return [one for phase in PHASES for one in by_case(traces, mixer, phase, SizeCase())]
 
 
@@ -275,7 +275,7 @@ def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
 
 
 def closest_switches(
-    mixer: Mixer, found: Trace, phase: str, traced: Classes
+    mixer: Mixer, trace: Trace, phase: str, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
     """Find the form of the equations, and the rewrites of it (named changes such as
     `safe-softmax`), that leave least of the operations `traced` (class -> number) unexplained;
@@ -289,7 +289,7 @@ def closest_switches(
         ByCases: a choice counts by cases, and no other choice explains everything.
     """
     if phase == "backward":
-        return switches_of_backward(mixer, found, traced)
+        return switches_of_backward(mixer, trace, traced)
     choices = [(form, rewrites) for form in mixer.forms for rewrites in forward_rewrite_sets(mixer)]
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
@@ -297,7 +297,7 @@ def closest_switches(
     for form, rewrites in sorted(choices, key=lambda c: len(c[1]) + (c[0] != mixer.default_form)):
         try:
             left = amount_unexplained(
-                classes_minus(traced, equation_counts(mixer, form, rewrites, found, phase))
+                classes_minus(traced, equation_counts(mixer, form, rewrites, trace, phase))
             )
         except ByCases as cases:  # raised only if no other choice leaves nothing
             undecided = undecided or cases
@@ -309,28 +309,28 @@ def closest_switches(
     else:
         if undecided is not None:
             raise undecided
-    return best[0], with_gradient_rewrites(mixer, found, phase, traced, *best)
+    return best[0], with_gradient_rewrites(mixer, trace, phase, traced, *best)
 
 
 def switches_of_backward(
-    mixer: Mixer, found: Trace, traced: Classes
+    mixer: Mixer, trace: Trace, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
     """Find the form of the equations, and the rewrites of it (named changes such as
     `safe-softmax`), for a backward pass, and return both. The rewrites are those of the forward
     pass, with rewrites of gradients added; among forms with the forward pass's count, the form is
     taken that leaves least of the operations `traced` (class -> number) unexplained."""
-    before = compare_pass(found, mixer)
+    before = compare_pass(trace, mixer)
     ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
-    forward = equation_counts(mixer, before.form, ran, found, "forward")
+    forward = equation_counts(mixer, before.form, ran, trace, "forward")
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (before.form, ran)
     for form in (before.form, *(form for form in mixer.forms if form != before.form)):
         try:
-            if equation_counts(mixer, form, ran, found, "forward") != forward:
+            if equation_counts(mixer, form, ran, trace, "forward") != forward:
                 continue
-            rewrites = with_gradient_rewrites(mixer, found, "backward", traced, form, ran)
+            rewrites = with_gradient_rewrites(mixer, trace, "backward", traced, form, ran)
             left = amount_unexplained(
-                classes_minus(traced, equation_counts(mixer, form, rewrites, found, "backward"))
+                classes_minus(traced, equation_counts(mixer, form, rewrites, trace, "backward"))
             )
         except (ByCases, Unanswered, Unsupported):
             if form == before.form:
@@ -345,19 +345,19 @@ def switches_of_backward(
 
 def with_gradient_rewrites(
     mixer: Mixer,
-    found: Trace,
+    trace: Trace,
     phase: str,
     traced: Classes,
     form: str,
     rewrites: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """The `rewrites`, extended again and again by the rewrite of gradients that leaves least of the
-    operations `traced` unexplained, while one leaves less than before. Raises ByCases: a rewrite
-    counts by cases, and the others do not explain everything."""
+    """The `rewrites` (names) of the equations of `form`, extended again and again by the rewrite of
+    gradients that leaves least of the operations `traced` unexplained, while one leaves less than
+    before. Raises ByCases: a rewrite counts by cases, and the others do not explain everything."""
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
         return amount_unexplained(
-            classes_minus(traced, equation_counts(mixer, form, chosen, found, phase))
+            classes_minus(traced, equation_counts(mixer, form, chosen, trace, phase))
         )
 
     padded = any(name in PADDINGS for name in rewrites)
@@ -417,7 +417,7 @@ PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
 
 
 def equation_counts(
-    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
+    mixer: Mixer, form: str, rewrites: tuple[str, ...], trace: Trace, phase: str
 ) -> Classes:
     """A dict: class -> number of operations of one pass by the equations, as a polynomial in the
     letters of the trace, for its batch.
@@ -427,14 +427,14 @@ def equation_counts(
     """
     if phase == "forward" and not {*OF_GRADIENTS}.isdisjoint(rewrites):
         both, one = (
-            in_trace(mixer, form, rewrites, found, part) for part in ("training-step", "backward")
+            in_trace(mixer, form, rewrites, trace, part) for part in ("training-step", "backward")
         )
         return classes_minus(both, one)
-    return in_trace(mixer, form, rewrites, found, PHASES[phase])
+    return in_trace(mixer, form, rewrites, trace, PHASES[phase])
 
 
 def in_trace(
-    mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
+    mixer: Mixer, form: str, rewrites: tuple[str, ...], trace: Trace, phase: str
 ) -> Classes:
     """A dict: class -> number of operations of a phase by the equations, as a polynomial in the
     letters of the trace, for its batch b: b times the work of a sequence, once the work that
@@ -445,94 +445,94 @@ def in_trace(
         TraceError: the trace has no gradients, or lacks a size of the equations.
         ByCases: the count is several polynomials in the case of the trace.
     """
-    counts = count(mixer, phase, form, ("strict", *rewrites), **gradients_of(found, phase))
-    batch = found.variables.poly("b") or Poly.of(1)
+    counts = count(mixer, phase, form, ("strict", *rewrites), **gradients_of(trace, phase))
+    batch = trace.variables.poly("b") or Poly.of(1)
     once = counts.once.classes if counts.once else {}  # work that all sequences share
     result: Classes = {}
     for classes, times in ((counts.classes, batch), (once, Poly.of(1))):
         for name, exact in classes.items():
-            poly = in_letters(mixer, exact, found) * times
+            poly = in_letters(mixer, exact, trace) * times
             result[name] = result.get(name, Poly()) + poly
-    joined = in_letters(mixer, counts.joined, found) * (batch - 1)
+    joined = in_letters(mixer, counts.joined, trace) * (batch - 1)
     result["add"] = result.get("add", Poly()) + joined
     return {name: poly for name, poly in result.items() if poly.terms}
 
 
-def gradients_of(found: Trace, phase: str) -> Training:
+def gradients_of(trace: Trace, phase: str) -> Training:
     """The options with which the equations are counted for the gradients that the trace has, such
     as {"only": "inputs"}; {} for both, and for the forward pass. Raises TraceError: a backward pass
     without gradients."""
-    if phase == PHASES["forward"] or found.differentiated == {"parameters", "inputs"}:
+    if phase == PHASES["forward"] or trace.differentiated == {"parameters", "inputs"}:
         return {}
-    if not found.differentiated:
+    if not trace.differentiated:
         raise TraceError("no parameter or input requires a gradient: trace with grad='both'")
-    return {"only": "parameters" if "parameters" in found.differentiated else "inputs"}
+    return {"only": "parameters" if "parameters" in trace.differentiated else "inputs"}
 
 
-def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
-    """An exact count as one polynomial in the letters of the trace.
+def in_letters(mixer: Mixer, exact: Exact, trace: Trace) -> Poly:
+    """An exact count by the mixer's equations as one polynomial in the letters of the trace.
 
     Raises:
         ByCases: the count is several polynomials in the case of the trace.
         TraceError: the count has sizes that the trace lacks.
     """
     needed = sorted(exact.letters)
-    given: Mapping[str, Poly | None] = {letter: found.variables.poly(letter) for letter in needed}
+    given: Mapping[str, Poly | None] = {letter: trace.variables.poly(letter) for letter in needed}
     known = {letter: poly for letter, poly in given.items() if poly is not None}
     if missing := [letter for letter in needed if letter not in known]:
         raise TraceError(
             f"the equations of {mixer.name} have the sizes {', '.join(needed)}: give "
             f"{', '.join(missing)} with --over or --let"
         )
-    moved = without_floors(exact.substitute(known), found)
+    moved = without_floors(exact.substitute(known), trace)
     # a piece counts where its guards hold: in the whole case (`total`), or in a part (`split`)
     total, split = Poly(), Exact()
     for guards, poly in moved.pieces:
-        open_ = frozenset(guard for guard in guards if not _proven_in_case(guard, found))
+        open_ = frozenset(guard for guard in guards if not _proven_in_case(guard, trace))
         if not open_:
             total = total + poly
-        elif not any(_proven_in_case(-guard - 1, found) for guard in open_):
+        elif not any(_proven_in_case(-guard - 1, trace) for guard in open_):
             split = split + Exact(((open_, poly),))
-    least = {Poly.atom(x) - _compared_from(found, x) for x in split.letters}
-    here = found.region | least | _quotient_sizes(found)
-    for where in (frozenset(), found.region):  # pieces may agree everywhere, or only in this case
+    least = {Poly.atom(x) - _compared_from(trace, x) for x in split.letters}
+    here = trace.region | least | _quotient_sizes(trace)
+    for where in (frozenset(), trace.region):  # pieces may agree everywhere, or only in this case
         cases = [case for case in split.chambers(where) if not infeasible(case[0] | here)]
         if len(cases) == 1:
             return total + cases[0][1]
-    raise ByCases([irredundant(guards | found.region) for guards, _ in cases])
+    raise ByCases([irredundant(guards | trace.region) for guards, _ in cases])
 
 
-def without_floors(exact: Exact, found: Trace) -> Exact:
+def without_floors(exact: Exact, trace: Trace) -> Exact:
     """A copy of a count in which each floor with one value in the case of the trace is replaced by
     the value. Raises ByCases: a floor has several values, and sizes are written by quotients."""
     parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
-    if found.divisions and (regions := cases_by_floor(parts, found.region)):
+    if trace.divisions and (regions := cases_by_floor(parts, trace.region)):
         raise ByCases(regions)
     total = Exact()
     for guards, poly in exact.pieces:
-        held = frozenset(with_known_floors(guard, found.region) for guard in guards)
-        total = total + Exact(((held, with_known_floors(poly, found.region)),))
+        held = frozenset(with_known_floors(guard, trace.region) for guard in guards)
+        total = total + Exact(((held, with_known_floors(poly, trace.region)),))
     return total
 
 
-def _proven_in_case(guard: Poly, found: Trace) -> bool:
+def _proven_in_case(guard: Poly, trace: Trace) -> bool:
     """Whether a condition (guard >= 0) is proven in the case of a trace, for sizes at which its
     formulas hold."""
     # letters of `nonnegative` are at least 1
-    later = {x: Poly.atom(x) + _compared_from(found, x) - 1 for x in guard.letters}
-    here = found.region | _quotient_sizes(found)
+    later = {x: Poly.atom(x) + _compared_from(trace, x) - 1 for x in guard.letters}
+    here = trace.region | _quotient_sizes(trace)
     return nonnegative(guard.substitute(later)) or implied(here, guard)
 
 
-def _compared_from(found: Trace, letter: str) -> int:
+def _compared_from(trace: Trace, letter: str) -> int:
     """The smallest value of a letter at which a trace is compared."""
-    quotients = {letter for division in found.divisions for letter in division.letters}
-    return max(found.since.get(letter, 1), 1 if letter in quotients else SETTLED)
+    quotients = {letter for division in trace.divisions for letter in division.letters}
+    return max(trace.since.get(letter, 1), 1 if letter in quotients else SETTLED)
 
 
-def _quotient_sizes(found: Trace) -> Constraints:
+def _quotient_sizes(trace: Trace) -> Constraints:
     """The condition that each size written by its quotient is at least `SETTLED`."""
-    sizes = [found.variables.poly(division.size) for division in found.divisions]
+    sizes = [trace.variables.poly(division.size) for division in trace.divisions]
     return frozenset(poly - SETTLED for poly in sizes if poly is not None)
 
 

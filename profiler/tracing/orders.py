@@ -47,77 +47,77 @@ RULE_AT = "has sizes at which there is a rule for"
 """The words of a note on multiples of a letter at which every operation has a counting rule."""
 
 
-def by_cases(found: Trace) -> Trace:
+def by_cases(trace: Trace) -> Trace:
     """Search formulas by cases: return a copy of the trace with formulas by cases where no formula
     fits all sizes, by the fewest splits of the sizes (one split: l < w and l >= w); the trace
     itself if no splits give a formula in each case. The peak and, in cases by quotient (l = C*q +
     r), the bytes may stay without a formula."""
-    traces = Traces(found)
-    made = (solved(traces, found, depth) for depth in range(DEPTH + 1))
-    return next(filter(None, made), found)
+    traces = Traces(trace)
+    made = (solved(traces, trace, depth) for depth in range(DEPTH + 1))
+    return next(filter(None, made), trace)
 
 
-def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
+def solved(traces: Traces, trace: Trace, depth: int) -> Trace | None:
     """Search for a trace with a formula, or formulas by cases, for every quantity but the peak and,
     in cases by quotient (l = C*q + r), the bytes, by at most `depth` splits of the sizes, one
     inside another; None if there is none, or the search has made `MOST_TRACES` traces."""
-    if not failures(found) and not small_sizes(found):
-        return found
-    for cases in splits(found, traces.everywhere.boundaries) if depth else ():
+    if not failures(trace) and not small_sizes(trace):
+        return trace
+    for cases in splits(trace, traces.everywhere.boundaries) if depth else ():
         parts: list[Trace] = []
         with suppress(TraceError, ByCases):
             for case in cases:
                 if case not in traces.known and len(traces.known) > MOST_TRACES:
                     return None
                 part = solved(traces, traces.at(case), 0 if case.divisions else depth - 1)
-                if part is None or coarser(part, found):
+                if part is None or coarser(part, trace):
                     break
                 parts.append(part)
-            if parts and len(parts) == len(cases) and mended(found, made := joined(found, parts)):
+            if parts and len(parts) == len(cases) and mended(trace, made := joined(trace, parts)):
                 return made
     return None
 
 
-def coarser(part: Trace, found: Trace) -> bool:
+def coarser(part: Trace, trace: Trace) -> bool:
     """Whether the module runs only at some sizes of a case, such as multiples of 2, although the
-    case and the whole trace `found` have all sizes."""
+    case and the whole trace `trace` have all sizes."""
     over = part.variables.over
-    return any(n > lcm(over.get(x, 1), found.steps.get(x, 1)) for x, n in part.steps.items())
+    return any(n > lcm(over.get(x, 1), trace.steps.get(x, 1)) for x, n in part.steps.items())
 
 
-def mended(found: Trace, made: Trace) -> bool:
+def mended(trace: Trace, made: Trace) -> bool:
     """Whether the formulas by cases give the counted numbers at the sizes at which the formulas for
     all sizes failed; a quantity still without a formula is skipped."""
-    for quantity, broken in failures(found).items():
-        value, sizes = made.quantities[quantity], found.variables.sizes(broken.sizes)
+    for quantity, broken in failures(trace).items():
+        value, sizes = made.quantities[quantity], trace.variables.sizes(broken.sizes)
         if not isinstance(value, Break) and value.rational(sizes) != broken.counted:
             return False
     return True
 
 
-def failures(found: Trace) -> dict[Quantity, Break]:
+def failures(trace: Trace) -> dict[Quantity, Break]:
     """The quantities without a formula; the peak, a maximum, does not divide sizes into cases."""
-    return {quantity: broken for quantity, broken in found.broken.items() if quantity != PEAK}
+    return {quantity: broken for quantity, broken in trace.broken.items() if quantity != PEAK}
 
 
-def small_sizes(found: Trace) -> dict[str, int]:
+def small_sizes(trace: Trace) -> dict[str, int]:
     """A dict: letter -> the size from which formulas hold, for letters whose formulas fail at more
     than `FEW` smaller sizes, or at a quotient of 1 (q in l = C*q + r); empty if there are none."""
-    quotients = {letter for division in found.divisions for letter in division.letters}
-    few = {x: 1 if x in quotients else FEW * found.steps.get(x, 1) for x in found.since}
-    return {x: n for x, n in found.since.items() if n > few[x]}
+    quotients = {letter for division in trace.divisions for letter in division.letters}
+    few = {x: 1 if x in quotients else FEW * trace.steps.get(x, 1) for x in trace.since}
+    return {x: n for x, n in trace.since.items() if n > few[x]}
 
 
-def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
+def splits(trace: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
     """Yield ways to split the sizes of a trace into disjoint cases that cover them, in this order:
     by a condition that the code tests (here, or `tested` in other cases), by which of two sizes is
     larger, by whether one size divides another, by the size at which a formula fails."""
-    failing = [found.variables.sizes(broken.sizes) for broken in failures(found).values()]
-    first = found.variables.sizes(found.base)
-    later = small_sizes(found)
+    failing = [trace.variables.sizes(broken.sizes) for broken in failures(trace).values()]
+    first = trace.variables.sizes(trace.base)
+    later = small_sizes(trace)
     failing += [first | {x: n - 1} for x, n in later.items()]
     first |= later
-    letters = [*found.variables.over]
+    letters = [*trace.variables.over]
     sizes = [Poly.atom(x) for x in letters]
     places = [
         Poly.atom(x) - n
@@ -137,25 +137,25 @@ def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
 
     def by_sign(polys: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
         for poly in polys:
-            yield [SizeCase(found.region | {case}) for case in (poly, -poly - 1)]
+            yield [SizeCase(trace.region | {case}) for case in (poly, -poly - 1)]
 
-    yield from by_sign(separating((*found.boundaries, *tested)))
+    yield from by_sign(separating((*trace.boundaries, *tested)))
     yield from by_sign(y - x for x, y in combinations(sizes, 2))
     for size, divisor in permutations(letters, 2):
         floors = floors_in([floor_div(Poly.atom(size), Poly.atom(divisor))])
         with suppress(TraceError):
-            made = division_cases(found.region, found.variables, floors)
+            made = division_cases(trace.region, trace.variables, floors)
             yield [SizeCase(region, () if one is None else (one,)) for region, one in made]
     yield from by_sign(separating(places))
 
 
-def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
-    """Join traces: a copy of `found`, the trace of all sizes, with the formulas of `parts`, the
+def joined(trace: Trace, parts: Sequence[Trace]) -> Trace:
+    """Join traces: a copy of `trace`, the trace of all sizes, with the formulas of `parts`, the
     traces of its cases. A quantity has one formula if all cases have the same, `Cases` if they
-    differ, and the value in `found` if some case has none. Notes and doubts (reasons why formulas
+    differ, and the value in `trace` if some case has none. Notes and doubts (reasons why formulas
     may fail elsewhere) are those of all, without those that cases resolve."""
-    quantities: dict[Quantity, Value] = dict(found.quantities)
-    for quantity in dict.fromkeys(name for part in (found, *parts) for name in part.quantities):
+    quantities: dict[Quantity, Value] = dict(trace.quantities)
+    for quantity in dict.fromkeys(name for part in (trace, *parts) for name in part.quantities):
         if quantity[0] == "bytes" and any(part.divisions for part in parts):
             continue  # bytes of small quotients are not tried
         pieces = [piece for part in parts for piece in pieces_of(part, quantity)]
@@ -163,19 +163,19 @@ def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
         if len(known) == len(pieces):
             one = len({poly for _, poly in known}) == 1
             quantities[quantity] = known[0][1] if one else Cases(known)
-    since = {x: max(least_size(x, part) for part in parts) for x in found.since}
-    notes = [n for n in found.notes if not n.startswith(HOLD_FROM)]
+    since = {x: max(least_size(x, part) for part in parts) for x in trace.since}
+    notes = [n for n in trace.notes if not n.startswith(HOLD_FROM)]
     if max(since.values()) > 1:
         notes += [n for part in parts for n in part.notes if n.startswith(HOLD_FROM)]
     if not any(q[0].endswith(" calls") and isinstance(v, Break) for q, v in quantities.items()):
         notes = [n for n in notes if RULE_AT not in n]
     return replace(
-        found,
+        trace,
         quantities=quantities,
-        proven=[*found.proven, *(point for part in parts for point in part.proven)],
+        proven=[*trace.proven, *(point for part in parts for point in part.proven)],
         since=since,
-        base={x: first_size(x, parts, n) for x, n in found.base.items()},
-        doubts=tuple(dict.fromkeys(d for one in (found, *parts) for d in one.doubts)),
+        base={x: first_size(x, parts, n) for x, n in trace.base.items()},
+        doubts=tuple(dict.fromkeys(d for one in (trace, *parts) for d in one.doubts)),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -218,7 +218,7 @@ class OnlyDivided(TraceError):
         self.size, self.divisor = size, divisor
 
 
-def of_multiples(found: Trace, sizes: Variables, division: Division, refused: OnlyDivided) -> Trace:
+def of_multiples(trace: Trace, sizes: Variables, division: Division, refused: OnlyDivided) -> Trace:
     """Rewrite a trace over the quotient of two sizes (`division`) as a trace over the sizes
     themselves. Its formulas hold where `refused.size` is a multiple of `refused.divisor`."""
     inner = sizes_divided(sizes, (division,))
@@ -230,29 +230,29 @@ def of_multiples(found: Trace, sizes: Variables, division: Division, refused: On
     def poly(value: Value) -> Value:
         return without_quotient(value, division) if isinstance(value, Poly) else value
 
-    flops = found.flops
+    flops = trace.flops
     if flops is not None:
         own = {x: size for x, size in flops.sizes.items() if x != division.quotient}
         flops = replace(flops, sizes=own)
     size, divisor = refused.size, refused.divisor
     return replace(
-        found,
+        trace,
         variables=sizes,
-        quantities={quantity: poly(value) for quantity, value in found.quantities.items()},
-        fitted=[asked(point) for point in found.fitted],
-        since=asked(found.since),
-        base=asked(found.base),
-        peak_sizes=asked(found.peak_sizes),
-        steps={x: found.steps.get(x, 1) for x in sizes.over},
+        quantities={quantity: poly(value) for quantity, value in trace.quantities.items()},
+        fitted=[asked(point) for point in trace.fitted],
+        since=asked(trace.since),
+        base=asked(trace.base),
+        peak_sizes=asked(trace.peak_sizes),
+        steps={x: trace.steps.get(x, 1) for x in sizes.over},
         multiple_of={size: divisor},
         divisions=(),
         flops=flops,
         notes=(
             f"{size} runs over multiples of {divisor}; at other sizes the module fails: {refused}",
-            *found.notes,
+            *trace.notes,
         ),
         followed=lambda: replace(
-            found.zeros, formulas={name: poly(p) for name, p in found.zeros.formulas.items()}
+            trace.zeros, formulas={name: poly(p) for name, p in trace.zeros.formulas.items()}
         ),
     )
 

@@ -36,10 +36,10 @@ moment takes many seconds: moments are not followed."""
 
 
 def peak_formula(samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
-    """The formula of the peak of the bytes alive, by the first method whose formula holds at all
-    points `inside` (tuples of sizes), a polynomial or a maximum of polynomials; a note says if not
-    all moments were followed. If every formula fails somewhere, the first one; 0 if no method finds
-    a formula."""
+    """The formula of the peak of the bytes alive in the runs of `samples`, made of the functions of
+    each letter (`axes`), by the first method whose formula holds at all points `inside` (tuples of
+    sizes), a polynomial or a maximum of polynomials; a note says if not all moments were followed.
+    If every formula fails somewhere, the first one; 0 if no method finds a formula."""
     if (every := every_moment(samples, axes, inside)) is not None:
         return every
     found: Poly | None = None
@@ -56,9 +56,10 @@ def every_moment(
     samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
 ) -> Poly | None:
     """The peak as the maximum of the formulas of all moments (indices of operations) that are local
-    maxima of the bytes alive at some point. None if different operations run at different points,
-    the interpolation needs a point that is not among `inside`, or the formula of a moment fails at
-    one of them. Without any moment, the peak as one polynomial."""
+    maxima of the bytes alive at some point; `axes` are the functions of each letter that formulas
+    are made of. None if different operations run at different points, the interpolation needs a
+    point that is not among `inside`, or the formula of a moment fails at one of them. Without any
+    moment, the peak as one polynomial."""
     seen = {p: samples.at(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
@@ -118,7 +119,8 @@ def highest_moments(
     samples: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
 ) -> Poly | None:
     """The peak as the maximum of the formulas of all moments that were highest at one of the points
-    `inside`; None if there are too many points or moments, or no moment has a formula.
+    `inside`; `axes` are the functions of each letter that formulas are made of; None if there are
+    too many points or moments, or no moment has a formula.
 
     If loops over a size change the number of operations, a moment is identified across points by
     its distance from a landmark, an operation that runs equally often at all points.
@@ -144,9 +146,9 @@ def highest_moments(
 
 
 def moment(samples: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
-    """The formula of the bytes alive at the moment whose index is `places[point]`; None if no
-    formula holds at all points that have the moment, or the interpolation needs a point without
-    the moment."""
+    """The formula, made of the functions of each letter (`axes`), of the bytes alive at the moment
+    that is operation number `places[point]` of the run at a point; None if no formula holds at all
+    points that have the moment, or the interpolation needs a point without the moment."""
     values: dict[Point, int] = {}
     for point, place in places.items():
         alive = samples.at(point).alive

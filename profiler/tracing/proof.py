@@ -31,7 +31,7 @@ are slow. They show behaviour of a module that occurs only if its chunks divide 
 
 def held_out(samples: SizeSamples, base: Point) -> list[Point]:
     """Choose points (tuples of sizes) for the test of formulas: points at which the module runs and
-    from which no formula was found.
+    from which no formula was found (`samples.used`); `base` is the point of the first sizes.
 
     The points are: one of primes, one of odd sizes, one of even sizes; then, for each letter, the
     point of primes with a large prime for this letter, and with a large size of many divisors; then
@@ -103,9 +103,9 @@ def with_large_letter(
 def first_failures(
     samples: SizeSamples, polys: Mapping[Quantity, Poly], among: Sequence[Point]
 ) -> dict[Quantity, Break]:
-    """A dict: quantity (part, kind) -> the failure of its formula, at the first point of `among` at
-    which the formula gives another number than the run, smallest sizes first; formulas that hold
-    everywhere are left out."""
+    """A dict: quantity (part, kind) -> the failure of its formula (`polys`), at the first point of
+    `among` at which the formula gives another number than the run, smallest sizes first; formulas
+    that hold everywhere are left out."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
         for quantity in polys.keys() - found.keys():
@@ -210,9 +210,9 @@ NEAR = 6
 
 
 def corner_points(samples: SizeSamples, base: Point, near: int) -> Iterator[Point]:
-    """Yield the smallest points (tuples of sizes) of a case: each letter that the case bounds is
-    `near` to `NEAR` times its step, and at least one of these is `near`; the other letters are
-    those of `base`."""
+    """Yield the smallest points (tuples of sizes) of the case of `samples`: each letter that the
+    case bounds is `near` to `NEAR` times its step, and at least one of these is `near`; the other
+    letters are those of `base`."""
     # 0 multiples stand for the size in `base`
     sizes = [range(near, NEAR + 1) if i in samples.bound() else (0,) for i in range(len(base))]
     for chosen in product(*sizes):

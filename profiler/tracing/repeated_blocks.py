@@ -242,7 +242,7 @@ class BlockSamples(SizeSamples):
         sizes = self.variables.sizes(self.named(point))
         return self.joined([len(run.names) for run in self.runs_at(sizes)])
 
-    def proven(self, found: Trace) -> Trace:
+    def proven(self, trace: Trace) -> Trace:
         """Check a trace by runs of the whole module, and return it with the sizes of these runs:
         the first sizes, the quickest sizes at which the formulas of fewer blocks were proven, and
         all sizes large at once, if that takes little longer.
@@ -251,11 +251,11 @@ class BlockSamples(SizeSamples):
             NotStraight, TraceError: the whole module differs there, or does not run; or a quantity
                 has no formula.
         """
-        if found.broken:
+        if trace.broken:
             raise NotStraight
         # points: the formulas' proof, the first sizes, all sizes large, the fewest operations
-        tested = [tuple(sizes[letter] for letter in self.letters) for sizes in found.proven]
-        base = tuple(found.base.values())
+        tested = [tuple(sizes[letter] for letter in self.letters) for sizes in trace.proven]
+        base = tuple(trace.base.values())
         large = tuple(size * step for size, step in zip(cycle(LARGE), self.multiples, strict=False))
         shortest = min(tested, key=lambda point: len(self.at(point).names), default=base)
         chosen = [base, shortest]
@@ -277,10 +277,10 @@ class BlockSamples(SizeSamples):
         )
         doubt = f"one of {blocks} may act differently at untraced sizes, by its position"
         return replace(
-            found,
+            trace,
             proven=[self.named(point) for point in chosen],
-            doubts=(*found.doubts, doubt),
-            notes=(*found.notes, note),
+            doubts=(*trace.doubts, doubt),
+            notes=(*trace.notes, note),
             sample=seen.by_op,
             at_peak=seen.at_peak,
         )

@@ -26,13 +26,13 @@ PATHS: Mapping[str, str] = {
 
 
 def document(
-    found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
+    trace: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> Document:
     """Make the document of a trace: its formulas as tables with notes below, then a table for each
     difference from equations in `apart_`; with `at`, every formula's value at these sizes. JSON
     holds all of them."""
     return Document(
-        lambda: [*tables(found, at), *map(apart, apart_)], data=lambda: data(found, apart_, at)
+        lambda: [*tables(trace, at), *map(apart, apart_)], data=lambda: data(trace, apart_, at)
     )
 
 
@@ -46,10 +46,10 @@ COLUMNS = (
 )
 
 
-def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]]:
+def rows_of(trace: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]]:
     """Yield the rows of the table of formulas: (part, kind, formula, and the conditions of the case
     for which the formula holds (empty for all sizes)); a formula by cases has a row per case."""
-    for part, name, value in answers(found):
+    for part, name, value in answers(trace):
         if not isinstance(value, Cases):
             yield part, name, value, frozenset()
             continue
@@ -57,56 +57,56 @@ def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]
             yield part, f"{name} ({conditions_words(region)})", poly, region
 
 
-def answers(found: Trace) -> Iterator[tuple[str, str, Value]]:
+def answers(trace: Trace) -> Iterator[tuple[str, str, Value]]:
     """Yield (part, kind, formula) of every quantity, in the order of the table: ("forward", "mul",
     ...). Parameters have the kind "" if none is frozen, else "trainable" and "frozen"; "all"
     replaces "trainable" if either has no polynomial to subtract."""
     for phase in ("forward", "backward"):
-        for name, value in found.classes(phase).items():
+        for name, value in trace.classes(phase).items():
             yield phase, name, value
-    if found.frozen == Poly():
-        yield "parameters", "", found.parameters
-    elif isinstance(found.parameters, Poly) and isinstance(found.frozen, Poly):
-        yield "parameters", "trainable", found.parameters - found.frozen
-        yield "parameters", "frozen", found.frozen
+    if trace.frozen == Poly():
+        yield "parameters", "", trace.parameters
+    elif isinstance(trace.parameters, Poly) and isinstance(trace.frozen, Poly):
+        yield "parameters", "trainable", trace.parameters - trace.frozen
+        yield "parameters", "frozen", trace.frozen
     else:
-        yield "parameters", "all", found.parameters
-        yield "parameters", "frozen", found.frozen
-    yield "bytes", "saved for backward", found.activation_bytes
-    yield "bytes", "peak", found.peak_bytes
+        yield "parameters", "all", trace.parameters
+        yield "parameters", "frozen", trace.frozen
+    yield "bytes", "saved for backward", trace.activation_bytes
+    yield "bytes", "peak", trace.peak_bytes
 
 
 ELSEWHERE = "these sizes belong to another case"
 
 
-def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> int | Missing:
+def value_at(value: Value, part: str, trace: Trace, at: Mapping[str, int]) -> int | Missing:
     """The value of a formula at some sizes; Missing, with the reason, if there is no formula, if
     the sizes are below those from which formulas of bytes hold, or if the value is not whole."""
     if isinstance(value, Break):
         return Missing("it has no formula")
-    if part == "bytes" and any(at[letter] < least for letter, least in found.base.items()):
-        return Missing(f"formulas of bytes hold from {listed_sizes(found.base)} on")
+    if part == "bytes" and any(at[letter] < least for letter, least in trace.base.items()):
+        return Missing(f"formulas of bytes hold from {listed_sizes(trace.base)} on")
     number = value.rational(at)
     return int(number) if number.denominator == 1 else Missing(f"its formula gives {number}")
 
 
-def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
+def tables(trace: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
     """Yield the tables of a trace: the formulas, with a column of values if `at` has sizes; then
     operations without a counting rule, and the tensors alive at the peak, if there are any."""
-    listed = {u.phase for u in found.uncounted}
+    listed = {u.phase for u in trace.uncounted}
     rows: list[Row] = []
-    for part, name, value, region in rows_of(found):
+    for part, name, value, region in rows_of(trace):
         values: list[Formula | str | int | Missing] = [formula(value)]
         if at is not None:
             here = all(condition.rational(at) >= 0 for condition in region)
-            values.append(value_at(value, part, found, at) if here else Missing(ELSEWHERE))
+            values.append(value_at(value, part, trace, at) if here else Missing(ELSEWHERE))
         partial = part in listed and isinstance(value, Poly)
         rows.append((part, name, *((v, BELOW) if partial else v for v in values)))
     numbers = () if at is None else (Column("value", f"at {listed_sizes(at)}"),)
-    title = f"{found.target}, backend {found.backend}: {PATHS[found.backend]}"
-    notes = tuple(Note((note,)) for note in said(found))
+    title = f"{trace.target}, backend {trace.backend}: {PATHS[trace.backend]}"
+    notes = tuple(Note((note,)) for note in said(trace))
     yield Table(title, (*COLUMNS, *numbers), tuple(rows), notes)
-    if found.uncounted:
+    if trace.uncounted:
         columns = (
             Column("operation", "operation", numeric=False),
             Column("phase", "phase", numeric=False),
@@ -122,17 +122,17 @@ def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]
                     for n in (u.calls, u.bytes_touched)
                 ),
             )
-            for u in found.uncounted
+            for u in trace.uncounted
         )
         yield Table("Dispatched without a counting rule: in no formula above", columns, lines)
-    if found.at_peak:
-        yield at_peak(found)
+    if trace.at_peak:
+        yield at_peak(trace)
 
 
 NOTHING_RUNS = "without the workspace of operations, which is unknown because no kernel runs"
 
 
-def at_peak(found: Trace) -> Table:
+def at_peak(trace: Trace) -> Table:
     """Make the table of the tensors alive at the peak at the first traced sizes, a row per kind of
     tensor: operation, shape, dtype, number of tensors, bytes of all of them; then the sum."""
     columns = (
@@ -150,11 +150,11 @@ def at_peak(found: Trace) -> Table:
             one.number,
             one.bytes * one.number,
         )
-        for one in found.at_peak
+        for one in trace.at_peak
     ]
-    total = sum(one.bytes * one.number for one in found.at_peak)
+    total = sum(one.bytes * one.number for one in trace.at_peak)
     rows += [("all tensors", "", "", "", total), ("workspace", "", "", "", Missing(NOTHING_RUNS))]
-    return Table(f"Alive at the peak, at {listed_sizes(found.peak_sizes)}", columns, tuple(rows))
+    return Table(f"Alive at the peak, at {listed_sizes(trace.peak_sizes)}", columns, tuple(rows))
 
 
 def formula(value: Value) -> Formula | str:
@@ -172,36 +172,36 @@ BY_PARTS = (
 """Appended to the figures of FlopCounterMode if attention runs."""
 
 
-def said(found: Trace) -> Iterator[str]:
+def said(trace: Trace) -> Iterator[str]:
     """Yield the notes below the table of formulas: how the formulas were found and proven,
     gradients, mode, bytes, doubts, `let`, decomposed operations, FlopCounterMode, and the trace's
     notes."""
-    least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
-    yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
+    least = ", ".join(f"{letter} >= {size}" for letter, size in trace.since.items())
+    yield f"interpolated at {len(trace.fitted)} points, {least}, all numbers rational"
     yield f"operations: as dispatched; {UNSEEN}"
-    yield gradients_words(found.differentiated)
-    yield f"mode: {' and '.join(sorted(found.modes, reverse=True))}{MODES_BESIDE[found.modes]}"
-    yield from of_bytes(found)
-    what = "the formulas found are proven" if found.broken else "proven"
-    if found.proven:
+    yield gradients_words(trace.differentiated)
+    yield f"mode: {' and '.join(sorted(trace.modes, reverse=True))}{MODES_BESIDE[trace.modes]}"
+    yield from of_bytes(trace)
+    what = "the formulas found are proven" if trace.broken else "proven"
+    if trace.proven:
         yield (
             f"{what} at sizes beside the fitted ones: "
-            f"{'; '.join(map(listed_sizes, found.proven))}; at all other "
+            f"{'; '.join(map(listed_sizes, trace.proven))}; at all other "
             f"sizes only if the module runs the same operations there"
         )
     else:
         yield "not proven: the module ran at no sizes beside the fitted ones"
-    yield from (f"not proven beyond these: {doubt}" for doubt in found.doubts)
-    if found.variables.let:
-        lets = ", ".join(f"{name} = {f.text}" for name, f in found.variables.let.items())
+    yield from (f"not proven beyond these: {doubt}" for doubt in trace.doubts)
+    if trace.variables.let:
+        lets = ", ".join(f"{name} = {f.text}" for name, f in trace.variables.let.items())
         yield f"with {lets}"
-    if found.decomposed:
-        listed = ", ".join(found.decomposed)
+    if trace.decomposed:
+        listed = ", ".join(trace.decomposed)
         yield f"counted by torch's decompositions: {listed}"
-    if found.flops is not None:
-        attends = any(name in ATTENTION for _, name in found.sample)
-        yield f"at {listed_sizes(found.flops.sizes)} {found.flops}{BY_PARTS if attends else ''}"
-    yield from found.notes
+    if trace.flops is not None:
+        attends = any(name in ATTENTION for _, name in trace.sample)
+        yield f"at {listed_sizes(trace.flops.sizes)} {trace.flops}{BY_PARTS if attends else ''}"
+    yield from trace.notes
 
 
 MODES_BESIDE: Mapping[frozenset[str], str] = {
@@ -229,11 +229,11 @@ def gradients_words(differentiated: frozenset[str]) -> str:
     return f"backward: the gradients of the {one}, none of the {other}; also --grad both"
 
 
-def of_bytes(found: Trace) -> Iterator[str]:
+def of_bytes(trace: Trace) -> Iterator[str]:
     """Yield a note beside the formulas of bytes, if there are any."""
-    if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
+    if not all(isinstance(value, Break) for value in (trace.activation_bytes, trace.peak_bytes)):
         yield (
-            f"formulas of bytes hold from {listed_sizes(found.base)} on, in the module's dtype, "
+            f"formulas of bytes hold from {listed_sizes(trace.base)} on, in the module's dtype, "
             f"without the workspace of kernels"
         )
 
@@ -267,7 +267,7 @@ def apart(difference: Difference) -> Table:
 
 
 def data(
-    found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
+    trace: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """The trace as JSON values. A formula is a string, or null if it is missing; `reasons` then
     holds why, under the formula's keys ("backward calls", "peak_bytes"). `at` has the values at the
@@ -281,23 +281,23 @@ def data(
         return str(value)
 
     made: dict[str, Any] = {
-        "target": found.target,
-        "backend": found.backend,
-        "over": dict(found.variables.over),
-        "let": {name: formula.text for name, formula in found.variables.let.items()},
+        "target": trace.target,
+        "backend": trace.backend,
+        "over": dict(trace.variables.over),
+        "let": {name: formula.text for name, formula in trace.variables.let.items()},
         **{
-            phase: {name: text(v, phase, name) for name, v in found.classes(phase).items()}
+            phase: {name: text(v, phase, name) for name, v in trace.classes(phase).items()}
             for phase in ("forward", "backward")
         },
-        "grad": sorted(found.differentiated),
-        "mode": sorted(found.modes),
-        "parameters": text(found.parameters, "parameters"),
-        "frozen_parameters": text(found.frozen, "frozen_parameters"),
-        "activation_bytes": text(found.activation_bytes, "activation_bytes"),
-        "peak_bytes": text(found.peak_bytes, "peak_bytes"),
+        "grad": sorted(trace.differentiated),
+        "mode": sorted(trace.modes),
+        "parameters": text(trace.parameters, "parameters"),
+        "frozen_parameters": text(trace.frozen, "frozen_parameters"),
+        "activation_bytes": text(trace.activation_bytes, "activation_bytes"),
+        "peak_bytes": text(trace.peak_bytes, "peak_bytes"),
         "at_peak": {
-            "sizes": dict(found.peak_sizes),
-            "tensors": [asdict(one) | {"shape": list(one.shape)} for one in found.at_peak],
+            "sizes": dict(trace.peak_sizes),
+            "tensors": [asdict(one) | {"shape": list(one.shape)} for one in trace.at_peak],
             "workspace": None,
             "reason": NOTHING_RUNS,
         },
@@ -308,21 +308,21 @@ def data(
                 "calls": text(u.calls, u.phase, u.name, "calls"),
                 "bytes_touched": text(u.bytes_touched, u.phase, u.name, "bytes"),
             }
-            for u in found.uncounted
+            for u in trace.uncounted
         ],
-        "since": dict(found.since),
-        "bytes_since": dict(found.base),
-        "fitted": [dict(point) for point in found.fitted],
-        "proven": [dict(point) for point in found.proven],
-        "not_proven": list(found.doubts),
-        "decomposed": list(found.decomposed),
-        "notes": [*of_bytes(found), *found.notes],
-        "flop_counter": None if found.flops is None else _flops(found.flops),
+        "since": dict(trace.since),
+        "bytes_since": dict(trace.base),
+        "fitted": [dict(point) for point in trace.fitted],
+        "proven": [dict(point) for point in trace.proven],
+        "not_proven": list(trace.doubts),
+        "decomposed": list(trace.decomposed),
+        "notes": [*of_bytes(trace), *trace.notes],
+        "flop_counter": None if trace.flops is None else _flops(trace.flops),
         "reasons": reasons,
     }
     if at is not None:
         values = {
-            (part, name): value_at(value, part, found, at) for part, name, value in answers(found)
+            (part, name): value_at(value, part, trace, at) for part, name, value in answers(trace)
         }
         made["at"] = {
             "sizes": dict(at),

@@ -124,8 +124,9 @@ class SizeSamples:
         return found
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
-        """Every quantity at a point except the peak, which is a maximum and no polynomial. Notes
-        the point in `used`; TraceError if it lies outside the case or the module does not run."""
+        """A dict: quantity (part, kind) -> its number at a point, for every quantity except the
+        peak, which is a maximum and no polynomial. Notes the point in `used`; TraceError if it lies
+        outside the case or the module does not run."""
         found = self.at(point)  # raises before the point counts as used
         self.used.add(point)
         return {q: n for q, n in found.quantities.items() if q != PEAK}
