@@ -214,8 +214,8 @@ def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
 
 
 def outer_first(indices: Sequence[Index]) -> list[Index]:
-    """The indices ordered so that bounds name only earlier ones; EquationError if that is
-    impossible."""
+    """The indices ordered so that the bounds of each name only indices before it (i before j in
+    1..i); EquationError if that is impossible."""
     ordered: list[Index] = []
     waiting = list(indices)
     while waiting:

@@ -313,7 +313,7 @@ class Interpreter:
     def _name(self, ref: Ref) -> Callable[[Point], object]:
         """A function of a point whose result identifies a gathered entry without the values of
         index arrays: the array and its positions, with the index array's entry in place of its
-        value."""
+        value: (v, ((g, 2), 1), 3) for v[g[i], j] at i = 2, j = 3."""
 
         def said(position: Position) -> Callable[[Point], object]:
             if not isinstance(position, Gather):
@@ -636,7 +636,8 @@ def in_loops(system: System) -> Collection[int]:
 
 
 def needed(system: System) -> dict[Array, set[Array]]:
-    """Defined array -> the arrays it depends on, directly or through others."""
+    """A dict: array that an equation defines -> the arrays that the array depends on, directly or
+    through others."""
     needs: dict[Array, set[Array]] = {}
     for equation in system.equations:
         needs.setdefault(equation.array, set()).update(equation.value.arrays)

@@ -166,8 +166,8 @@ def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int])
 
 
 def _entry(grid: Grid, ref: Ref) -> Values:
-    """The values of a reference at every point of the grid, broadcastable to the grid's shape; 0 at
-    positions outside of the array."""
+    """The values of a reference at every point of the grid (all values of an equation's indices),
+    broadcastable to the grid's shape; 0 at positions outside of the array."""
     import numpy as np
 
     array, at = grid.known[ref.array.name], grid.points
@@ -221,7 +221,7 @@ def _call(grid: Grid, node: Call) -> Any:
 
 def _reduce(grid: Grid, node: Reduce) -> Any:
     """The sum or maximum over indices that run over one or several ranges, at every point of the
-    grid: that of each range, then of all."""
+    grid (all values of an equation's indices): that of each range, then of all."""
     import functools
 
     import numpy as np
@@ -246,9 +246,10 @@ def _reduced(grid: Grid, node: Reduce) -> Any:
 
 
 def _bracket(grid: Grid, node: Bracket) -> Any:
-    """The body where the relation holds; elsewhere the alternative, or 0 without an alternative. If
-    the bracket names an index in `first`, only the first point along this index's axis at which the
-    relation holds has the body."""
+    """The values of a bracket at every point of the grid: the body where the relation holds;
+    elsewhere the alternative, or 0 without an alternative. If the bracket names an index in
+    `first`, only the first point along this index's axis at which the relation holds has the
+    body."""
     import numpy as np
 
     left, right, body = (_value(grid, part) for part in (node.left, node.right, node.body))

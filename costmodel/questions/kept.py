@@ -64,8 +64,8 @@ class Store:
         self.known = self._read()
 
     def _read(self) -> dict[str, bytes]:
-        """Key -> answer, as the file holds them for these sources; {} for a file that is missing,
-        locked or broken. A broken file is deleted."""
+        """A dict: key -> answer (pickled), as the file holds them for the present source code; {}
+        for a file that is missing, locked or broken. A broken file is deleted."""
         if not self.file.exists():
             return {}
         try:

@@ -396,8 +396,8 @@ class Case:
         return self.about.unanswered or (None if self.symbolic else self.about.beyond(self.sizes))
 
     def answer(self, figure: Figure) -> Answer:
-        """A figure for all sizes; operations and bytes are divided by the tokens if the case is per
-        token.
+        """The answer of a figure (a quantity, shown as a table's column) for all sizes, such as a
+        polynomial; operations and bytes are divided by the tokens if the case is per token.
 
         Raises:
             Unanswered, Unsupported: the figure does not exist; the message is the reason.
@@ -410,9 +410,10 @@ class Case:
         return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
 
     def figure(self, figure: Figure) -> Value:
-        """A figure at the case's sizes: a number, or a formula if the case is symbolic; an order of
-        growth is a formula in both. Where no formula is derived, a number found by the figure's
-        search (`Searched`) if it has one; else `Missing` with the reason."""
+        """The value of a figure (a quantity, shown as a table's column) at the case's sizes: a
+        number, or a formula if the case is symbolic; an order of growth is a formula in both. Where
+        no formula is derived, a number found by the figure's search (`Searched`) if it has one;
+        else `Missing` with the reason."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):

@@ -226,9 +226,10 @@ def _crossing(
 
 
 def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """The polynomial with a fresh atom for each part (minimum of affine terms) that depends on the
-    variable; the result grows with each of these atoms. `parts` (terms of the part -> its atom) is
-    extended. Unsupported if the polynomial does not consist of such parts."""
+    """The polynomial with a fresh atom (a new variable) for each part (minimum of affine terms)
+    that depends on the variable; the result grows with each of these atoms. `parts` (terms of the
+    part -> its atom) is extended. Min(i, l - i) + 1 becomes one atom, for the terms i + 1 and l - i
+    + 1. Unsupported if the polynomial does not consist of such parts."""
     if variable not in poly.letters:
         return poly
     moving = Poly.atom(variable)

@@ -106,7 +106,7 @@ class Exact:
 
     def substitute(self, values: Mapping[str, Poly]) -> Exact:
         """The value with polynomials substituted for sizes, in the pieces and in their guards
-        (conditions)."""
+        (conditions); a piece whose guards then never hold is left out."""
         total = Exact()
         for guards, poly in self.pieces:
             kept = simplified(frozenset(g.substitute(values) for g in guards))

@@ -272,9 +272,9 @@ def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
 
 
 def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
-    """The maximum of a level (a depth under conditions) over variables (outermost first), by the
-    first of three methods that succeeds. The conditions of the result are those that `constraints`
-    do not prove.
+    """The maximum of a level (a depth under conditions) over `variables` (indices, outermost first)
+    that satisfy `constraints`, by the first of three methods that succeeds. The conditions of the
+    result are those that `constraints` do not prove.
 
     1. Eliminate one variable after another, the innermost first. 2. Eliminate first the variables
     on which the depth does not depend. 3. Put every variable at the end of its range at which the

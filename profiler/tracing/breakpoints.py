@@ -292,8 +292,8 @@ class Along:
             yield from self._crossings(self.condition.lhs - self.condition.rhs, places)
 
     def _crossings(self, apart: Any, places: Sequence[int]) -> Iterator[int]:
-        """Yield numbers of steps at which the difference `apart` has a new sign, by bisection; at
-        most one between two neighbours of `places`."""
+        """Yield numbers of steps along the letter at which the difference `apart` of two sides of a
+        condition has a new sign, by bisection; at most one between two neighbours of `places`."""
 
         def sign(k: int) -> int:
             value = self.at(apart, k)

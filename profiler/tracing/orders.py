@@ -102,7 +102,8 @@ def failures(trace: Trace) -> dict[Quantity, Break]:
 
 def small_sizes(trace: Trace) -> dict[str, int]:
     """A dict: letter -> the size from which formulas hold, for letters whose formulas fail at more
-    than `FEW` smaller sizes, or at a quotient of 1 (q in l = C*q + r); empty if there are none."""
+    than `FEW` smaller sizes, or, for a quotient or remainder (q, r in l = C*q + r), at 1; empty if
+    there are none."""
     quotients = {letter for division in trace.divisions for letter in division.letters}
     few = {x: 1 if x in quotients else FEW * trace.steps.get(x, 1) for x in trace.since}
     return {x: n for x, n in trace.since.items() if n > few[x]}
@@ -220,7 +221,8 @@ class OnlyDivided(TraceError):
 
 def of_multiples(trace: Trace, sizes: Variables, division: Division, refused: OnlyDivided) -> Trace:
     """Rewrite a trace over the quotient of two sizes (`division`) as a trace over the sizes
-    themselves. Its formulas hold where `refused.size` is a multiple of `refused.divisor`."""
+    themselves: with l = w*q, formulas in w and q become formulas in l and w. Its formulas hold
+    where `refused.size` is a multiple of `refused.divisor`."""
     inner = sizes_divided(sizes, (division,))
 
     def asked(point: Sizes) -> dict[str, int]:

@@ -231,8 +231,8 @@ def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
 
 
 def exceeded(poly: Moved, others: Sequence[Moved]) -> bool:
-    """Whether at every size one of the others is at least as large, proven for one other polynomial
-    or for the larger of two."""
+    """Whether at every size one of the `others` (polynomials as monomial -> coefficient) is at
+    least as large as `poly`, proven for one other polynomial or for the larger of two."""
     return any(covers(other, poly) for other in others) or any(
         cover(one, two, poly) for one, two in combinations(others, 2)
     )

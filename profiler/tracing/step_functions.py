@@ -184,8 +184,9 @@ class AtomSearch:
     def seen_in(
         self, places: Sequence[int], shapes: Callable[[int], Sequence[tuple[int, ...]]]
     ) -> list[Poly]:
-        """The atoms (step functions of the size) that the extents of results reveal; [] if the
-        module fails at a place, or its results differ in number or rank between the places."""
+        """The atoms (step functions of the size) that the extents (lengths of axes) of results at
+        `places` reveal; [] if the module fails at a place, or its results differ in number or rank
+        between the places."""
         try:
             listed = [shapes(place) for place in places]
         except TraceError:

@@ -81,7 +81,9 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         *more: Any,
     ) -> FusedCall | None:
         """The record of the layer's call (operations, layouts, saved tensors) for torch's
-        arguments; None if the call is left to torch's decomposition."""
+        arguments. Counted are, per layer, direction and step, the products of the gates with input
+        and state, and the cell's own operations; in training also dropout between layers. None if
+        the call is left to torch's decomposition."""
         if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
             return None  # packed sequences of several lengths: torch's decomposition
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)

@@ -128,8 +128,9 @@ def _weights(built: Built) -> list[tuple[int, ...]]:
 
 
 def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
-    """Run the forward pass with a symbol for each of `axes`, and return the conditions that torch
-    recorded. A run that fails keeps its conditions so far, and a doubt says where it failed."""
+    """Run the forward pass with a symbol for the size of each of `axes` (input, axis), and return
+    the conditions that torch recorded. A run that fails keeps its conditions so far, and a doubt (a
+    reason why formulas may fail elsewhere) says where it failed."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import (
         DimDynamic,
