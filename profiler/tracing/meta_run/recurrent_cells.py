@@ -153,8 +153,9 @@ def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
     layer = recurrent_layer_rule(kind)
 
     def rule(input: Tensor, hx: Any, *params: Tensor | None) -> FusedCall:
-        """The record of the cell's call (operations, layouts, saved tensors) for torch's
-        arguments."""
+        """The record of the cell's call (operations, layouts, saved tensors) for torch's arguments:
+        that of a recurrent layer of one step. TraceError for states narrower or wider than the
+        gates."""
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
         weights = [p for p in params if p is not None]
         row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]
