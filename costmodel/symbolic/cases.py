@@ -189,8 +189,8 @@ def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
 
 
 def conditions(guards: Constraints, style: Style) -> str:
-    """Guards (polynomials that are at least 0) as text in a style, joined by its "and"; "" without
-    guards."""
+    """Guards (polynomials that are at least 0) as text in a style (plain, LaTeX or a terminal's),
+    joined by its "and"; "" without guards."""
     return style.conjunction.join(
         f"{style.poly(left)} {style.relations.get(relation, relation)} {style.poly(right)}"
         for left, relation, right in compared(guards)

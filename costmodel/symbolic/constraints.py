@@ -171,7 +171,8 @@ def _contradict(parts: Iterable[Constraints]) -> bool:
 
 @lru_cache(maxsize=200_000)
 def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[str]]]:
-    """Partition the constraints into parts that share no variable, each with its variables."""
+    """Partition the constraints into parts that share no variable, each as (constraints, names of
+    its variables)."""
     parts: list[tuple[set[Poly], frozenset[str]]] = []
     for constraint in constraints:
         part, names = {constraint}, constraint.variables

@@ -539,8 +539,8 @@ def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None
 
 
 def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
-    """The element of `ends` that is proven to be the largest (`sign` 1) or smallest (`sign` -1) of
-    them; Unsupported if there is no such proof."""
+    """The element of `ends` that is proven, at all sizes of `where`, to be the largest (`sign` 1)
+    or smallest (`sign` -1) of them; Unsupported if there is no such proof."""
     found = tightest(ends, where, sign)
     if found is None:
         raise Unsupported(

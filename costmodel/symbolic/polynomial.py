@@ -214,8 +214,8 @@ class Poly(Written):
     """`_negative` and `_text` are computed at their first use, and unset until then."""
 
     def __new__(cls, terms: Mapping[Monomial, Number] | None = None) -> Poly:
-        """The polynomial with some terms (monomial -> coefficient): the one object that has
-        them."""
+        """The polynomial with some terms (monomial -> coefficient); equal polynomials are one
+        object."""
         given = terms.items() if terms else ()
         return cls._from_tidy_terms(
             {m: c if type(c) is int else _as_int_if_whole(c) for m, c in given if c}

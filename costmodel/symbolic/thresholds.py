@@ -201,8 +201,9 @@ class Bound:
     sign: int = 1
 
     def written(self, style: Style) -> str:
-        """The bound as text in a style, such as `t > 3/2 + 5/(b*d)`. A bound that is a number is
-        rounded, since sizes are integers: l > 3/2 is printed as l >= 2."""
+        """The bound as text in a style (plain, LaTeX or a terminal's), such as `t > 3/2 + 5/(b*d)`.
+        A bound that is a number is rounded, since sizes are integers: l > 3/2 is printed as l >=
+        2."""
         relation = self.relation
         value = self.above / self.below if self.is_sum else None
         number = None if value is None else value.constant()
@@ -219,8 +220,9 @@ class Bound:
         return not self.root.terms and len(self.below.terms) == 1
 
     def value(self, style: Style, poly: Poly) -> str:
-        """The text of a polynomial in a style. For readers (LaTeX and terminals) a polynomial with
-        fractions whose coefficients all are at least `LARGE` is followed by its rounded form."""
+        """The text of a polynomial in a style (plain, LaTeX or a terminal's). For readers (LaTeX
+        and terminals) a polynomial with fractions whose coefficients all are at least `LARGE` is
+        followed by its rounded form."""
         exact = style.poly(poly)
         rounded = {m: round(Fraction(number)) for m, number in poly.terms.items()}
         large = all(abs(number) >= LARGE for number in rounded.values())
@@ -261,8 +263,9 @@ class Case:
     where: Constraints
 
     def written(self, style: Style) -> str:
-        """The text of a case in a style: its bounds and its conditions on other sizes, joined by
-        "and"; "" if there are none, so that the case holds at all sizes."""
+        """The text of a case in a style (plain, LaTeX or a terminal's): its bounds and its
+        conditions on other sizes, joined by "and"; "" if there are none, so that the case holds at
+        all sizes."""
         joint = r" \text{ and } " if isinstance(style, Latex) else " and "
         parts = [bound.written(style) for bound in self.bounds]
         if self.where:

@@ -123,7 +123,8 @@ def asked_conditions(region: Constraints, divisions: Divisions) -> Constraints:
 
 
 def without_implied(region: Constraints) -> Constraints:
-    """A case without the conditions that others imply; both halves of an equation are kept."""
+    """The conditions `region` of a case (polynomials that are at least 0) without those that others
+    imply; both halves of an equation (c and -c) are kept."""
     for condition in by_text(region - {Poly()}):
         if -condition not in region and implied(region - {condition}, condition):
             region = region - {condition}
@@ -181,7 +182,8 @@ def with_floor_value(poly: Poly, floor: Fn, value: int) -> Poly:
 
 
 def with_known_floors(poly: Poly, region: Constraints) -> Poly:
-    """A polynomial in which every floor with only one value in the case is that value."""
+    """A polynomial in which every floor with only one value in the case `region` is replaced by
+    this value."""
     for floor in floors_in([poly]):
         if (known := floor_values(floor, region)) is not None and len(known) == 1:
             return with_known_floors(with_floor_value(poly, floor, known[0]), region)
@@ -252,8 +254,8 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
     (l, c). The divisor serves all floors `beside` it: c is the least common multiple of their
     divisors that are numbers, or the size that divides.
 
-    None if `above` has no traced size, tried at all its values (`sizes.over` 1), as an atom of its
-    own, or if `below` has a size that is not traced.
+    None if `above` has no letter outside functions that is traced at every size (not at multiples
+    alone), or if `below` has a size that is not traced.
 
     Raises:
         TraceError: the floors divide the size by several other sizes, or leave too many remainders.

@@ -91,9 +91,9 @@ Vector = dict[Any, Fraction]
 
 
 def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vector:
-    """What functions found so far leave of the numbers at one point: `numbers` minus the sum of
-    coefficients times value over `known`, pairs of the coefficients of a function and its value at
-    the point of the numbers; quantities with 0 left are dropped."""
+    """Subtract the functions found so far from the numbers at one point: quantity -> its number in
+    `numbers` minus the sum of coefficients times value over `known`, pairs of the coefficients of a
+    function and its value at the point of the numbers; quantities with 0 left are dropped."""
     found = {name: Fraction(value) for name, value in numbers.items()}
     for coefficients, value in known:
         if value:
@@ -146,8 +146,9 @@ def interpolate(
     """Interpolate: quantity -> the polynomial, a combination of products of the axes' functions,
     one factor per axis, that gives its number at every point of the grid of places.
 
-    A product is tried only if every product one step below it was needed, which is correct for
-    powers. With other functions, or with `whole`, all products are tried.
+    A product is tried only if every product one step below it (one factor replaced by the function
+    before) was needed, which is correct for powers. With other functions, or with `whole`, all
+    products are tried.
     """
     whole = whole or not all(a.powers for a in axes)
     found: dict[Point, Vector] = {}
@@ -177,8 +178,8 @@ def shortest_formulas(
     """Interpolate: quantity -> the shortest combination of products of the axes' functions that
     gives its number at every point of the grid of places. If functions depend on each other, an
     axis has several bases (`Axis.others`), and the formula with the fewest terms is taken. With
-    `whole` all products are tried, else a product only if every product one step below it was
-    needed."""
+    `whole` all products are tried, else a product only if every product one step below it (one
+    factor replaced by the function before) was needed."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:

@@ -91,9 +91,9 @@ APART = 256
 
 
 def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Thin out the columns, each a moment's bytes at every point: without the mean of two others,
-    as the moments of equal layers are. Formulas are linear in these bytes, so at every size one of
-    the two others is at least as high."""
+    """The columns (each the bytes alive at one moment, at every point) without each column that is
+    the mean of two others, as moments in equal layers are. Formulas are linear in these bytes, so
+    at every size one of the two others is at least as high."""
 
     def halfway(k: int) -> bool:
         """Whether column k is the mean of two columns equally far before and behind."""
@@ -196,9 +196,9 @@ def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, 
 
 
 def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
-    """Thin out polynomials whose maximum is taken: leave out those that one other, or the larger of
-    two others, provably reaches from the sizes `least` on: at every such point one of the remaining
-    polynomials is the maximum."""
+    """The polynomials that are needed for their maximum: left out are those that one other, or the
+    larger of two others, provably reaches from the sizes `least` on: at every such point one of the
+    remaining polynomials is the maximum."""
     moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
     ordered = sorted(moved, key=lambda p: -sum(moved[p].values()))
     monomials = dict.fromkeys(m for terms in moved.values() for m in terms)

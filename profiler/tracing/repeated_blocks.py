@@ -103,8 +103,8 @@ class CutModules:
     blocks: otherwise most of the time would go into building blocks that are then removed."""
 
     def __init__(self, target: Target, found: Sequence[Stack]) -> None:
-        """`found` are the stacks (runs of equal blocks) in the modules that `target` makes; no
-        module is made yet."""
+        """Prepare modules cut to few blocks: `found` are the stacks (runs of equal blocks) in the
+        modules that `target` makes; no module is made yet."""
         self.target = target
         self.stacks = found
         self.made: dict[tuple[Any, ...], Any] = {}

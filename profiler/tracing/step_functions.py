@@ -164,9 +164,9 @@ class AtomSearch:
         return np.array(every, dtype=np.int64)
 
     def reordered(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
-        """Yield bases of the same space of functions, from the products in two other orders: `axis`
-        leaves out the later of dependent products, so each order may keep other ones. A basis that
-        needs other places than `basis` is dropped."""
+        """Yield bases of the same space of functions, from the products in two other orders: a
+        basis leaves out the later of dependent products, so each order may keep other ones. A basis
+        that needs other places than `basis` is dropped."""
         for order in ([*atoms, self.size], [self.size, *atoms]):
             raw = monomials(order, degree, apart=True)
             other = axis(self.letter, raw, basis.places)

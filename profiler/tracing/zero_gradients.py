@@ -95,7 +95,8 @@ def zero_arithmetic_at(target: Target, sizes: Sizes, backend: Backend) -> Operat
     one set of sizes.
 
     Raises:
-        TraceError: the module does not run under these masks; one sentence.
+        TraceError: the module does not run while its zeros are followed entry by entry; one
+            sentence.
     """
     with torch.enable_grad():
         built = build_target(target, sizes)

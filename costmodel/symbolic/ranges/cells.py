@@ -136,9 +136,9 @@ class Cells:
         return self.combined([holding, self.poly(poly)], _product)
 
     def _holds(self, guard: Poly) -> list[Cell]:
-        """The cells of 1 where a guard is at least 0, of 0 where it is negative; of a remainder (an
-        unknown number) between 0 and 1 where the bounds of the guard do not tell, of None where the
-        guard is not defined."""
+        """The cells (range's first size, value) of whether a guard holds: 1 where it is at least 0,
+        0 where it is negative; a remainder (an unknown number) between 0 and 1 where the bounds of
+        the guard do not tell, None where the guard is not defined."""
         found: list[Cell] = []
         for start, end, polys in self.joined([self.poly(guard)]):
             if polys[0] is None:
@@ -165,8 +165,9 @@ class Cells:
         return self.combined([self._function(atom) for atom in functions], placed)
 
     def _function(self, atom: Fn) -> list[Cell]:
-        """The cells of a function of polynomials, cached: range by range in which all arguments are
-        single polynomials; None where an argument is not defined."""
+        """The cells (range's first size, polynomial) of a function of polynomials, cached: range by
+        range in which all arguments are single polynomials; None where an argument is not
+        defined."""
         if atom not in self._known:
             inside = [self.poly(argument) for argument in atom.args]
             if atom.function in ("Max", "Min"):
@@ -189,9 +190,9 @@ class Cells:
         return self._known[atom]
 
     def _extreme(self, one: list[Cell], two: list[Cell], way: int) -> list[Cell]:
-        """The cells of the larger (`way` 1) or the smaller (`way` -1) of two quantities. Where
-        bounds do not tell which, it is `one` plus an unknown part (a remainder from 0 to 1) of the
-        greatest difference; None where a quantity is not defined."""
+        """The cells (range's first size, polynomial) of the larger (`way` 1) or the smaller (`way`
+        -1) of two quantities. Where bounds do not tell which, it is `one` plus an unknown part (a
+        remainder from 0 to 1) of the greatest difference; None where a quantity is not defined."""
         found: list[Cell] = []
         for start, end, (left, right) in self.joined([one, two]):
             if left is None or right is None:

@@ -89,7 +89,7 @@ class Accumulation:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """A context in which the outputs of every backward pass, nested ones too, are passed to
-        `follow` before the pass runs."""
+        `follow`, which hooks into their graph, before the pass runs."""
         self.alone = unshared_counts()
         plain = ENTRY._engine_run_backward
 

@@ -223,8 +223,9 @@ class FusedMode(TorchFunctionMode):
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """A context that also replaces the attention inside torch's multi-head attention: modes do
-        not see calls of torch by their names in torch.nn.functional."""
+        """A context in which fused calls replace torch's functions, the attention inside torch's
+        multi-head attention too: modes do not see calls of torch by their names in
+        torch.nn.functional."""
         plain = F.scaled_dot_product_attention
         F.scaled_dot_product_attention = partial(self.called, plain)
         try:
