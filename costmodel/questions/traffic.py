@@ -531,9 +531,9 @@ def weights_of_part(system: System, phase: str) -> Exact:
 def read_together(
     system: System, phase: str, shared: frozenset[str] = frozenset()
 ) -> Mapping[Array, Exact]:
-    """A dict: array -> how many of its entries a part of a network reads, among its weights, of the
-    arrays that all copies of the part have together: parameters named `shared`, and constant tables
-    whose entries the mixer gives, as the cosines of a rotary embedding."""
+    """A dict: array -> the number of its entries that a part of a network reads, exact in the
+    sizes, for the weights that all copies of the part have in common: parameters named in `shared`,
+    and constant tables whose entries the mixer gives, as the cosines of a rotary embedding."""
     found: dict[Array, list[Touched]] = {}
     for part in iteration_domains(system, phase):
         for one in _read(system, phase, part, rows=True):
@@ -544,7 +544,8 @@ def read_together(
 
 
 def _again(shares: Sequence[Share[Any]]) -> Exact:
-    """The entries of tables in common that the sum over all copies of parts counts again."""
+    """The number of entries of tables in common that a sum over all copies of all parts counts too
+    often: each table counts once for every copy, and should count once."""
     found, once = Exact(), dict[object, Exact]()
     for share in shares:
         for key, number in share.common.items():
