@@ -297,7 +297,8 @@ class Form:
 
         Raises:
             EquationError: a declaration outside of the form's block, a bad name or bound, a
-                different number of ranges than `beside` has, or an index with another range.
+                different number of ranges than `beside` has, or an index of this name that has
+                another range.
         """
         self._require_open(f"index {name}")
         _check_name(name, self.mixer)

@@ -194,7 +194,7 @@ def length_of(name: str, index: Index) -> Poly:
 
 def moved(ref: Ref, index: Index, place: Position) -> Ref:
     """The array entry with the position `place` wherever its position is the index, also inside
-    gathers."""
+    gathers: x[i, j] with i - 1 for i gives x[i - 1, j]."""
 
     def at(position: Position) -> Position:
         if isinstance(position, Gather):

@@ -169,7 +169,8 @@ def _layer_norm(
 
 
 def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations of an RMS normalisation, in steps: squares, their mean, quotient."""
+    """The equations that replace `equation`, whose right side is an RMS normalisation, in steps:
+    squares, their mean, quotient."""
     operands, row, parts = _taken(equation, composite)
     length = _length(composite)
     square = parts.define("square", operands.x * operands.x)
@@ -178,7 +179,8 @@ def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str])
 
 
 def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations that divide rows by their length, in steps: squares, their sum, quotient."""
+    """The equations that replace `equation`, whose right side divides rows by their length, in
+    steps: squares, their sum, quotient."""
     operands, row, parts = _taken(equation, composite)
     square = parts.define("square", operands.x * operands.x)
     total = parts.define("sum", sum_(square, over=row), *row)
