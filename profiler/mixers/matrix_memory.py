@@ -514,9 +514,10 @@ class InChunks(Memory):
     ) -> Tensor:
         """The memory at the end of a complete chunk: S before times the chunk's decay `end` (b, n,
         1, h), plus keys times V minus FI times P, both times the decay to the last row."""
-        found = (end * KI).mT @ V
+        found = ((end * KI).unsqueeze(-1) * V.unsqueeze(-2)).sum(2)
         if P:
-            found = found - (end * FI).mT @ torch.cat(P, dim=2)
+            gone = (end * FI).unsqueeze(-1) * torch.cat(P, dim=2).unsqueeze(-2)
+            found = found - gone.sum(2)
         return found if S is None else end.mT * S + found
 
 
@@ -562,7 +563,8 @@ class MemoryOfMaps(Memory):
 MEMORY_IN_CHUNKS = {
     **{name: kernel for name, kernel in MEMORY.items() if name != "Y"},
     **dict.fromkeys(("X", "L_C", "RE", "KI", "KA", "FI", "KC", "FC", "V_C", "Y"), "elementwise"),
-    **dict.fromkeys(("A_C", "B_C", "U_C", "W_C", "RK", "RF", "O_C", "S"), "contraction"),
+    **dict.fromkeys(("A_C", "B_C", "U_C", "W_C", "RK", "RF", "O_C"), "contraction"),
+    "S": "reduction",
 }
 
 
