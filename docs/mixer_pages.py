@@ -118,7 +118,7 @@ def _costs(mixer: Mixer, form: str) -> Iterator[str]:
         about = answers(mixer, form, phase, Convention())
         if about.unanswered:
             yield from (
-                f"{Markdown(Page()).text(sentence(words))}None: {escaped(about.unanswered)}.",
+                f"{Markdown(Page()).text(sentence(words))}No costs: {escaped(about.unanswered)}.",
                 "",
             )
             continue

@@ -527,7 +527,7 @@ def test_errors_reach_standard_error_of_the_process() -> None:
 def test_a_closed_pipe_is_no_error(printed: str, reader: str, first: str) -> None:
     command = f"{shlex.quote(sys.executable)} cli.py {printed} | {reader}"
     made = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert made.stderr == "" and made.stdout.startswith(first)
+    assert made.stderr == "" and made.stdout.startswith(first) and bool(made.stdout) == bool(first)
 
 
 @pytest.mark.parametrize("width", [40, 80])

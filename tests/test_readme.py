@@ -148,7 +148,7 @@ def test_the_page_of_a_mixer_has_its_equations_and_its_costs(name: str) -> None:
         for phase in mixer_pages.PHASES
     ]
     assert len(totals) == sum(not case.unanswered for case in cases)
-    assert page.count("None: ") == sum(bool(case.unanswered) for case in cases)
+    assert page.count("No costs: ") == sum(bool(case.unanswered) for case in cases)
     table = cm.table(mixer, form="all", symbolic=True, columns="total").to_markdown()
     cells = re.findall(r"^\| (\$.+\$) \|$", table, re.MULTILINE)
     assert cells

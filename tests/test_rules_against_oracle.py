@@ -78,6 +78,8 @@ def test_batch_multiplies_what_depends_on_the_input(name: str, form: str) -> Non
     once = sum(run.once().values())
     assert counts.total == 3 * sum(run.counts().values()) + once
     if (name, form, "traffic") in LEFT_OPEN:
+        with pytest.raises(Unsupported, match=LEFT_OPEN[name, form, "traffic"]):
+            cm.traffic(mixer, form=form)
         return
     least = run.compulsory()
     moved = cm.traffic(mixer, form=form).compulsory.at(**sizes, b=3)

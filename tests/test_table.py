@@ -554,8 +554,8 @@ def test_every_column_has_a_value_or_the_reason_of_its_phase(
         assert value.reason
         own = row.phase in COLUMNS[name].phases
         free = name == "best_chunk" and value.reason.endswith("of free choice")
-        further = name == "critical_path" and (
-            "rows further back" in value.reason or "differ in depth" in value.reason
+        further = (
+            name == "critical_path" and left_open(row.mixer.name, row.form, "span") is not None
         )
         further |= value.reason == LEFT_OPEN.get((row.about.mixer.name, row.about.form, "traffic"))
         assert value.reason == row.blocked or not own or free or further, row.mixer.name

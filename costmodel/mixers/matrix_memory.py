@@ -487,7 +487,7 @@ class Rows:
 class InChunks:
     """RWKV-7's recurrence in chunks of C rows, whose last may be short.
 
-    E (n, chunks, C, h) is the decay since the end of the chunk before, the exponential of T. With
+    E (n, chunks, C, h) is the decay since the end of the chunk before, the exponential of L_C. With
     queries RE = R E, keys KI = K / E, removed directions KA = kappa times the E of the row before,
     and FI = F / E, what a row removes is P = U + W S, where S (n, l//C, h, h) ends a chunk and
 
@@ -521,11 +521,11 @@ class InChunks:
         return [self.chunks.row(self.q, self.after), self.chunks.row(self.g, self.start)]
 
     def places(self, name: str, width: Poly) -> Array:
-        """A new array with an entry of a width for each place of each chunk."""
+        """A new array `name` (n, chunks, C, width), by chunk and place."""
         return self.f.array(name, self.n, self.number, self.C, width)
 
     def by_decay(self, rows: Rows) -> tuple[Array, Array, Array, Array, Array]:
-        """E, RE, KI, KA and FI of rows."""
+        """Write the equations of E, RE, KI, KA and FI (see the class), and return these arrays."""
         j, p, q, e, g, row = self.j, self.p, self.q, self.e, self.g, self.chunks.row
         T, E, RE, KI, KA, FI = (
             self.places(name, self.h) for name in ("L_C", "E", "RE", "KI", "KA", "FI")
@@ -554,7 +554,7 @@ class InChunks:
         return found
 
     def read(self, rows: Rows) -> Array:
-        """Define the recurrence of rows; returns O (n, l, h), what R reads of it."""
+        """Write the equations of the recurrence in chunks, and return O (n, l, h), what R reads."""
         f, j, p, c, q, g, u = self.f, self.j, self.p, self.c, self.q, self.g, self.u
         E, RE, KI, KA, FI = self.by_decay(rows)
         V, U, W, P = (self.places(name, self.h) for name in ("V_C", "U_C", "W_C", "P"))

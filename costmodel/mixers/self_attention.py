@@ -105,6 +105,8 @@ APART = {
         ("cross", near): "a window is one of tokens of the same sequence"
         for near in ("window", "chunked-window")
     },
+    ("bidirectional", "alibi"): "ALiBi's distances are to earlier tokens",
+    ("sinks", "alibi"): "a bias by key alone equals one by distance only without a sink",
     ("wide", "keys-as-values"): "values are as wide as the keys that they are",
     **dict.fromkeys(combinations(NORMS, 2), "each is the norm of queries and keys"),
     ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
@@ -143,6 +145,7 @@ BASE = 10_000
 """The base of the angles: pair p of m turns by BASE**(-(p - 1)/m) from token to token."""
 CAP = 50
 CLIP = 8
+"""The bound of DBRX's queries, keys and values (`clip_qkv`)."""
 
 
 def angle(row: int, pair: int, pairs: int) -> float:
@@ -176,13 +179,14 @@ def bucket(distance: int, buckets: int, both: bool) -> int:
     distance = abs(distance) if both else max(distance, 0)
     exact = max(1, buckets // 2)
     if distance >= exact:
+        # with more than 128 buckets the distances of the last half end at twice `exact`
         share = math.log(distance / exact) / math.log(max(2, FARTHEST / exact))
         distance = exact + int(share * (buckets - exact))
     return min(first + distance, first + buckets - 1, number)
 
 
 def bounded(value: Node) -> Node:
-    """A value between -8 and 8: two comparisons."""
+    """A value between -CLIP and CLIP: two comparisons."""
     return maximum(minimum(value, CLIP), -CLIP)
 
 
@@ -294,11 +298,10 @@ class Placed:
                 own, n = head[-1], sizes["n"]
                 if len(head) == 2:
                     own += (head[0] - 1) * heads[1].at(sizes)
-                return float(slope(own, n) * (row - 1))
+                bias: float = slope(own, n) * (row - 1)
+                return bias
 
-            shape = (*heads, l)
-            value = entry_of_head(entry) if len(heads) == 1 else entry_of_group(entry)
-            self.table = m.buffer("alibi", *shape, value=value, latex=r"\mathrm{alibi}")
+            self.table = m.buffer("alibi", *heads, l, value=entry, latex=r"\mathrm{alibi}")
             return
         B = m.size("B", "buckets of distances", 32)
         self.learned = m.parameter("b_rel", B, *heads)
@@ -306,6 +309,7 @@ class Placed:
         """The position of distance 0."""
 
         def number(place: int, sizes: Mapping[str, int]) -> int:
+            """The bucket of the distance at a place of the table."""
             distance = place - (sizes["l"] if both else 1)
             return bucket(distance, sizes["B"], both)
 
@@ -318,16 +322,6 @@ class Placed:
             return self.table[*head, seen.key]
         assert self.learned is not None
         return self.learned[self.buckets[seen.row - seen.key + self.first], *head]
-
-
-def entry_of_head(entry: Any) -> Any:
-    """The function of the entries of a table (heads, rows)."""
-    return lambda j, row, sizes: entry(j, row, sizes)
-
-
-def entry_of_group(entry: Any) -> Any:
-    """The function of the entries of a table (groups, heads of a group, rows)."""
-    return lambda j, o, row, sizes: entry(j, o, row, sizes)
 
 
 @offering(OPTIONS, APART, VARIANTS)

@@ -7,6 +7,7 @@ A linear map x W becomes x W + (x A) B, with A (in, r) and B (r, out): LoRA, Hu 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -34,17 +35,22 @@ def adapted(mixer: Mixer, rank: int) -> tuple[Mixer, frozenset[str]]:
     made = copy.copy(mixer)
     made.arrays, made.forms, made.at_any_sizes = dict(mixer.arrays), {}, made
     made.checked = made.builtin = False
+    own: dict[tuple[str, tuple[int, ...]], Array] = {}
     for form in mixer.forms.values():
-        made.forms[form.name] = _Adapting(made, form, rank).form()
+        made.forms[form.name] = _Adapting(made, form, rank, own).form()
     return made, frozenset(made.arrays.keys() - mixer.arrays.keys())
 
 
 class _Adapting:
     """Writes one form anew, with adapters."""
 
-    def __init__(self, made: Mixer, form: Form, rank: int) -> None:
-        """The form `form` of a mixer, to be written with adapters of this rank for mixer `made`."""
-        self.made, self.old = made, form
+    def __init__(
+        self, made: Mixer, form: Form, rank: int, own: dict[tuple[str, tuple[int, ...]], Array]
+    ) -> None:
+        """The form `form` of a mixer, to be written with adapters of this rank for mixer `made`.
+        `own`: (name, axes of the weights that are summed) -> a parameter of an adapter, the same
+        for all forms."""
+        self.made, self.old, self.own = made, form, own
         self.p = Index("rank", (Poly.of(1),), (Poly.of(rank),))
         self.narrow: dict[tuple[Array, Ref, tuple[Index, ...]], Array] = {}
         """(weights, rows, indices of these) -> the rows times A."""
@@ -72,13 +78,13 @@ class _Adapting:
         inner = [k for k, at in enumerate(W.positions) if {*names_in((at,))} <= summed]
         outer = [k for k in range(len(W.positions)) if k not in inner]
         r, p = self.p.upper[0], self.p.as_poly()
-        B = self._parameter(f"B_{W.array.name}", (r, *(W.array.shape[k] for k in outer)))
+        B = self._parameter(f"B_{W.array.name}", inner, (r, *(W.array.shape[k] for k in outer)))
         rows = tuple(at for at in x.positions if not {*names_in((at,))} & summed)
         named = names_in(rows)
         over = tuple(index for index in equation.indices if index.atom in named)
         U = self.narrow.get((W.array, x, over))
         if U is None:
-            A = self._parameter(f"A_{W.array.name}", (*(W.array.shape[k] for k in inner), r))
+            A = self._parameter(f"A_{W.array.name}", inner, (*(W.array.shape[k] for k in inner), r))
             kept = [k for k, at in enumerate(x.positions) if at in rows]
             U = self._array(f"x_{A.name}", (*(x.array.shape[k] for k in kept), r))
             body = Mul(x, Ref(A, (*(W.positions[k] for k in inner), p)))
@@ -88,11 +94,14 @@ class _Adapting:
         added = Mul(Ref(U, (*rows, p)), Ref(B, (p, *(W.positions[k] for k in outer))))
         return Add(node, Reduce("sum", added, (self.p,)))
 
-    def _parameter(self, name: str, shape: tuple[Poly, ...]) -> Array:
-        """A parameter of the mixer, the same for all forms."""
-        if name not in self.made.arrays:
-            self.made.arrays[name] = Array(name, "parameter", shape, self.made)
-        return self.made.arrays[name]
+    def _parameter(self, name: str, inner: Sequence[int], shape: tuple[Poly, ...]) -> Array:
+        """A parameter of an adapter, under a name that no array of the mixer has. Weights that are
+        read both ways, x W and y W^T, have an adapter for each."""
+        if (key := (name, tuple(inner))) not in self.own:
+            while name in self.made.arrays:
+                name += "'"
+            self.own[key] = self.made.arrays[name] = Array(name, "parameter", shape, self.made)
+        return self.own[key]
 
     def _array(self, name: str, shape: tuple[Poly, ...]) -> Array:
         """An array of the form, under a name of its own."""

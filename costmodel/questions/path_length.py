@@ -142,17 +142,26 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
 
 
 def _of_parts(shares: Sequence[Share[PathLength]]) -> PathLength:
-    """The number of hops in a network, from the answers of its parts (`shares`): those of its
-    mixers, if all are as far-reaching or one needs a single hop. Unsupported for others: a path
-    through both kinds of layers may have fewer hops."""
-    every = [share.answer.hops.substitute(share.sizes) for share in shares]
-    found = list(dict.fromkeys(hops for hops in every if hops.pieces))
-    single = [hops for hops in found if all(value == ONE for _, value in hops.pieces)]
-    if len(found) > 1 and not single:
-        named = ", ".join(share.name for share, hops in zip(shares, every, strict=True)
-                          if hops.pieces)  # fmt: skip
-        raise Unsupported(f"layers reach differently far, and a path may go through any: {named}")
-    return PathLength(next(iter((*reversed(single), *found)), Exact()))
+    """The number of hops in a network, from the answers of its parts (`shares`): the most of a
+    stack (an encoder and a decoder have tokens of their own). In a stack those of its mixers, if
+    all reach equally far or one needs a single hop. Unsupported for others: a path through both
+    kinds of layers may have fewer hops."""
+    stacks: dict[Poly, dict[Exact, str]] = {}
+    for share in shares:
+        hops = share.answer.hops.substitute(share.sizes)
+        if hops.pieces:
+            tokens = share.sizes.get("l", Poly.atom("l"))
+            stacks.setdefault(tokens, {}).setdefault(hops, share.name)
+    most = Exact()
+    for found in stacks.values():
+        single = [hops for hops in found if all(value == ONE for _, value in hops.pieces)]
+        if len(found) > 1 and not single:
+            named = ", ".join(found.values())
+            raise Unsupported(
+                f"layers reach differently far, and a path may go through any: {named}"
+            )
+        most = _longer(most, (single or [*found])[0])
+    return PathLength(most)
 
 
 @over_parts(_of_parts)

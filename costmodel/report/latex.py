@@ -613,8 +613,8 @@ SHORTER = {"multiplications": "mult.", "exponentiations": "exp."}
 
 
 def _float(made: _Set, caption: str, label: str, own: Sequence[str], star: str) -> str:
-    """The LaTeX of a table on one page, as a float: one column wide if its width is given
-    (`Page.inches`), else across both columns of a two-column text."""
+    """The LaTeX of a table on one page, as a float; `star` is "*" for a float across both columns
+    of a two-column text, "" for one as wide as a column."""
     tabulars = [
         f"\\begin{{tabular}}{{@{{}}{made.columns(panel)}@{{}}}}\n\\toprule\n{made.head(panel)}\n"
         f"\\midrule\n{made.body(panel)}\n\\bottomrule\n\\end{{tabular}}"

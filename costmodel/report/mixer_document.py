@@ -468,11 +468,11 @@ def sizes_of(
     }  # fmt: skip
     parts = [(lead, *doc.listed(members)) for lead, members in groups.items() if members]
     line: Line = ("sizes: ", *doc.listed(parts, "; "))
-    unused = [x for x in given if x not in letters and not (x == "t" and "l" in letters)]
+    lacking = [x for x in given if x not in letters and not (x == "t" and "l" in letters)]
     others = {x for m, _ in forms for phase in phases for x in letters_of(m, phase)}
-    for what, named in (("mixers", {*unused} - others), ("forms", {*unused} & others)):
+    for what, named in (("mixers", {*lacking} - others), ("forms", {*lacking} & others)):
         if named:
-            listed = ", ".join(x for x in unused if x in named)
+            listed = ", ".join(x for x in lacking if x in named)
             line = (*line, f" ({listed} is a size of none of these {what})")
     return line
 

@@ -133,8 +133,8 @@ def _equations(part: Display, width: int | None) -> str:
 
 
 def _with_long_formulas_below(table: Table, width: int | None) -> Table:
-    """The table with each formula that is longer than `width` characters as a footnote, and a mark
-    in the formula's cell."""
+    """The table with each cell that is one formula of more than `width` characters moved to a
+    footnote, and a mark in the cell."""
 
     def short(cell: Text) -> Text:
         formula = FACTORED_TEXT.text(cell) if isinstance(cell, Formula) else ""

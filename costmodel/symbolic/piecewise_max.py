@@ -276,9 +276,9 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
     that satisfy `constraints`, by the first of three methods that succeeds. The conditions of the
     result are those that `constraints` do not prove.
 
-    1. Eliminate one variable after another, the innermost first. 2. Eliminate first the variables
-    on which the depth does not depend. 3. Put every variable at the end of its range at which the
-    depth is largest.
+    1. Eliminate one variable after another, the innermost first.
+    2. Eliminate first the variables on which the depth does not depend.
+    3. Put every variable at the end of its range at which the depth is largest.
 
     Raises:
         Unsupported: no method succeeds; the reason is that of the first method.

@@ -561,8 +561,8 @@ class MemoryOfMaps(Memory):
 
 
 MEMORY_IN_CHUNKS = {
-    **{name: kernel for name, kernel in MEMORY.items() if name != "Y"},
-    **dict.fromkeys(("X", "L_C", "RE", "KI", "KA", "FI", "KC", "FC", "V_C", "Y"), "elementwise"),
+    **MEMORY,
+    **dict.fromkeys(("X", "L_C", "RE", "KI", "KA", "FI", "KC", "FC", "V_C"), "elementwise"),
     **dict.fromkeys(("A_C", "B_C", "U_C", "W_C", "RK", "RF", "O_C"), "contraction"),
     "S": "reduction",
 }

@@ -461,7 +461,7 @@ def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixe
 
     def fails(one: Draw) -> bool:
         """Try a draw that fits the mixer, if trials and time are left: True if it fails, and then
-        `draw` and `said` become its, so that reduction goes on from it."""
+        `draw` becomes this draw and `said` its sentence, so that reduction goes on from here."""
         nonlocal draw, said, left
         left -= 1
         if left < 0 or budget.spent or not fits(mixer, one.sizes) or not (still := said_of(one)):

@@ -109,8 +109,8 @@ def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
     """The proofs of one module, in the order in which they are printed. For a module that differs
     from its equations the proofs of its counts and state are not checked, and for a module whose
-    step fails that of its state: these would repeat the failure. A module without a step has no
-    proof of its state."""
+    step fails that of its state: these would repeat the failure. A module whose step is not checked
+    (it has none, or tokens cannot be computed one by one) has no proof of its state."""
     equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
     state = f"{implementation.name}: {STATE}"
     if not equal.passed:
@@ -372,10 +372,10 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     def executed(phase: str, names: frozenset[str]) -> Counts:
         return executed_counts(mixer, described(phase, names), phase)
 
-    def remedy(meant: Described, phase: str, sizes: Sizes) -> str:
-        """What to correct: the equations, where they define entries that nothing reads, else the
-        description."""
-        if spare := unread_words(mixer.forms[meant.form], sizes):
+    def remedy(meant: Described, phase: str, sizes: Sizes, *, fewer: bool) -> str:
+        """Words on what to correct: the equations, if the module does `fewer` operations and the
+        equations define entries that nothing reads; else the description."""
+        if fewer and (spare := unread_words(mixer.forms[meant.form], sizes)):
             return (
                 f"the equations define and count {spare}, which nothing reads: reduce the "
                 "equation's range to the entries that are read"
@@ -406,9 +406,8 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                 found = dispatched_classes(dispatched.operations.to_json())
                 if gap := class_differences(found, counted):
                     meant = described(phase, names)
-                    return (
-                        f"{_unexplained(meant, phase, t, gap)}; {remedy(meant, phase, case.sizes)}"
-                    )
+                    advice = remedy(meant, phase, case.sizes, fewer=min(gap.values()) < 0)
+                    return f"{_unexplained(meant, phase, t, gap)}; {advice}"
         return ""
 
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"

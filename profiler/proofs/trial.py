@@ -468,6 +468,7 @@ class Trial:
             exact = again()
             with sdpa_kernel(SDPBackend.MATH):  # so that each step of attention is rounded
                 allowed = allowances(again, exact, NEARLY_DOUBLE)
+            case = self.subject.built(self.draw)  # its first call, as that of `exact` was
             with ExactSoftplus() as softplus:
                 closer = again()[answer]
         approximated = errors(closer, exact[answer]).abs().max() if closer.numel() else 0.0

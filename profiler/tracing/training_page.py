@@ -95,8 +95,9 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
     notes = (
         f"left unexplained: operations by class, for sizes from {SETTLED} on; empty where the "
         "switches explain all",
-        "in chunks of a free size: `costmodel trace` takes long for such a module, whose formulas "
-        "follow only from runs over many chunks of several sizes",
+        "a free size is one that another form lacks, such as the rows of a chunk: `costmodel "
+        "trace` takes long for such a module, whose formulas follow only from runs over many "
+        "chunks of several sizes",
     )
     return Table("Modules, traced", TRACED, tuple(rows), tuple(Note((note,)) for note in notes))
 
@@ -106,7 +107,7 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
     row with the reason if the module cannot be traced or compared."""
     with suppress(Unanswered):
         chunk = free_size(mixer, described.form)
-        yield (mixer.name, described.name, "", "", f"not traced: in chunks of a free size, {chunk}")
+        yield (mixer.name, described.name, "", "", f"not traced: the form has a free size, {chunk}")
         return
     try:
         found = compare_passes(_trace(mixer, described), mixer)

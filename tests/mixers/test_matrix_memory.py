@@ -230,6 +230,8 @@ RWKV_SIZES: list[Sizes] = [
     {"l": 5, "d": 6, "n": 2, "h": 3, "A": 2, "G": 5, "M": 4, "C": 2},
     {"l": 3, "d": 2, "n": 1, "h": 2, "A": 3, "G": 2, "M": 1, "C": 4},
     {"l": 1, "d": 1, "n": 1, "h": 1, "A": 1, "G": 1, "M": 1, "C": 1},
+    {"l": 7, "d": 2, "n": 1, "h": 2, "A": 1, "G": 1, "M": 1, "C": 3},
+    {"l": 3, "d": 2, "n": 1, "h": 2, "A": 1, "G": 1, "M": 1, "C": 1},
 ]
 
 
@@ -310,8 +312,10 @@ def test_a_later_layer_of_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
     sizes = {letter: size for letter, size in sizes.items() if letter != "h"}
     arrays = drawn("rwkv-7+later", sizes)
     expected = time_mixing(arrays["x"], arrays, sizes)
-    found = cm.evaluate(cm.mixer("rwkv-7+later"), arrays, sizes)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
+    mixer = cm.mixer("rwkv-7+later")
+    for form in mixer.forms:
+        found = cm.evaluate(mixer, arrays, sizes, form)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
     module = module_of("rwkv-7+later", "recurrent", sizes, arrays)
     x, first = (torch.from_numpy(arrays[name])[None] for name in ("x", "v_first"))
     with torch.no_grad():

@@ -55,6 +55,22 @@ def test_an_adapter_is_a_map_of_low_rank_added_to_the_weights(mixer: Mixer) -> N
     assert np.allclose(found, expected, rtol=1e-9, atol=1e-11)  # float64, sums in another order
 
 
+def test_names_of_adapters_are_their_own() -> None:
+    """The mixer has an array A_W, and reads W both ways, each of which has an adapter."""
+    m = Mixer("tied")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W, own = m.parameter("W", d, d), m.parameter("A_W", d)
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        z = f.array("z", l, d)
+        z[i, b] = cm.sum_(x[i, a] * W[a, b], over=a) + own[b]
+        y[i, a] = cm.sum_(z[i, b] * W[a, b], over=b)
+    made, names = adapted(m, RANK)
+    assert len(names) == 4 and "A_W" not in names
+    assert OracleComparison(made).at({"l": 3, "d": 4}).apart == []
+
+
 @pytest.mark.parametrize("name", ["grouped", "mla", "FFN"])
 def test_adapters_are_counted_as_their_execution_counts_them(name: str) -> None:
     made, _ = adapted(MIXERS[name], RANK)

@@ -223,6 +223,18 @@ def test_hops_are_those_of_the_layers_that_reach_furthest(
     assert found == hops
 
 
+def test_each_stack_has_hops_of_its_own() -> None:
+    """One hop of the encoder joins none of the decoder's tokens."""
+    net = networks.model(
+        "encoder-decoder",
+        mixers=("self-attention+window",),
+        encoder_mixers=("self-attention+bidirectional",),
+        sizes={"L": 2},
+    )
+    sizes = {**one_combination(whole(net), {}), "l": 11, "e": 5, "w": 2}
+    assert value(net, "path_length", "training", sizes) == 10
+
+
 def test_hops_through_layers_that_reach_differently_far_are_not_derived(tmp_path: Path) -> None:
     fields = {
         "model_type": "recurrent_gemma", "vocab_size": 7, "hidden_size": 48, "num_hidden_layers": 3,

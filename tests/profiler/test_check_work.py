@@ -84,6 +84,16 @@ def test_entries_that_nothing_reads_explain_missing_work(tmp_path: Path) -> None
     )
 
 
+def test_entries_that_nothing_reads_explain_no_further_work(tmp_path: Path) -> None:
+    text = SQUARES.replace("x[:, 1:] * x[:, 1:] +", "(x * x)[:, 1:] +").replace(
+        "dim=1)", "dim=1) + 0.0"
+    )
+    (tmp_path / "squares.py").write_text(text, encoding="utf-8")
+    proofs = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/squares.py:m"))}
+    assert proofs[WORK].passed is False and " add more than its description" in proofs[WORK].detail
+    assert "nothing reads" not in proofs[WORK].detail
+
+
 PADDED: tuple[Change, ...] = (
     (
         "        s = x * self.w_win[0]\n"

@@ -327,6 +327,21 @@ def test_a_module_may_approximate_softplus_as_torch_does_and_no_further(
     assert {kind for way in (Trial, Decoding) for kind, _ in findings(way, subject, draw)} == kinds
 
 
+@pytest.mark.parametrize("first", [2, 3])
+def test_a_fault_of_later_calls_is_no_approximation_of_softplus(first: int, tmp_path: Path) -> None:
+    wrong = (
+        (MADE, f"{MADE}        self.calls = 0\n"),
+        (
+            "return (100_000 *",
+            f"self.calls += 1; return (1 + (self.calls >= {first})) * (100_000 *",
+        ),
+    )
+    mixer = cm.mixer(written(tmp_path, f"of-softplus-from-{first}", *SOFTPLUS, *wrong))
+    (described,) = implementations(mixer).values()
+    subject, draw = Subject(mixer, described), Draw({"l": 12, "d": 4, "w": 2}, scale=10.0)
+    assert "result" in {kind for kind, _ in findings(Trial, subject, draw)}
+
+
 def test_one_infinite_entry_hides_no_wrong_entry(tmp_path: Path) -> None:
     """In bf16 every result is wrong, by parts that have no gradient; the first row is infinite."""
     wrong = "y = y + y.detach() * (0.5 * (x.dtype == torch.bfloat16))"

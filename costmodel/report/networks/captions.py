@@ -169,14 +169,15 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
            f"between two parts counts once{masks}")  # fmt: skip
     if c.adapters:
         yield (
-            f"adapters: {', '.join(c.adapters)}; each linear map x W of these parts is x W + "
-            f"(x A) B, with A and B of this rank"
+            f"adapters: {', '.join(c.adapters)} (parts=rank r); each linear map x W of these "
+            f"parts is x W + (x A) B, with A and B of rank r"
         )
-    if patterns := (*(f"the adapter of {one}" for one in c.adapters), *c.trained):
+    adapters = (f"the adapters of {one.rpartition('=')[0]}" for one in c.adapters)
+    if patterns := (*adapters, *c.trained):
         yield (
             f"trained: {', '.join(patterns)}; other parts are frozen; gradients run back to the "
-            f"first part whose kind is trained, and in layers to the first one that a number "
-            f"names, else to the first of all"
+            f"first trained kind of part, and among layers to the first layer whose number is "
+            f"given, or to layer 1 if none is"
         )
     if (recompute := sheet.request.memory_options.recompute) != "none":
         yield f"recompute {recompute}: {RECOMPUTE.get(recompute, OF_BLOCKS)}"
