@@ -134,26 +134,26 @@ class Index(Written):
         return Index(name, lower, upper)
 
     def __add__(self, other: Any) -> Poly:
-        return self.as_poly() + Poly.of(other)
+        return self.as_poly() + self.operand(other, Poly.of)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Poly:
-        return self.as_poly() - Poly.of(other)
+        return self.as_poly() - self.operand(other, Poly.of)
 
     def __rsub__(self, other: Any) -> Poly:
-        return Poly.of(other) - self.as_poly()
+        return self.operand(other, Poly.of) - self.as_poly()
 
     def __neg__(self) -> Poly:
         return -self.as_poly()
 
     def __mul__(self, other: Any) -> Poly:
-        return self.as_poly() * Poly.of(other)
+        return self.as_poly() * self.operand(other, Poly.of)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Poly:
-        return self.as_poly() // Poly.of(other)
+        return self.as_poly() // self.operand(other, Poly.of)
 
 
 @hashed_once

@@ -150,28 +150,28 @@ class Node(Parts, Written):
         return "an expression"
 
     def __add__(self, other: Any) -> Node:
-        return Add(self, node(other))
+        return Add(self, self.operand(other, node))
 
     def __radd__(self, other: Any) -> Node:
-        return Add(node(other), self)
+        return Add(self.operand(other, node), self)
 
     def __sub__(self, other: Any) -> Node:
-        return Sub(self, node(other))
+        return Sub(self, self.operand(other, node))
 
     def __rsub__(self, other: Any) -> Node:
-        return Sub(node(other), self)
+        return Sub(self.operand(other, node), self)
 
     def __mul__(self, other: Any) -> Node:
-        return Mul(self, node(other))
+        return Mul(self, self.operand(other, node))
 
     def __rmul__(self, other: Any) -> Node:
-        return Mul(node(other), self)
+        return Mul(self.operand(other, node), self)
 
     def __truediv__(self, other: Any) -> Node:
-        return Div(self, node(other))
+        return Div(self, self.operand(other, node))
 
     def __rtruediv__(self, other: Any) -> Node:
-        return Div(node(other), self)
+        return Div(self.operand(other, node), self)
 
     def __pow__(self, power: object) -> Node:
         raise WrongKind(f"powers are written as products, x * x for x ** 2; {A_ROOT}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 from costmodel.errors import WrongKind, described
+
+Operand = TypeVar("Operand")
 
 COMPARED = (
     "the range of an index, f.index('i', 1, l), chooses entries, and cm.maximum takes the "
@@ -62,6 +64,14 @@ class Written:
     def __bool__(self) -> bool:
         """True, without a call of `len`, which is refused."""
         return True
+
+    def operand(self, other: Any, make: Callable[[Any], Operand]) -> Operand:
+        """What `make` reads from the other operand of an operator; the WrongKind for an operand
+        that it refuses names this object, too."""
+        try:
+            return make(other)
+        except WrongKind as error:
+            raise WrongKind(f"{error}; it stands beside {described(self)}") from None
 
 
 def _refusing(typed: str, instead: str) -> Callable[..., Never]:
