@@ -12,10 +12,11 @@ from functools import cache
 
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, min_
+from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant, Gather, Node, Ref, refs
 from costmodel.language.writing import function, maximum, minimum, sum_, top_k
-from costmodel.networks.parts import ACTIVATIONS, noting
+from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, noting
 from costmodel.symbolic.polynomial import Poly, sum_of
 
 SHAZEER = "Shazeer et al. 2017, arXiv 1701.06538, eqs. (1)-(5)"
@@ -63,6 +64,7 @@ def experts(
     squared: bool = False,
     shared: str = "",
     correction: str | None = None,
+    apart: bool = False,
 ) -> Mixer:
     """Write the equations of a mixture of experts as a mixer, x (l, d) to y (l, d): for each token,
     c of E gated FFNs, f wide.
@@ -74,6 +76,8 @@ def experts(
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
         correction: as in `CORRECTIONS`; None: a buffer where scores are sigmoids of all.
+        apart: as in Gemma 4, the router reads x, by a norm with weights over sqrt(d), and experts
+            read further rows z (l, d); each expert has a factor of its own.
     """
     if correction is None:
         correction = "buffer" if routing.startswith("sigmoid") else ""
@@ -82,16 +86,26 @@ def experts(
     E = m.size("E", "experts", 8)
     c = m.size("c", "experts that a token goes through", 2)
     x, y = m.input("x", l, d), m.output("y", l, d)
+    z = m.input("z", l, d) if apart else x
     W_R = m.parameter("W_R", d, E)
     b_R = m.parameter("b_R", E) if clamped else None
+    gain = m.parameter("gain", d) if apart else None
+    factor = m.parameter("factor", E) if apart else None
     with m.form("direct") as f:
         i, b, a = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
         e, r = f.index("e", 1, E), f.index("r", 1, min_(c, E))
-        R = f.array("R", l, E)
-        score = sum_(x[i, a] * W_R[a, e], over=a)
+        R, read = f.array("R", l, E), x
+        if gain is not None:
+            normed, read = f.array("normed", l, d), f.array("read", l, d)
+            normed[i, b] = rms_norm(x[i, b], over=b, eps=RMS_EPS)
+            read[i, b] = normed[i, b] * gain[b] / Constant(d, 1)
+        score = sum_(read[i, a] * W_R[a, e], over=a)
         R[i, e] = score if b_R is None else score + b_R[e]
         at, w = _routed(f, routing, R, (i, e, r), correction)
-        Y = _through(f, x, at, width, activation, clamped=clamped, squared=squared)
+        if factor is not None:
+            share, w = w, f.array("weight", l, c)
+            w[i, r] = share[i, r] * factor[at[i, r]]
+        Y = _through(f, z, at, width, activation, clamped=clamped, squared=squared)
         weighed = f.array("weighed", l, c, d)  # their sum is no matrix product
         weighed[i, r, b] = w[i, r] * Y[i, r, b]
         routed = sum_(weighed[i, r, b], over=r)

@@ -16,7 +16,7 @@ from costmodel.networks import blocks
 from costmodel.networks.blocks import Sublayer, Use
 from costmodel.networks.part_costs import part_sizes
 from profiler.modules.registry import Implementation, build, implementations, without_token
-from profiler.networks.modules import COMPUTED, Part
+from profiler.networks.modules import COMPUTED, KEPT, Part
 
 DROPOUT = 0.1
 """The dropout probability of a twin in training. Networks state only whether they have dropout,
@@ -108,6 +108,12 @@ class Place(nn.Module):
             return {} if self.made else None
         return part.initial_state(batch, length, *((memory,) if self.crosses else ()))
 
+    def _read(self, reads: tuple[str, ...], rows: Tensor, named: Mapping[str, Any]) -> Any:
+        """What a part reads: its rows, and beside them the position of the first row, or further
+        rows and this position."""
+        of, *others = (named[name] if name else rows for name in reads or ("",))
+        return of, (*others, named["first"]) if others else named["first"]
+
     def through(
         self, rows: Tensor, memory: Tensor | None, state: Any, named: dict[str, Any]
     ) -> Tensor:
@@ -116,14 +122,13 @@ class Place(nn.Module):
         position of the first row."""
         part: Any = self.part
         found: Tensor
-        first = named["first"]
         for (name, reads), module in zip(self.made, self.makes, strict=True):
-            new = module(named[reads[0]] if reads else rows, first)
-            if state is not None and not reads:  # rows of earlier tokens are read too
+            new = module(*self._read(reads, rows, named))
+            if state is not None and module.part in KEPT:
                 new = state[name] = torch.cat([*([state[name]] if name in state else ()), new], 1)
             named[name] = new
         if self.reads:
-            found = part(rows, (*(named[name] for name in self.reads[1:]), first))
+            found = part(*self._read(self.reads, rows, named))
         elif state is None:
             found = part(rows, memory) if self.crosses else part(rows)
         else:

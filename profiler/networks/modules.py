@@ -42,7 +42,7 @@ OFFSETS = ("b", "offset", "moved")
 """How the names of parameters begin that are zeros before training."""
 
 
-GAINS = ("gain", "gain_P", "w_Q", "w_K")
+GAINS = ("gain", "gain_P", "factor", "w_Q", "w_K")
 """Names of parameters that are ones before training."""
 
 
@@ -229,13 +229,19 @@ def head(
 
 
 def experts(
-    p: Any, x: Tensor, other: None, *, routing: str, activation: str, clamped: bool, squared: bool,
-    shared: str, correction: str | None,
+    p: Any, x: Tensor, other: Any, *, routing: str, activation: str, clamped: bool, squared: bool,
+    shared: str, correction: str | None, apart: bool,
 ) -> Tensor:  # fmt: skip
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
-    weights are gathered for each row, which suits small sizes."""
-    scores = linear(p, x, "W_R", "b_R")
+    weights are gathered for each row, which suits small sizes. If `apart`, the router reads x, and
+    experts read the first rows of `other`."""
+    read = x
+    if apart:
+        read = rms_norm(p, x, None, "") * p.gain / x.shape[-1] ** 0.5
+        x = other[0]
+    scores = linear(p, read, "W_R", "b_R")
     at, weights = routed(p, scores, routing)
+    weights = weights * p.factor[at] if apart else weights
     act, rows = ACTIVATIONS[activation], x.unsqueeze(-2).unsqueeze(-2)
 
     def mapped(name: str, of: Tensor) -> Tensor:
@@ -365,10 +371,14 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "attention-to-given-keys": given_attention,
     "layer-look-up": layer_look_up,
     "layer-input": layer_input,
+    "sum": lambda p, x, other: x + other[0],
     "scale": lambda p, x, other: x / x.shape[-1] ** 0.5,
     "probabilities": lambda p, x, other: torch.softmax(x, -1),
 }
 """Name of a part -> the function that computes its rows."""
+
+KEPT = ("keys", "values")
+"""Parts whose rows of earlier tokens are read too."""
 
 
 def at_targets(rows: Tensor, targets: Tensor) -> Tensor:

@@ -38,7 +38,10 @@ STRAIGHT_EXPERTS = ("gpt_oss", "aria_text")
 NEIGHBOURS = ("glm", "glm4", "gptj")
 """Types that turn neighbouring channels, where the mixer turns those of two halves."""
 
-IN_ORDER = dict.fromkeys(("glm4", "kolibri1"), (0, 2, 1, 3))
+IN_ORDER = {
+    **dict.fromkeys(("glm4", "kolibri1"), (0, 2, 1, 3)),
+    "gemma4_text": (0, 1, 2, 5, 7, 6, 3, 4),
+}
 """Type -> its norms in the order in which rows pass them, where the class names them otherwise."""
 
 UNIT = ("gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
@@ -168,7 +171,8 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(down_proj|c_proj|fc2|fc_out|dense_4h_to_h)\.bias", "b_2", ""),
     ],
     "experts": [
-        (r"(gate|router|router\.layer|router\.gate)\.weight", "W_R", "columns"),
+        (r"(gate|router|router\.layer|router\.gate|router\.proj)\.weight", "W_R", "columns"),
+        (r"router\.scale", "gain", ""), (r"router\.per_expert_scale", "factor", ""),
         (r"router\.bias", "b_R", ""), (r"experts\.gate_up_proj", "W_gate W_up", "columns"),
         (r"experts\.up_proj", "W_up", "columns"),
         (r"input_linear\.weight", "W_gate W_up", "columns"),
@@ -233,6 +237,7 @@ OF_LAYERS: Mapping[str, str] = {
 them."""
 
 MOVED: Sequence[tuple[str, str]] = [
+    ("router", "experts.router"), ("experts", "experts.experts"),
     ("per_layer_(input_gate|projection|table|map|norm)", r"layer_input.\1"),
     ("fc1", "mlp.fc1"), ("fc2", "mlp.fc2"), ("shared_mlp", "block_sparse_moe.shared_expert"),
     (r"attention\.self", "attention"), (r"attention\.output\.dense", "attention.o_proj"),
@@ -242,8 +247,11 @@ MOVED: Sequence[tuple[str, str]] = [
 ]  # fmt: skip
 """How names of a layer begin that belong to another module of the layer, and how there."""
 
-AFTER = ("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "layer_input")
-"""Modules of a layer that rows pass after the mixer, wherever the class names them."""
+AFTER: Mapping[str, int] = {
+    **dict.fromkeys(("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block"), 1),
+    "experts": 2, "layer_input": 3,
+}  # fmt: skip
+"""Modules of a layer that rows pass after the mixer, wherever the class names them -> when."""
 
 
 def _load_layer(layer: Any, bases: Sequence[str], tensors: Mapping[str, Tensor], kind: str) -> None:
@@ -260,21 +268,31 @@ def _load_layer(layer: Any, bases: Sequence[str], tensors: Mapping[str, Tensor],
         groups.setdefault(group, {})[rest] = value
     norms = [name for name, group in groups.items() if {*group} <= {"weight", "bias"}]
     norms = [norms[k] for k in IN_ORDER.get(kind, range(len(norms)))]
-    around = [(place.before, place.out, place.after) for place in layer.places]
+    around = [(p.before, *_normed(p), p.out, p.after) for p in layer.places]
     ours = [one for three in around for one in three if one and [*one.parameters()]]
     for module, name in zip(ours, norms, strict=True):
         _set(module.gain, groups[name]["weight"])
         if "bias" in groups[name]:
             _set(module.offset, groups[name]["bias"])
-    inner = sorted((n for n in groups if n not in norms), key=lambda name: name in AFTER)
-    for place, base, name in zip(layer.places, bases, inner, strict=True):
-        _load_part(place.part, [*place.makes], base, groups[name], kind)
+    inner = sorted((n for n in groups if n not in norms), key=lambda n: AFTER.get(n, 0))
+    loaded: list[tuple[str, list[Any]]] = []
+    for place, base in zip(layer.places, bases, strict=True):
+        if base == "sum":
+            loaded += [(one.part, [one]) for one in place.makes if one not in _normed(place)]
+        else:
+            loaded.append((base, [place.part, *place.makes]))
+    for (base, modules), name in zip(loaded, inner, strict=True):
+        _load_part(modules, base, groups[name], kind)
 
 
-def _load_part(
-    part: Any, makes: Sequence[Any], base: str, tensors: Mapping[str, Tensor], kind: str
-) -> None:
-    named = dict(pair for one in (part, *makes) for pair in one.named_parameters())
+def _normed(place: Any) -> list[Any]:
+    """The norms among the parts that make rows."""
+    return [one for one in place.makes if one.part.endswith("norm")]
+
+
+def _load_part(modules: Sequence[Any], base: str, tensors: Mapping[str, Tensor], kind: str) -> None:
+    part = modules[0]
+    named = dict(pair for one in modules for pair in one.named_parameters())
     given, lacking = {**named, **dict(part.named_buffers())}, {*named}
     for full, value in tensors.items():
         name = full.removeprefix("attention.")

@@ -23,6 +23,7 @@ from costmodel.networks.architectures.decoder import (
 )
 from costmodel.networks.blocks import Block, Description, Sublayer, Use
 from costmodel.networks.configuration import Configuration
+from costmodel.networks.experts import experts
 from costmodel.symbolic.polynomial import Poly
 
 KINDS = ("full_attention", "sliding_attention")
@@ -44,9 +45,7 @@ class Heads:
 
 def read(name: str, bare: str, c: Configuration) -> Description:
     """Describe the network of a configuration of the classes `name`ForCausalLM and `name``bare`."""
-    c.with_class().require(
-        {"use_bidirectional_attention": ("vision", None), "enable_moe_block": (False, None)}
-    )
+    c.with_class().require({"use_bidirectional_attention": ("vision", None)})
     c.taken.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
     kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 6)], KINDS)
@@ -68,6 +67,7 @@ def read(name: str, bare: str, c: Configuration) -> Description:
         layer = block(name_of, mixing, part("gated FFN", ffn, f=width), norm=norm, place="both")
         first, after = layer.sublayers
         first = replace(first, makes=_made(c, own) if k == reads else ())
+        after = _beside_experts(c, act, after) if c.get("enable_moe_block") else after
         layers.append(Block(name_of, (first, after, *_input(c, k, act, after))))
     return decoder(
         c, name, layers, norm, {"f": f}, bare=bare, scaled=True,
@@ -155,6 +155,31 @@ def _given(c: Configuration, own: Heads, maker: int, layer: int) -> Use:
         sizes={x: Poly.of(value) for x, value in sizes.items()},
         shared=frozenset({"K", "V"}) if layer > maker else frozenset(),
         reads=("", *_names(own.kind)),
+    )  # fmt: skip
+
+
+def _beside_experts(c: Configuration, act: str, dense: Sublayer) -> Sublayer:
+    """The sublayer in which experts stand beside the FFN of the sublayer `dense`: each of both has
+    norms of its own before and after, and both outputs are added before the norm of the output."""
+    number, best = c.size("num_experts"), c.size("top_k_experts")
+    if best > number:
+        raise c.refused(f"a token cannot go through {best} of {number} experts")
+    mixture = part(
+        "experts", experts("softmax-normalised", act, apart=True), E=number, c=best,
+        f=c.size("moe_intermediate_size"),
+    )  # fmt: skip
+    assert dense.before is not None
+    norm, added = dense.before.mixer, ("FFN, normed", "experts, normed")
+    return replace(
+        dense, before=None, part=Use("sum of FFN and experts", layer_rows.joined(), reads=added),
+        makes=(
+            replace(dense.before, writes="FFN, in"),
+            replace(dense.part, reads=("FFN, in",), writes="FFN"),
+            Use("norm, of the FFN", norm, reads=("FFN",), writes=added[0]),
+            Use("norm, before experts", norm, writes="experts, in"),
+            replace(mixture, reads=("", "experts, in"), writes="experts"),
+            Use("norm, of the experts", norm, reads=("experts",), writes=added[1]),
+        ),
     )  # fmt: skip
 
 

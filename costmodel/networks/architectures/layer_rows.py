@@ -105,6 +105,18 @@ def attention(window: bool = False, bias: bool = False) -> Mixer:
 
 
 @noting
+def joined() -> Mixer:
+    """Make the part sum, as a mixer: rows x (l, d) plus rows z (l, d), both of parts of a layer."""
+    m = Mixer("sum", title="Sum of two parts", group="part of a network")
+    l, d = m.sizes("l d")
+    x, z, y = m.input("x", l, d), m.input("z", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        y[i, b] = x[i, b] + z[i, b]
+    return m
+
+
+@noting
 def layer_look_up() -> Mixer:
     """Make the part embedding of a layer, as a mixer: rows y (l, f) of a table (u, f) that the
     tokens (l) name, times sqrt(f)."""
