@@ -61,8 +61,8 @@ class Shares:
 
     @cached_property
     def counts(self) -> Mapping[str, Counts]:
-        """Array as the mixer's author wrote it -> its operations by class: as a peer counts them,
-        if the convention is a peer."""
+        """Array as the mixer's author wrote it -> its operations by class: as a peer (the counter
+        of another tool) counts them, if the convention names one."""
         about, convention = self.case.about, self.case.about.convention
         if convention.peer:
             return peer_equations(about.mixer, about.phase, about.form, convention.peer)
