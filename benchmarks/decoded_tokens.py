@@ -21,7 +21,8 @@ LAYERS = {
     "KDA, 32 heads": ("kda", {"n": 32}),
 }
 """Layer -> its name in the catalogue, and its sizes."""
-NUMBERS = ["floor", "predicted_time", "predicted_low", "predicted_high", "predicted_energy"]
+NUMBERS = ["floor", "predicted_time", "predicted_low", "predicted_high", "predicted_energy",
+           "predicted_energy_low", "predicted_energy_high"]  # fmt: skip
 CONTEXTS = (4096, 32768, 131072)
 BATCHES = (1, 16, 128)
 
@@ -36,7 +37,7 @@ def main() -> None:
     for board in ("h100", "h200"):
         print(f"\n{board}: microseconds and millijoules a decoded token of one layer\n")
         print(f"{'layer':<38}{'context':>8}{'batch':>6}{'floor':>9}{'predicted':>11}"
-              f"{'interval':>18}{'mJ':>9}  bound")  # fmt: skip
+              f"{'interval':>18}{'mJ':>9}{'interval':>18}  bound")  # fmt: skip
         for layer, (name, sizes) in LAYERS.items():
             for context in CONTEXTS:
                 for batch in BATCHES:
@@ -55,12 +56,12 @@ def main() -> None:
                         columns=["bound", *NUMBERS],
                         **at,
                     )
-                    floor, time, low, high, energy = (
+                    floor, time, low, high, energy, least, most = (
                         cell(row[column], batch, 2) for column in NUMBERS
                     )
-                    span = "-" if low == "-" else f"{low} to {high}"
-                    print(f"{layer:<38}{context:>8}{batch:>6}{floor:>9}{time:>11}{span:>18}"
-                          f"{energy:>9}  {row['bound']}")  # fmt: skip
+                    print(f"{layer:<38}{context:>8}{batch:>6}{floor:>9}"
+                          f"{time:>11}{f'{low} to {high}':>18}"
+                          f"{energy:>9}{f'{least} to {most}':>18}  {row['bound']}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -132,29 +132,35 @@ def of_family(family: Family, tables: Iterable[Table]) -> Data:
 
 def power(tables: Iterable[Table]) -> dict[str, Any]:
     """The constants of the power of a board, fitted to every second call of those that take long
-    enough."""
+    enough, and the interval of the ratio of measured to predicted power of the others."""
     from scipy.optimize import differential_evolution
 
     parts = [(t.board, p, chosen) for t in tables for p in t.parts
              if (chosen := judged_watts(p, fitted=True)).any()]  # fmt: skip
 
-    def loss(values: Floats) -> float:
+    def ratios(values: Floats, *, unseen: bool) -> Floats:
         c = dict(zip(CONSTANTS, values, strict=True))
-        ratios = [
-            np.log(watts(c, p.calls, on, p.seconds)[chosen] / p.watts[chosen])
-            for on, p, chosen in parts
+        found = [
+            np.log(p.watts / watts(c, p.calls, on, p.seconds))[judged_watts(p, fitted=not unseen)]
+            for on, p, _ in parts
         ]
-        return float(np.abs(np.concatenate(ratios)).mean())
+        return np.concatenate(found)
+
+    def loss(values: Floats) -> float:
+        return float(np.abs(ratios(values, unseen=False)).mean())
 
     ranges = [(one.least, one.most) for one in CONSTANTS.values()]
     found = differential_evolution(loss, ranges, maxiter=200, popsize=12, rng=0, tol=1e-4)
+    boards = sorted({on.name for on, _, _ in parts})
+    ends = widened([ratios(found.x, unseen=True)], len(boards))
     return {
         "constants": {name: one.meaning for name, one in CONSTANTS.items()},
-        "boards": sorted({on.name for on, _, _ in parts}),
+        "boards": boards,
         "calls": int(sum(chosen.sum() for _, _, chosen in parts)),
         "values": {
             name: one.rounded(v) for (name, one), v in zip(CONSTANTS.items(), found.x, strict=True)
         },
+        "interval": [float(f"{ratio:.4g}") for ratio in ends],
     }
 
 

@@ -352,22 +352,35 @@ def judged_watts(part: Part, *, fitted: bool) -> NDArray[np.bool_]:
     return np.asarray(long & (every_second == fitted))
 
 
+POWER = 0.15
+"""The aimed median error of power."""
+
+
 def power_lines(tables: Sequence[Table]) -> Iterator[str]:
     """A line for each table with power: errors of the predicted power of calls that the constants
-    were not fitted to, at their measured times."""
+    were not fitted to, at their measured times, and the share of these calls whose energy lies in
+    the interval of the predicted energy, at their predicted times."""
     for table in tables:
-        errors = [
-            error(power(part.calls, table.board, part.seconds, gaps=True), part.watts)[chosen]
-            for part in table.parts
-            if (chosen := judged_watts(part, fitted=False)).any()
-        ]
+        on, errors, inside = table.board, [], []
+        for part in table.parts:
+            chosen = judged_watts(part, fitted=False)
+            if not chosen.any():
+                continue
+            errors.append(error(power(part.calls, on, part.seconds, gaps=True), part.watts)[chosen])
+            found = predict(part.calls, on, part.source, repeated=True)
+            if found.joules_low is None or found.joules_high is None:
+                continue
+            joules = part.seconds * part.watts
+            inside.append(((found.joules_low <= joules) & (joules <= found.joules_high))[chosen])
         if errors:
-            found = np.concatenate(errors)
-            size, name = 100 * np.abs(found), table.file.removesuffix(ENDING)
+            each, name = np.concatenate(errors), table.file.removesuffix(ENDING)
+            size, median = 100 * np.abs(each), float(np.median(np.abs(each)))
+            missed = f", misses {100 * POWER:.0f}" if median > POWER else ""
+            held = f", energy inside {100 * np.concatenate(inside).mean():.1f}" if inside else ""
             yield (
-                f"power of {table.board.name} {name}, {len(found)} calls of 100 us or more that "
-                f"were not fitted: median {np.median(size):.1f}, p90 {np.quantile(size, 0.9):.1f}, "
-                f"bias {100 * found.mean():+.1f}"
+                f"power of {on.name} {name}, {len(each)} calls of 100 us or more that "
+                f"were not fitted: median {100 * median:.1f}, p90 {np.quantile(size, 0.9):.1f}, "
+                f"bias {100 * each.mean():+.1f}{held}{missed}"
             )
 
 

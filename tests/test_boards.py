@@ -148,15 +148,18 @@ def test_what_binds_changes_with_the_phase_and_the_board(tmp_path: Path) -> None
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_a_predicted_time_is_above_the_floor_inside_its_interval(name: str, phase: str) -> None:
     columns = ["floor", "predicted_low", "predicted_time", "predicted_high", "predicted_energy"]
+    columns += ["predicted_energy_low", "predicted_energy_high"]
     sizes = {**TOKEN, "phase": phase, "l": 4096, "t": 4096, "K": 128, "V": 128, "R": 64, "c": 512}
     letters = cm.mixer(name.partition(":")[0]).letters
     kept = {k: v for k, v in sizes.items() if len(k) > 1 or k in letters or k in "tbn"}
     if name != GQA:
         kept["n"] = 32
     (row,) = cm.table(name, board="h200", columns=columns, **kept)  # type: ignore[arg-type]
-    low, middle, high, energy = (row[column] for column in columns[1:])
+    low, middle, high, energy, *_ = (row[column] for column in columns[1:])
     assert row["floor"] < middle and low < middle < high
     assert 100 < energy / (middle / 1000) <= board("h200")["power_limit"] * 1.001
+    least, most = (row[f"predicted_energy_{end}"] for end in ("low", "high"))
+    assert least < energy < most <= high / 1000 * board("h200")["power_limit"] * 1.001
 
 
 @pytest.mark.parametrize(

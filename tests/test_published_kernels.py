@@ -313,6 +313,17 @@ def test_power_is_judged_by_the_long_calls_that_fitted_nothing(
     assert float(line.partition("median ")[2].partition(",")[0]) < 15
 
 
+def test_the_energy_of_nine_in_ten_published_calls_lies_in_its_interval() -> None:
+    path = PUBLISHED / "h200_sxm" / "generation_attention.csv.gz"
+    table = report.read_table(path, board("h200_sxm"))
+    (line,) = report.power_lines([table])
+    assert float(line.partition("energy inside ")[2]) >= 90
+    for part in table.parts:
+        found = predict(part.calls, table.board, part.source)
+        assert found.joules is not None and found.joules_low is not None
+        assert (found.joules_low < found.joules).all()
+
+
 def test_power_rises_with_work_up_to_the_limit() -> None:
     on = board("h200")
     calls = Calls("gemm", {x: np.array([8192.0]) for x in "lfd"})

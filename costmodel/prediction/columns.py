@@ -140,17 +140,28 @@ def predicted(end: str) -> Figure:
     )
 
 
-def energy(case: Case) -> Answer:
-    """The predicted energy of all calls of a case, in microjoules.
+def energy(end: str) -> Figure:
+    """The column of the predicted energy of all calls in microjoules (`end` = ""), or of the lower
+    or upper end ("_low", "_high") of its interval. The column's value is unanswered if no time is
+    predicted, or the board has no power limit."""
 
-    Raises:
-        Unanswered: no time is predicted, or the board has no power limit.
-    """
-    on = board_of(case)
-    if "power_limit" not in on.figures:
-        where = f"add it to {on.path_shown}"
-        raise Unanswered(f"board {on.name} has no figure 'power_limit': {where}")
-    return round(1e6 * sum(step.joules for step in steps(case)))
+    def microjoules(case: Case) -> Answer:
+        on = board_of(case)
+        if "power_limit" not in on.figures:
+            where = f"add it to {on.path_shown}"
+            raise Unanswered(f"board {on.name} has no figure 'power_limit': {where}")
+        joules: float = sum(getattr(step, f"joules{end}") for step in steps(case))
+        return round(1e6 * joules)
+
+    side = {"": "", "_low": ", nine of ten above", "_high": ", nine of ten below"}[end]
+    return Figure(
+        f"predicted_energy{end}",
+        f"predicted microjoules of all calls, at the board's power while they run{side}",
+        microjoules,
+        header=f"predicted energy{end.replace('_', ' ')} (uJ)",
+        unit="uJ",
+        phases=FORWARD,
+    )
 
 
 COLUMNS: Mapping[str, Figure] = {
@@ -165,14 +176,7 @@ COLUMNS: Mapping[str, Figure] = {
         ),
         Figure("bound", "what sets the floor", bound, kind="label"),
         *(predicted(end) for end in ("seconds", "low", "high")),
-        Figure(
-            "predicted_energy",
-            "predicted microjoules of all calls, at the board's power while they run",
-            energy,
-            header="predicted energy (uJ)",
-            unit="uJ",
-            phases=FORWARD,
-        ),
+        *(energy(end) for end in ("", "_low", "_high")),
     )
 }
 """Name in `--columns` -> the column."""
@@ -194,6 +198,6 @@ def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
     if any(name.startswith("predicted") for name in shown):
         yield (
             "predicted: each linear map is a matrix product, attention, a delta rule or a scan the "
-            "kernels of one implementation; "
-            "operations between them, which compilers fuse, take no time; none is below the floor"
+            "kernels of one implementation; operations between them, which compilers fuse, take no "
+            "time; none is below the floor"
         )

@@ -47,15 +47,17 @@ ATTENTION_OPTIONS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A call: its kernel, its predicted seconds, the ends of their interval, and joules (nan on a
-    board without a power limit). `limits`: what limits the call -> the seconds that this alone
-    takes at the board's peaks."""
+    """A call: its kernel, its predicted seconds and joules, and the ends of their intervals (joules
+    are nan on a board without a power limit). `limits`: what limits the call -> the seconds that
+    this alone takes at the board's peaks."""
 
     kernel: str
     seconds: float
     low: float
     high: float
     joules: float
+    joules_low: float
+    joules_high: float
     limits: Mapping[str, float]
 
 
@@ -78,12 +80,15 @@ def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) ->
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
     calls = Calls(kernel, given, dtypes.activations, dtypes.state or "")
     one = predict(calls, on)
-    joules = float("nan") if one.joules is None else float(one.joules[0])
+    joules, least, most = (
+        float("nan") if found is None else float(found[0])
+        for found in (one.joules, one.joules_low, one.joules_high)
+    )
     ends = float(one.low[0]), float(one.high[0])
     limits = {"products": float(calls.arithmetic(on)[0]), "memory": float(calls.movement(on)[0])}
     if exponentials := float(calls.work.exponentials[0]):
         limits["exponentials"] = exponentials / on["special"]
-    return Step(kernel, float(one.seconds[0]), *ends, joules, limits)
+    return Step(kernel, float(one.seconds[0]), *ends, joules, least, most, limits)
 
 
 def products(case: Case, on: Board) -> Sequence[Step]:

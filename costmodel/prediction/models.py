@@ -62,13 +62,13 @@ class Part:
     least: float
 
     def run(self, name: str) -> float:
-        """The `seconds`, `low`, `high` or `joules` of one run; no time is below the floor."""
+        """A figure of `Step` of one run; no time is below the floor."""
         found = fsum(getattr(step, name) for step in self.steps)
-        return found if name == "joules" else max(found, self.least)
+        return found if name.startswith("joules") else max(found, self.least)
 
 
 def total(parts: Iterable[Part], name: str) -> float:
-    """The sum over all runs of `seconds`, `low`, `high` or `joules` (nan without a power limit)."""
+    """The sum over all runs of a figure of `Step` (joules: nan without a power limit)."""
     return fsum(part.runs * part.run(name) for part in parts)
 
 
@@ -195,4 +195,4 @@ class Predicted:
             work = Work(np.zeros(1), np.zeros(1), np.array([float(moved)]))
             calls = Counted("", {}, self.held.dtypes.activations, counted=work)
             joules = seconds * float(power(calls, self.on, np.array([seconds]))[0])
-        return Step("floor", seconds, seconds, seconds, joules, found)
+        return Step("floor", seconds, seconds, seconds, joules, joules, joules, found)

@@ -31,6 +31,8 @@ class Prediction:
     high: Floats
     joules: Floats | None
     """The predicted energy; None on a board without a power limit."""
+    joules_low: Floats | None
+    joules_high: Floats | None
 
 
 @dataclass(frozen=True)
@@ -152,10 +154,31 @@ def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False
     fitted = family.seconds(fit.constants, calls, on)
     below, above = fit.interval
     low, seconds, high = (np.maximum(least, ratio * fitted) for ratio in (below, 1, above))
-    joules = None
-    if "power_limit" in on.figures:
-        joules = seconds * power(calls, on, seconds)
-    return Prediction(seconds, low, high, joules)
+    if "power_limit" not in on.figures:
+        return Prediction(seconds, low, high, None, None, None)
+    return Prediction(seconds, low, high, *energy(calls, on, seconds, low, high))
+
+
+def energy(
+    calls: Calls, on: Board, seconds: Floats, low: Floats, high: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """The joules of each call that takes `seconds`, (N,), and the ends of their interval: the
+    ratios of the joules at the ends of the time, and of measured to predicted power, whose
+    logarithms add as independent ones; no end is above the power limit for the longest time.
+
+    Raises:
+        BoardError: the board has no figure that is needed.
+    """
+    joules = seconds * power(calls, on, seconds)
+    at_ends = [one * power(calls, on, one) / joules for one in (low, high)]
+    less, more = np.minimum(1, np.minimum(*at_ends)), np.maximum(1, np.maximum(*at_ends))
+    below, above = np.log(_read()["power"]["interval"])
+    most = joules * np.exp(np.hypot(np.log(more), above))
+    return (
+        joules,
+        joules * np.exp(-np.hypot(np.log(less), below)),
+        np.minimum(most, high * on["power_limit"]),
+    )
 
 
 def power(calls: Calls, on: Board, seconds: Floats, *, gaps: bool = False) -> Floats:

@@ -27,7 +27,7 @@ COLUMNS = (
     Column("energy", "energy (mJ)"),
     Column("binds", "binds", numeric=False),
 )
-FIGURES = ("seconds", "low", "high", "joules")
+FIGURES = ("seconds", "low", "high", "joules", "joules_low", "joules_high")
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,12 @@ class Report:
             if isinstance(found, Missing):
                 yield f"{said[stage]}: not predicted: {found.reason}"
                 continue
-            seconds, low, high, joules = (total(found, name) for name in FIGURES)
+            seconds, low, high, joules, *ends = (total(found, name) for name in FIGURES)
             unit, scale = ("ms", 1e3) if stage == "decode" else ("s", 1)
             time = f"{seconds * scale:.4g} {unit} ({low * scale:.4g} to {high * scale:.4g})"
             tokens = p.batch * (p.context if stage == "prefill" else 1)
-            energy = "" if isnan(joules) else f", {joules:.4g} J, {joules / tokens:.4g} J a token"
+            told = f", {joules:.4g} J ({ends[0]:.4g} to {ends[1]:.4g}), "
+            energy = "" if isnan(joules) else f"{told}{joules / tokens:.4g} J a token"
             yield f"{said[stage]}: {time}{energy}; {binds(found)} binds"
         if "memory_bytes" in p.on.figures and not isinstance(parts["decode"], Missing):
             needed, there = p.held.weights + p.batch * p.held.at(p.context), p.on["memory_bytes"]
@@ -115,7 +116,7 @@ class Report:
         """The cells of one row, for `parts` together: times in microseconds, their share of the
         seconds of `every` part, energy in millijoules ("" if not predicted), and the limit that
         binds."""
-        seconds, low, high, joules = (total(parts, figure) for figure in FIGURES)
+        seconds, low, high, joules = (total(parts, figure) for figure in FIGURES[:4])
         times = (round(1e6 * one) for one in (seconds, low, high))
         energy = "" if isnan(joules) else round(1e3 * joules)
         runs = parts[0].runs if len(parts) == 1 else ""
@@ -152,8 +153,8 @@ class Report:
 def _figures(parts: Sequence[Part]) -> dict[str, Any]:
     """The figures of parts together; joules None without a power limit."""
     found: dict[str, Any] = {name: total(parts, name) for name in FIGURES}
-    found["joules"] = None if isnan(found["joules"]) else found["joules"]
-    return {**found, "binds": binds(parts)}
+    known = {name: None if isnan(figure) else figure for name, figure in found.items()}
+    return {**known, "binds": binds(parts)}
 
 
 def _each(parts: Sequence[Part]) -> Iterator[tuple[str, str, Sequence[Part]]]:
