@@ -504,6 +504,8 @@ class NetworkAnswers(Answers):
         """The network's answer: lengths are joined along each path, of which the longest counts;
         for other questions the terms of all parts are joined. Parameters mark tables; traffic gains
         the network's input and output; weights read by row are counted once."""
+        if question is peak_of and self.stage != "training-step":
+            raise Unanswered("the largest live set of a network is derived for a training step")
         if question is peak_of:
             raise Unsupported("the largest live set of a network needs a number for every size")
         if join.larger is not None:

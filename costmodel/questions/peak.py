@@ -320,7 +320,8 @@ def peak_of(about: Answers) -> Peak:
 
 def _of_a_batch(case: Case) -> Largest:
     moments = case.about.of(peak_of).moments
-    return Largest(tuple(moment.each * BATCH + moment.once for moment in moments))
+    held = [moment.each * BATCH + moment.once for moment in moments]
+    return Largest(tuple(held or [Exact.of(Poly())]))
 
 
 def _optimiser(case: Case) -> Exact:
