@@ -91,6 +91,59 @@ def test_an_entry_gets_every_gradient_whose_region_it_lies_in() -> None:
     assert (made.apart, made.refused) == ([], [])
 
 
+def beside_a_first_term() -> Mixer:
+    """Later rows of a chunk read the chunk's first row by an equation's first term and the rows
+    between by a sum, as in RWKV-7's chunks; a state at the end of each complete chunk reads all of
+    its rows. In chunks of one row there is no later row, and the first row still has a reader."""
+    m = Mixer("beside-a-first-term")
+    l, C = m.sizes("l C")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        q = f.index("q", 1, l // C + 1)
+        r, e = f.index("r", 1, min_(C, l - (q - 1) * C)), f.index("e", 2, min_(C, l - (q - 1) * C))
+        one, k, w = f.index("o", 1, 1), f.index("k", 2, e - 1), f.index("w", 1, C)
+        number, z = l // C + 1, f.index("z", 2, l // C + 1)
+        X, V, U, T = (f.array(name, number, C) for name in "XVUT")
+        A = f.array("A", number, C, C)
+        X[q, r] = x[(q - 1) * C + r]
+        V[q, r] = 3 * X[q, r]
+        A[q, e, f.index("v", 1, e - 1)] = cm.exp(X[q, e])
+        first = sum_(A[q, e, one] * V[q, one], over=one)
+        U[q, e] = first + sum_(A[q, e, k] * V[q, k], over=k)
+        complete, S = f.index("c", 1, l // C), f.array("S", l // C)
+        S[complete] = sum_(V[complete, w] * V[complete, w], over=w)
+        begin = f.index("b", 1, min_(1, l - (q - 1) * C))
+        T[q, begin] = 2 * X[q, begin]
+        T[q, e] = U[q, e]
+        rows, u = f.index("g", 1, min_(C, l)), f.index("u", 1, min_(C, l - (z - 1) * C))
+        y[rows] = T[1, rows]
+        y[(z - 1) * C + u] = T[z, u] * S[z - 1]
+    return m
+
+
+def weight_beside_a_first_term() -> Mixer:
+    """A weight is read by row 1 of T and by rows 2..C - 1, of which chunks of one row have none."""
+    m = Mixer("weight-beside-a-first-term")
+    l, C = m.sizes("l C")
+    x, y, v, w = m.input("x", l), m.output("y", l), m.parameter("v", C), m.parameter("w", 1)
+    with m.form("direct") as f:
+        i, e, T = f.index("i", 1, l), f.index("e", 2, C - 1), f.array("T", C)
+        T[1] = w[1] * v[1]
+        T[e] = w[1] * v[e]
+        y[i] = x[i] * (T[1] + sum_(T[e], over=e))
+    return m
+
+
+@pytest.mark.parametrize("written", [beside_a_first_term, weight_beside_a_first_term])
+def test_a_first_entry_keeps_its_gradient_where_there_are_no_later_ones(
+    written: Callable[[], Mixer],
+) -> None:
+    made = GradientComparison(written(), "direct")
+    for length, chunk in SIZES:
+        made.at({"l": length, "C": chunk})
+    assert (made.apart, made.refused) == ([], [])
+
+
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.parametrize("phase", ["backward", "training-step"])
 def test_the_critical_path_has_as_many_steps_as_are_derived(name: str, phase: str) -> None:

@@ -367,7 +367,8 @@ def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
 
 def _same_rows(rest: Equation, first: Equation) -> Equation | None:
     """Two equations of one array as one, if `first` is what `rest` would be one row before its
-    range; else None. y[1] = x[1] and y[i] = x[i] for i = 2..l become y[i] = x[i] for i = 1..l."""
+    range, and the longer range has this row wherever `first` is; else None. y[1] = x[1] and
+    y[i] = x[i] for i = 2..l become y[i] = x[i] for i = 1..l."""
     for index in rest.indices:
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.indices if i is not index)
@@ -376,6 +377,7 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
             and substitute(rest.positions, at) == first.positions
             and substitute(others, at) == first.indices
             and substitute(rest.value, at) == first.value
+            and _reaches(index, first.domain)
         ):
             wider = Index(index.name, (index.lower[0] - 1,), index.upper)
             indices = tuple(wider if i is index else i for i in rest.indices)
@@ -415,18 +417,28 @@ def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
 
 def _sums(rest: Cotangent, first: Cotangent) -> Cotangent | None:
     """A cotangent `rest` that sums over later rows of a reader, joined with the term `first` of the
-    row before; None if they differ in anything else."""
+    row before; None if they differ in anything else, or if the longer range may lack this row."""
     if rest.where != first.where:
         return None
+    around = entries(first.array, first.layout) | first.where
+    around = around.union(*(index.constraints for index in first.over))
     for index in rest.over:
         if len(index.lower) != 1:
             continue
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.over if i is not index)
-        if substitute(rest.value, at) == first.value and substitute(others, at) == first.over:
+        same = substitute(rest.value, at) == first.value and substitute(others, at) == first.over
+        if same and _reaches(index, around):
             wider = Index(index.name, (index.lower[0] - 1,), index.upper)
             return replace(rest, over=tuple(wider if i is index else i for i in rest.over))
     return None
+
+
+def _reaches(index: Index, known: Constraints) -> bool:
+    """Whether the row before an index's range is proven to be at most each upper bound. A range of
+    later rows may end before: 2..C - 1 ends at row 0 where C = 1."""
+    row = index.lower[0] - 1
+    return all(implied(known, up - row) for up in index.upper)
 
 
 def _fixed(known: Constraints, difference: Poly) -> bool:
