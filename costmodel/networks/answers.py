@@ -328,8 +328,10 @@ class PartAnswers(Answers):
         return Share(use.name, found, sizes, use.runs, use.copies, use.shared, common)
 
     def _common(self) -> dict[object, Exact]:
-        """A dict: what names a table that all copies of the part have together -> the entries read,
-        in the part's sizes: a parameter that parts share, or a constant of the part's mixer."""
+        """The number of entries that one run reads of each table which the network holds once,
+        however many layers have the part, in the part's sizes. The keys are equal for parts that
+        read one table: (name, section) of a shared parameter, (array, *extents) of a constant such as
+        the cosines of a rotary embedding."""
         sharing = training.tables(self.network)
         keys = {key[0]: key for key, uses in sharing.items() if self.use in uses}
         return {
@@ -617,9 +619,10 @@ class NetworkAnswers(Answers):
         return Elements({"weights": found * -1})
 
     def _moved(self, shares: Sequence[Share[Traffic]], join: Join[Traffic]) -> Traffic:
-        """The traffic of all parts, plus the network's input and output, minus second writes of
-        the gradients of shared parameters. A backward pass has the kept activations in place of
-        input and output."""
+        """The traffic of the network from that of its parts (`join`), whose compulsory bytes lack
+        the rows that pass between parts: added are the network's input and output, or the kept
+        activations in a backward pass, and the negative number of `_again`, since the gradient of
+        a shared parameter is written once."""
         ends = Elements({"activations": Exact.of(self._ends())})
         if self.stage == "backward":
             held = self.of(kept)
