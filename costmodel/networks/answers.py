@@ -330,8 +330,8 @@ class PartAnswers(Answers):
     def _common(self) -> dict[object, Exact]:
         """The number of entries that one run reads of each table which the network holds once,
         however many layers have the part, in the part's sizes. The keys are equal for parts that
-        read one table: (name, section) of a shared parameter, (array, *extents) of a constant such as
-        the cosines of a rotary embedding."""
+        read one table: (name, section) of a shared parameter, (array, *extents) of a constant, such
+        as the cosines of a rotary embedding."""
         sharing = training.tables(self.network)
         keys = {key[0]: key for key, uses in sharing.items() if self.use in uses}
         return {

@@ -380,10 +380,10 @@ def _where_at(where: Constraints, positions: tuple[Position, ...]) -> Constraint
 
 
 def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
-    """Yield (index, value) pairs that solve `apart = 0` for the indices that the conditions `around`
-    do not name: with q and e in `around` and apart = (p - 1)*C + f - (q - 1)*C - e, the pairs p = q
-    and f = e. Each value is an index of `around` with the opposite coefficient, plus a shift; no
-    pair if an index without such a partner is left."""
+    """Yield (index, value) pairs that solve `apart = 0` for the indices that the conditions
+    `around` do not name: with q and e in `around` and apart = (p - 1)*C + f - (q - 1)*C - e, the
+    pairs p = q and f = e. Each value is an index of `around` with the opposite coefficient, plus a
+    shift; no pair if an index without such a partner is left."""
     names = variables_of([apart])
     outer = variables_of(around)
     own = sorted(names - outer)
