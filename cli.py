@@ -406,8 +406,11 @@ def explain(
         other, its = compared(found, against)
         refuse_foreign(given, (found, other), wanted)
     elif symbolic:
-        raise UsageError("--symbolic is for --against: explain prints formulas and numbers anyway")
-    names = symbol_names(symbols, [found, other])
+        raise UsageError(
+            "--symbolic is for --against OTHER: without it explain prints formulas beside their "
+            "numbers, and with --full those of every equation"
+        )
+    names = symbol_names(symbols, [found, other], explained=True)
     counting = trained(read_convention(convention), wanted, recompute, only, loss, optimiser)
 
     def about(mixer: Mixer, form: str) -> Explanation:

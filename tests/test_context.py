@@ -275,7 +275,10 @@ def test_rows_that_a_table_names_may_be_later_ones() -> None:
     for ask in (cm.count, cm.span, cm.traffic):
         with pytest.raises(cm.Unanswered) as caught:
             ask(mixer(permuted), "inference")
-        assert str(caught.value) == "not causal: y gathers from x at positions up to l of at"
+        assert (
+            str(caught.value)
+            == "not causal: y gathers from x at any position that at holds, later ones too"
+        )
         assert caught.value.advice.endswith("declare below=lambda i: i")
 
 

@@ -199,7 +199,7 @@ def test_given_sizes_stand_in_the_formulas(capsys: Capture) -> None:
 
 
 REFUSED = {
-    "explain she --symbolic": "--symbolic is for --against: explain prints formulas and numbers",
+    "explain she --symbolic": "--symbolic is for --against OTHER: without it explain prints",
     "explain she --against fft --form all": "--against is about one form: name it",
     "explain she --against nothing": "the forms of she are direct, fft",
     "explain she --against self-attention --P 3": "size P is a size of none of these mixers",

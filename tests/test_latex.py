@@ -437,6 +437,30 @@ def test_symbols_reach_the_loops_of_a_critical_path() -> None:
     assert "$N + 10$ steps" in explained
 
 
+def test_symbols_reach_the_sentences_of_an_explanation() -> None:
+    options = ("--format", "latex", "--symbols", "l=M,t=T,d=D,C=J")
+    text = CliRunner().invoke(cli.app, ["explain", "retnet", "--form", "chunked", *options]).output
+    lines = [line for line in text.splitlines() if line.startswith((r"{\sloppy", r"\item"))]
+    words = re.sub(r"\$[^$]*\$|\\[A-Za-z]+", "", "\n".join(lines))
+    assert len(lines) > 9 and not re.findall(r"(?<![\w'])[ltdC](?![\w'])", words)
+    assert "After $T$ tokens" in text and "takes fewer operations than chunked for $M = " in text
+
+
+def test_symbols_reach_the_reasons_and_notes_of_a_table() -> None:
+    options = ("she", "--phase", "inference", "--per-token", "--t", "200")
+    text = latex_of(*options, "--symbols", "t=T,l=N,b=B")
+    assert "Position $T = 200$ would read past" in text and "has $N = 128$ positions" in text
+    assert "divided by the $B$ new tokens" in text
+
+
+def test_the_width_of_a_head_leaves_its_name_to_the_heads() -> None:
+    options = ["explain", "self-attention", "--phase", "training", "--format", "latex"]
+    text = CliRunner().invoke(cli.app, [*options, "--symbols", "n=h"]).output
+    assert r"$h$ heads." in text and r"c=1,\dots,\frac{d}{h}$" in text
+    text = CliRunner().invoke(cli.app, [*options, "--symbols", "n=h,h=d_k"]).output
+    assert r"c=1,\dots,d_{\mathrm{k}}$" in text
+
+
 def test_a_caption_names_the_sizes_of_the_formulas_alone() -> None:
     for mixer, there in (("self-attention", False), ("she", True)):
         text = latex_of(mixer, "--symbolic", "--phase", "inference")

@@ -204,8 +204,8 @@ def test_ratio_is_exact_and_at_the_same_sizes() -> None:
         (
             ("gqa{n=32}", "she"),
             8,
-            "ratio: mixers without n or with n of their own are compared with self-attention at "
-            "n = 8",
+            "ratio: mixers without heads or with heads of their own are compared with "
+            "self-attention at n = 8",
         ),
     ],
 )
@@ -441,7 +441,7 @@ def test_per_token_says_what_is_divided() -> None:
     columns = ("mixer", "mul", "total", "traffic", "parameters", "weights", "span")
     shown = said("she", per_token=True, columns=columns)
     assert (
-        "per token: mul, total, traffic are divided by the b*l tokens; parameters, weights, span "
+        "per token: mul, total, traffic are divided by the b × l tokens; parameters, weights, span "
         "are not"
     ) in shown
     assert "are divided" not in said("she", per_token=True, columns=("mixer", "parameters"))
@@ -709,7 +709,7 @@ REFUSED = {
         "may then be read in part",
     ),
     ("bigbird", "state"): (
-        "not causal: Z gathers from K at positions up to l of P",
+        "not causal: Z gathers from K at any position that P holds, later ones too",
         "if these positions are no later than row i, declare below=lambda i: i",
     ),
     ("reformer", "state"): (

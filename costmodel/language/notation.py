@@ -50,6 +50,7 @@ from costmodel.symbolic.printing import (
     conditions_words,
     identifier,
     poly_latex,
+    prints_head_width,
     symbol,
     with_head_width,
 )
@@ -74,8 +75,8 @@ class Notation:
     names: Names
 
     def poly(self, poly: Poly) -> str:
-        """A bound, a position or a constant, with h for d/n."""
-        short = with_head_width(poly)
+        """A bound, a position or a constant, with h for d/n unless h names another size."""
+        short = with_head_width(poly) if prints_head_width(self.names) else poly
         return poly_latex(short, self.names) if self.latex else ORDERED.poly(short)
 
     def array(self, array: Array) -> str:

@@ -137,8 +137,8 @@ def _unbounded(system: System) -> tuple[str, str] | None:
                 given = at not in system.defining and not variables_of([at.below or Poly()])
                 if given and hidden(read.ref, tokens(system).of(read.ref.array)):
                     return (
-                        f"{equation.name} gathers from {read.ref.array.name} at positions up to "
-                        f"{at.below} of {at.name}",
+                        f"{equation.name} gathers from {read.ref.array.name} at any position that "
+                        f"{at.name} holds, later ones too",
                         "if these positions are no later than row i, declare below=lambda i: i",
                     )
     return None

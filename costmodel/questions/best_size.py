@@ -130,17 +130,18 @@ def _explained(case: Case) -> Explained:
         if isinstance(here, (int, Fraction)):
             rows.append((name, f"{found.size:,}", f"{found.value:,}", f"{here:,}"))
     if rows:
+        size = case.mixer.letter(letter).meaning
         columns = (
             ("cost", "cost", False),
-            ("best", f"best {letter}", True),
+            ("best", f"best {size}", True),
             ("least", "least cost", True),
-            ("here", f"at {letter} = {case.sizes[letter]:,}", True),
+            ("here", f"at {case.sizes[letter]:,}", True),
         )
         note = (
-            f"best {letter}: the smallest of the values with the least cost; every {letter} up to "
-            "the number of rows was evaluated"
+            f"best {size}: the smallest of the values with the least cost; every value up to the "
+            "number of rows was evaluated"
         )
-        yield Listing(f"Best {letter}", columns, tuple(rows), (note,))
+        yield Listing(f"Best {size}", columns, tuple(rows), (note,))
 
 
 def _least(name: str) -> Callable[[Case], Exact]:

@@ -38,8 +38,9 @@ def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             del used[x]
     if used:
         at = ", ".join(f"{x} = {size}" for x, size in used.items())
-        named = ((words, ", ".join(x for x in of if x in used)) for words, of in groups.items())
-        which = " or ".join(words.format(letters) for words, letters in named if letters)
+        said = {x: base.mixer.letter(x).meaning.partition(":")[0] for x in used}
+        named = ((lead, ", ".join(said[x] for x in of if x in said)) for lead, of in groups.items())
+        which = " or ".join(lead.format(sizes) for lead, sizes in named if sizes)
         yield f"ratio: mixers {which} are compared with {base.mixer.name} at {at}"
 
 

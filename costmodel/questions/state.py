@@ -212,9 +212,9 @@ def _explained(case: Case) -> Iterator[Sentence]:
     batch = f" for {b} sequences" if b > 1 else ""
     after = (
         f" elements must be held for each sequence, {number:,} at these sizes{batch}: the entries "
-        "of tokens up to t that a later token reads."
+        "of these tokens that a later token reads."
     )
-    yield Sentence(("After t tokens ", kept.exact, after))
+    yield Sentence(("After ", Poly.atom("t"), " tokens ", kept.exact, after))
     for name, entries in kept.arrays.items():
         readers: list[Said] = []
         for reader in kept.readers[name]:

@@ -39,6 +39,7 @@ from costmodel.report.document import (
     Equal,
     Formula,
     Heading,
+    Line,
     Math,
     Note,
     Paragraph,
@@ -46,11 +47,12 @@ from costmodel.report.document import (
     Shown,
     Table,
     letter,
+    listed,
 )
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.pretty import ORDERED
-from costmodel.symbolic.printing import Names, identifier
-from costmodel.symbolic.thresholds import Case as Holding
+from costmodel.symbolic.printing import Latex, Names, identifier, prints_head_width
+from costmodel.symbolic.thresholds import Bound, Case as Holding
 
 PHASE_TITLES = {
     "training": "Forward pass (the papers' training phase)",
@@ -144,7 +146,8 @@ class Explanation:
         line.append("Sizes: ")
         for name in self.mixer.letters:
             line += [letter(name), f" {self.mixer.letter(name).meaning}, "]
-        if "n" in self.mixer.letters and "h" not in self.mixer.letters:
+        own = self.mixer.letters
+        if "n" in own and "h" not in own and prints_head_width(self.names or {}):
             line += [Equal((letter("h"), Formula(Poly.atom("d") / Poly.atom("n")))), ", "]
         line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at "
         for name, value in self.sizes.items():
@@ -354,33 +357,37 @@ class Explanation:
         except Unanswered:
             return
         numbers = f"{self.form} takes {{:,}}, {other} {{:,}}".format(*values)
-        words, lengths = _fewer(self.form, other, replace(about, given={"b": self.sizes["b"]})), ""
+        open_ = replace(about, given={"b": self.sizes["b"]})
+        lengths: Line = ()
+        words = _fewer(self.form, other, open_, self.names or {})
         if not words:
-            words = f"whether {self.form} or {other} takes fewer operations depends on the sizes"
-            lengths = f" With all sizes but {over} fixed, {_ranges(self.form, other, about)}."
-        yield Paragraph((f"{OCCASIONS[phase]}, {words}. At these sizes {numbers}.{lengths}",))
+            words = (f"whether {self.form} or {other} takes fewer operations depends on the sizes",)
+            ranges = _ranges(self.form, other, about)
+            lengths = (" With all sizes but ", letter(over), " fixed, ", *ranges, ".")
+        here = f". At these sizes {numbers}."
+        yield Paragraph((f"{OCCASIONS[phase]}, ", *words, here, *lengths))
 
 
-def _fewer(form: str, other: str, about: Crossover) -> str:
+def _fewer(form: str, other: str, about: Crossover, names: Names) -> Line:
     """A clause that says where a form takes fewer operations than another, as a condition on the
-    sizes; "" if the condition is not derived, has several cases, or has a bound with a square
-    root."""
+    sizes; () if the condition is not derived, has several cases, or has a bound with a square
+    root. `names` are the symbols of sizes in LaTeX."""
     try:
         own, its = (each.cases for each in about.conditions)
     except Unanswered:
-        return f"{form} takes as many operations as {other}"
+        return (f"{form} takes as many operations as {other}",)
     except SizeError:
-        return ""
+        return ()
     if not own and not its:
-        return f"{form} takes as many operations as {other}"
+        return (f"{form} takes as many operations as {other}",)
     if not own:
-        return f"{form} never takes fewer operations than {other}"
+        return (f"{form} never takes fewer operations than {other}",)
     if own == (Holding((), frozenset()),):
-        return f"{form} always takes fewer operations than {other}"
+        return (f"{form} always takes fewer operations than {other}",)
     bounds = [bound for case in (*own, *its) for bound in case.bounds]
     if len(own) > 1 or any(bound.root.terms for bound in bounds):
-        return ""
-    many = ""
+        return ()
+    many: Line = ()
     # a single bound: the forms take equally many operations at the bound; if the other form never
     # takes fewer, also beyond the bound (there are no sizes beyond a bound of 1)
     if (
@@ -390,37 +397,45 @@ def _fewer(form: str, other: str, about: Crossover) -> str:
         and [*bounds[0].below.terms.values()] == [1]
     ):
         equal = "=" if its or bounds[0].above == 1 else "<=" if bounds[0].relation == ">" else ">="
-        many = f", as many where {replace(bounds[0], relation=equal).written(ORDERED)}"
-    fewer = own[0].written(ORDERED)
-    return f"{form} takes fewer operations than {other} where {fewer}{many}"
+        many = (", as many where ", _condition(replace(bounds[0], relation=equal), names))
+    fewer = _condition(own[0], names)
+    return (f"{form} takes fewer operations than {other} where ", fewer, *many)
 
 
-def _ranges(form: str, other: str, about: Crossover) -> str:
+def _condition(of: Bound | Holding, names: Names) -> Math:
+    """A condition on sizes as a cell."""
+    return Math(of.written(ORDERED), of.written(Latex(names)))
+
+
+def _ranges(form: str, other: str, about: Crossover) -> Line:
     """A clause that says at which lengths the other form takes fewer operations than `form`: as
     ranges; that the remainder of the length decides; or why no ranges are derived."""
     try:
         found = [one for one in about.ranges if one.least == about.names[1:]]
     except Unanswered:
-        return f"{form} takes as many operations as {other} at every length"
+        return (f"{form} takes as many operations as {other} at every length",)
     except Unsupported as reason:
-        return f"no ranges are derived: {reason}"
+        return (f"no ranges are derived: {reason}",)
     if steps := {one.step for one in about.ranges if one.step > 1}:
-        by = f"the remainder of {about.over} by {lcm(*steps)}"
-        return f"{form} or {other} takes fewer operations, as {by} decides"
+        lead = f"{form} or {other} takes fewer operations, as the remainder of "
+        return (lead, letter(about.over), f" by {lcm(*steps)} decides")
     said = [_range(about, one) for one in found[:MANY]]
     if len(found) > MANY:
-        said.append(f"in {len(found) - MANY:,} more ranges")
-    listed = " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
-    return f"{other} takes fewer operations than {form} {listed or 'at no length'}"
+        said.append((f"in {len(found) - MANY:,} more ranges",))
+    joined = [listed(said[:-1]), said[-1]] if len(said) > 1 else said or [("at no length",)]
+    return (f"{other} takes fewer operations than {form} ", *listed(joined, " and "))
 
 
 MANY = 10
 """The most ranges of lengths in a sentence."""
 
 
-def _range(about: Crossover, one: Stretch) -> str:
-    """A range of lengths as text: `for l = 53..64`, `from l = 79 on`."""
+def _range(about: Crossover, one: Stretch) -> Line:
+    """A range of lengths as a clause: `for l = 53..64`, `from l = 79 on`."""
+    first, over = str(one.first), letter(about.over)
     if about.goes_on(one):
-        return f"from {about.over} = {one.first} on"
-    last = f"..{one.last}" if one.last > one.first else ""
-    return f"for {about.over} = {one.first}{last}"
+        return ("from ", Equal((over, first)), " on")
+    if one.last == one.first:
+        return ("for ", Equal((over, first)))
+    several = Math(f"{first}..{one.last}", rf"{first}, \dots, {one.last}")
+    return ("for ", Equal((over, several)))

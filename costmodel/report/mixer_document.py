@@ -54,7 +54,7 @@ from costmodel.report.mixer_table import (
 )
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.printing import polynomials
+from costmodel.symbolic.printing import identifier, polynomials
 from costmodel.symbolic.sizes import LETTERS, Letter, in_order, is_letter
 
 TITLES: Mapping[str, Line] = {
@@ -298,10 +298,10 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     yield from _of_figures(block, "number", "names", "order")
     without_length = _without_length(request, [block.phase])
     if not without_length and any(_after_the_last(row) for row in block.rows):
-        yield _note(
-            "t > l: the new token lies beyond the length l; without weights per position, its "
-            "cost does not depend on l"
-        )
+        t, l = doc.letter("t"), doc.letter("l")
+        beyond = ": the new token lies beyond the length "
+        its = "; without weights per position, its cost does not depend on "
+        yield Note((t, " > ", l, beyond, l, its, l))
     if request.per_token:
         yield from _divided(block)
     if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
@@ -356,13 +356,15 @@ def _searched(block: Block) -> Iterator[Note]:
 def _divided(block: Block) -> Iterator[Note]:
     """The note on which columns of a table per token are divided by the number of tokens and which
     are not; nothing if none is divided."""
-    tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
+    new = block.phase == "inference"
+    tokens = (" new",) if new else (" × ", doc.letter("l"))
     figures = [COLUMNS[name] for name in block.columns if name in COLUMNS]
     shared = [figure.name for figure in figures if figure.per_token]
     kept = [one.name for one in figures if one.kind == "number" and not one.per_token]
     if shared:
         rest = f"; {', '.join(kept)} are not" if kept else ""
-        yield _note(f"per token: {', '.join(shared)} are divided by the {tokens}{rest}")
+        lead = f"per token: {', '.join(shared)} are divided by the "
+        yield Note((lead, doc.letter("b"), *tokens, f" tokens{rest}"))
 
 
 _IN_BYTES = tuple(one.name for one in FIGURES.values() if one.unit in ("bytes", "operations/byte"))
@@ -530,12 +532,15 @@ def checked_label(label: str) -> None:
         raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
 
 
-def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
+def symbol_names(text: str, mixers: Sequence[Mixer], *, explained: bool = False) -> dict[str, str]:
     r"""Read `--symbols l=N,d=d_model,t=\tau` as letter -> its symbol in LaTeX.
+
+    Args:
+        explained: whether the equations of the mixers are printed, with the names of their indices.
 
     Raises:
         SizeError: an unknown letter, a name that LaTeX does not allow, or one name for two sizes
-            of these mixers.
+            of these mixers, or for a size and an index of their equations.
     """
     found: dict[str, str] = {}
     used = {letter for mixer in mixers for letter in letters_of(mixer, "inference")}
@@ -548,11 +553,48 @@ def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
         head, _, tail = name.partition("_")
         head = head if len(head) == 1 or head.startswith("\\") else rf"\mathrm{{{head}}}"
         found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
-    printed: dict[str, str] = {}
-    for letter in in_order(used):
-        name = found.get(letter, letter)
-        if name in printed and (letter in found or printed[name] in found):
-            clash = f"--symbols would print {letter} and {printed[name]} both as {name}"
-            raise SizeError(f"{clash}: give another name to one of them")
-        printed.setdefault(name, letter)
+    for letter, name in found.items():
+        if letter in used:
+            _distinct(letter, name, found, used - {letter}, text, mixers)
+        if letter in used and explained:
+            _no_index(letter, name, mixers)
     return found
+
+
+def _distinct(
+    letter: str,
+    name: str,
+    found: Mapping[str, str],
+    others: Collection[str],
+    text: str,
+    mixers: Sequence[Mixer],
+) -> None:
+    """Raise SizeError if another size of the mixers is printed with the same name, with an option
+    that works."""
+    for other in in_order(others):
+        if found.get(other, other) != name:
+            continue
+        if other in found:
+            raise SizeError(
+                f"--symbols gives {letter} and {other} one name, {name}: give one of them another"
+            )
+        mixer, *more = (one for one in mixers if other in letters_of(one, "inference"))
+        meaning = mixer.letter(other).meaning.partition(":")[0]
+        of = f"{meaning} of {mixer.name}" + (f" and {len(more)} more" if more else "")
+        free = f"{other}_1" if len(other) == 1 else f"{other}1"
+        raise SizeError(
+            f"--symbols {letter}={name}: {name} is already the {of}; "
+            f"rename both, as in --symbols '{text},{other}={free}', or give {letter} another name"
+        )
+
+
+def _no_index(letter: str, name: str, mixers: Sequence[Mixer]) -> None:
+    """Raise SizeError if a name of a size is the name of an index in a mixer's equations."""
+    for mixer in mixers:
+        for equation in (e for form in mixer.forms.values() for e in form.equations):
+            inside = (index for _, over in walk(equation.value) for index in over)
+            if any(identifier(index.name) == name for index in (*equation.indices, *inside)):
+                raise SizeError(
+                    f"--symbols {letter}={name}: {name} is an index of the equations of "
+                    f"{mixer.name}; give {letter} another name"
+                )

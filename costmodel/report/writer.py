@@ -6,8 +6,10 @@ whose text looks different in that format.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain, zip_longest
 
 from costmodel.questions.question import Missing
 from costmodel.report.document import (
@@ -140,6 +142,14 @@ class Typeset(Writer):
     """A writer of notation in LaTeX, between dollar signs; names are printed by their titles, and
     the sizes in their braces behind the titles: `Mamba-2, $n = 128$, $P = 64$`."""
 
+    def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
+        """The text of a cell; in words, a size with its number is a formula: `$t = 129$`."""
+        if isinstance(cell, str) and (found := _SIZED.split(cell))[1:]:
+            words, sizes = map(self.words, found[::3]), zip(found[1::3], found[2::3], strict=True)
+            at = (self.math(Equal((letter(x), number))) for x, number in sizes)
+            return "".join(chain(*zip_longest(words, at, fillvalue="")))
+        return super().text(cell, marks, rounded=rounded)
+
     def name(self, cell: Named) -> str:
         sizes = (Equal((letter(x), str(value))) for x, value in cell.sizes)
         return ", ".join([self.words(cell.title), *map(self.math, sizes)])
@@ -157,6 +167,9 @@ class Typeset(Writer):
             return " = ".join(map(self.tex, cell.sides))
         return cell.latex if isinstance(cell, Math) else cell
 
+
+_SIZED = re.compile(r"(?<![\w'.-])([A-Za-z]) = ([0-9]+(?:,[0-9]{3})*)(?![\w.])")
+"""A size with its number in a sentence, such as `t = 129` in the reason for a missing value."""
 
 PLAIN_TEXT, FACTORED_TEXT = Writer(Page()), Writer(Page(), factored=True)
 """The writers of plain text, by which the width of cells is estimated."""

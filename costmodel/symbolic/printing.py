@@ -56,6 +56,11 @@ def symbol(name: str, names: Names) -> str:
     return rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
 
 
+def prints_head_width(names: Names) -> bool:
+    """Whether h stands for d/n: not where `names` gives another size the name h."""
+    return "h" in names or "h" not in names.values()
+
+
 def with_head_width(poly: Poly) -> Poly:
     """The polynomial with h for every d/n, as papers write the width of a head, unless h is a size
     by itself."""
