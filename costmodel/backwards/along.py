@@ -26,8 +26,8 @@ L = TypeVar("L")
 
 
 def without_assumed(letter: str, given: Given) -> Given:
-    """The given sizes, without the one that says t = l where l or t is the size `letter` that is
-    solved for and the other has no value: they are equal then anyway."""
+    """The given sizes, without the one of the solved size `letter` if it only ties l and t: solved
+    for t, `t="l"` is dropped if l has no value, because l then equals t by default."""
     others = {*LENGTHS} - {letter}
     if letter in LENGTHS and given.get(letter) in others and others.isdisjoint(given):
         return {x: size for x, size in given.items() if x != letter}
@@ -150,8 +150,8 @@ class Along:
 
 
 def uncovered(about: Answers) -> list[Exact]:
-    """Numbers that are 1 where a table of positions (weights with a row per position) ends before
-    the position t of a new token, and else 0: one for each table that may end."""
+    """For each table of positions (weights with a row per position) that may end, a formula in the
+    sizes that is 1 where the table has no row for the position t of a new token, and else 0."""
     now = {"now": Poly.atom("t")}
     return [
         Exact(((frozenset(c.substitute(now) for c in one.conditions), Poly.of(1)),))
@@ -160,8 +160,8 @@ def uncovered(about: Answers) -> list[Exact]:
 
 
 def along(case: Case, letter: str) -> Along:
-    """The size `letter` of a case's form as the open one: its values from 1 to 2**40 that fit, and
-    the values of all other sizes.
+    """The size `letter` of a case's form as the open one: its values from 1 to 2**40 at which the
+    form exists (such as the multiples of 16), and the values of all other sizes.
 
     A size that is not given has its default; sizes tied to the open one are open with it, and so is
     l or t if the other is open and neither is given.

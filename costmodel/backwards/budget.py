@@ -71,8 +71,8 @@ def _memory(case: Case) -> Exact:
 
 
 def _limited() -> Iterator[Figure]:
-    """The quantities that can have a limit, as figures. A figure in entries is limited in bytes
-    under its own name: by its figure `..._bytes` if there is one, else as activations."""
+    """Yield the quantities that can have a limit, as figures. A number of entries is limited in
+    bytes under its own name: by its figure `..._bytes` if there is one, else as activations."""
     for name, figure in NUMBERS.items():
         if figure.unit == "elements" and f"{name}_bytes" in NUMBERS:
             yield replace(NUMBERS[f"{name}_bytes"], name=name)

@@ -131,7 +131,8 @@ class Crossover:
         return "\n".join([f"{self!r}{fitting}", *lines])
 
     def _said(self, stretch: Stretch) -> str:
-        """A range of the size as text: `1 to 65`, `66 on`, `17 to 24 of every 16, up to 512`."""
+        """A range of the size as text: `1 to 65`; `66 on`, without an end; `17 to 24 of every 16,
+        up to 512`, which is 17 to 24, 33 to 40, 49 to 56 and so on."""
         first, last = f"{stretch.first:,}", f"{stretch.last:,}"
         on, one = self.goes_on(stretch), stretch.first == stretch.last
         if stretch.step == stretch.width:
@@ -309,6 +310,7 @@ class Crossover:
         found = []
         values = [self._formula(form) for form in self.forms]
         for (one, left), (two, right) in combinations_of(zip(self.names, values, strict=True), 2):
+            # positive where candidate `one` has less: right - left, times both denominators
             apart = _times(right[0], left[1]) - _times(left[0], right[1])
             if apart.is_zero:
                 raise Unanswered(
@@ -320,8 +322,9 @@ class Crossover:
         return tuple(found)
 
     def _formula(self, form: Answers) -> tuple[Exact, Exact]:
-        """The figure of a candidate as a quotient (above, below) in the sizes that are not given;
-        below is 1 for a figure that is no ratio. SizeError for a maximum of several formulas."""
+        """The figure of a candidate as (numerator, denominator), formulas in the sizes that are not
+        given; the denominator of a figure that is no ratio is 1. SizeError for a maximum of several
+        formulas."""
         quantity = quantity_named(self.figure, Case(form, dtypes=self.dtypes), _name(form))
         if len(quantity.terms) > 1:
             raise SizeError(self._asking(f"{self.figure.name} is the largest of several formulas"))
@@ -376,9 +379,9 @@ class Crossover:
         return tuple(self._stretches())
 
     def _stretches(self) -> Iterator[Stretch]:
-        """The ranges of all sizes that fit, each with the names of the candidates that have the
-        least there, none if one has no value. If the sizes are a list, neighbours with the same
-        candidates are one range."""
+        """Yield the ranges of the solved size at which every candidate exists, each with the names
+        of the candidates that have the least there (no name if one has no value). If the sizes are
+        a list, neighbours with the same candidates are one range."""
         line = Along(self.over, (self.over,), {}, self.domain)
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
         found = line.solved([*self.quantities, *beyond], self._least)
@@ -393,9 +396,10 @@ class Crossover:
 
 
 def _blocks(found: Sequence[Stretch], apart: int) -> Iterator[Stretch]:
-    """The ranges, with those joined that hold neighbouring remainders of the same step and have the
-    same candidates: first 17, step 16 and first 18, step 16 become one range of width 2. `apart` is
-    the distance of sizes that fit."""
+    """Yield the ranges, with ranges merged that have the same step and the same least candidates
+    and begin at neighbouring sizes: 17, 33, 49, ... and 18, 34, 50, ... become one range of width
+    2. `apart`: the distance of neighbouring sizes, such as 16 if every mixer that is compared
+    needs multiples of 16, else 1."""
     waiting: Stretch | None = None
     for one in found:
         if waiting is not None:
@@ -474,8 +478,8 @@ def compared(
     dtypes: tuple[str | None, str | None, str | None, str | None],
     sizes: Mapping[str, Any],
 ) -> Crossover:
-    """One mixer or several in the form that `crossover` compares; unlike there, a single mixer is
-    allowed.
+    """The comparison of one mixer or several by a figure, over one size; in `crossover`, at least
+    two are needed.
 
     Args:
         dtypes: the element types of activations, state, weights and cache; None for the default.
@@ -559,9 +563,9 @@ INSTEAD: Mapping[str, str] = {
 def _forms(
     typed: str | Mixer, form: str | None, phase: str, convention: Convention
 ) -> Iterator[Answers]:
-    """For each form that is meant, the object that answers questions about it: of `NAME:FORM` this
-    form, else `form` ("all": every form), else the default; EquationError if the mixer lacks the
-    form."""
+    """Yield, for each form that the user means, the object that answers questions about the form:
+    of `NAME:FORM` this form, else `form` ("all": every form), else the default; EquationError if
+    the mixer lacks the form."""
     mixer, own = candidate(typed)
     named = own or form or mixer.default_form
     for one in mixer.forms if named == "all" else (named,):

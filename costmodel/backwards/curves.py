@@ -105,7 +105,7 @@ def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = (
     Args:
         rows: value of the size `across` -> the candidates compared at this value, over another
             size.
-        sizes: sizes of that other one; the smallest and the largest are the ends of its axis.
+        sizes: values of this other size; the smallest and the largest are the ends of its axis.
 
     Raises:
         Unanswered: a candidate lacks the figure, or a formula for it.
@@ -142,8 +142,8 @@ def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list
 
 
 def fixed_sizes(found: Sequence[Crossover]) -> dict[str, int]:
-    """The values of the sizes other than the solved one, those alone on which all candidates that
-    have them agree."""
+    """Letter -> value of each size other than the solved one, if all candidates that have the size
+    have the same value of it."""
     values: dict[str, set[int]] = {}
     for one in (one for each in found for one in each.candidates):
         for letter, size in {**one.line.given, **one.about.mixer.given}.items():
@@ -187,8 +187,9 @@ def _break_evens(found: Crossover) -> tuple[tuple[BreakEven, ...], str]:
 
 
 def _changes(ranges: Sequence[Stretch]) -> Iterator[BreakEven]:
-    """A break-even for the first size of each range whose candidates differ from those of the range
-    before. None where the least depends on the remainder of the size, so that ranges interleave."""
+    """Yield a break-even for the first size of each range whose least candidates differ from those
+    of the range before; nothing where the least depends on the remainder of the size, so that
+    ranges interleave."""
     for one, two in pairwise(ranges):
         if one.least != two.least and one.step == two.step == 1 and two.first <= LARGEST:
             yield BreakEven(two.first, one.least, two.least)

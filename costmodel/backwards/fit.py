@@ -13,7 +13,8 @@ from costmodel.symbolic.sizes import LARGEST
 def largest_context(held: Holding, most: int, batch: int) -> int:
     """The largest context, in tokens of a sequence, such that at this context and every shorter one
     the weights and the states of `batch` sequences take at most `most` bytes; 0 if none fits. A
-    model that gives its longest context has none beyond it.
+    model that gives its longest context has none beyond it. `held`: the bytes of the weights, and
+    of the states of a sequence as a formula in its tokens t.
 
     Raises:
         Unsupported: the ranges are not derived.

@@ -160,9 +160,9 @@ class Chain(Witness):
             return replace(self, lost=str(reason))
 
     def _timed(self, change: Callable[[Poly], Poly], names: Iterable[str]) -> Self:
-        """The chain with `change` applied to all row numbers of its repeats and passages (steps
-        that depend on the row of a loop), if the row number of a passage contains one of `names`;
-        else the chain itself."""
+        """The chain with `change` applied to the numbers of repetitions of its repeats and to the
+        row numbers of its passages (steps that depend on the row of a loop), if the row number of a
+        passage contains one of `names`; else the chain itself."""
         moving = {*names}
         if not any(isinstance(s, Passage) and s.further.letters & moving for s in self.steps):
             return self
@@ -222,10 +222,11 @@ def _total(steps: Steps, number: Callable[[Step], Poly]) -> Poly:
 
 
 def _changed(steps: Steps, change: Callable[[Poly], Poly]) -> Steps:
-    """The steps with `change` applied to the row numbers of repeats and passages."""
+    """The steps with `change` applied to the number of repetitions of each repeat and to the row
+    number of each passage (steps that depend on the row of a loop)."""
 
     def changed(step: Step | Repeat | Passage) -> Step | Repeat | Passage:
-        """One step, repeat or passage with its row number changed."""
+        """One step, repeat or passage with its number changed."""
         if isinstance(step, Repeat):
             return replace(step, times=change(step.times))
         if isinstance(step, Passage):
@@ -241,8 +242,8 @@ FEW = 2
 
 
 def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step | Repeat]:
-    """The steps at given sizes: a `Passage` (to some row of a loop) becomes the steps to the row
-    that it leads to, and a block of steps is written out if it repeats at most `few` times, else a
+    """Yield the steps at given sizes: of a `Passage` (to some row of a loop) the steps to the row
+    that it leads to, of a block of steps each repetition if these are at most `few`, else a
     `Repeat`."""
     for step in steps:
         if isinstance(step, Passage):
@@ -329,6 +330,7 @@ class CriticalPath:
 def _substituted(
     steps: Iterable[Step | Repeat], values: Mapping[str, Poly]
 ) -> tuple[Step | Repeat, ...]:
+    """The steps with `values` (size -> polynomial) put into their numbers of repetitions."""
     return tuple(
         Repeat(step.times.substitute(values), _substituted(step.steps, values))
         if isinstance(step, Repeat)

@@ -119,7 +119,8 @@ class Graph:
 
     @cached_property
     def joints(self) -> Sequence[Joint]:
-        """Every reference that may join rows, in the order of the equations."""
+        """Every reference through which a row may read another row, with its equation and the
+        regions of indices in which it reads; in the order of the equations."""
         found = []
         for equation in self.known.system.equations:
             for read in self.known.certain(equation) if equation.array in self.known.places else ():
@@ -161,7 +162,8 @@ class Graph:
 
     @cached_property
     def apart(self) -> Mapping[Array, range]:
-        """The node numbers of each array without a token axis, the last array first."""
+        """Array without a token axis -> the numbers of its nodes (groups of entries), which begin
+        behind the numbers of the rows; the last array first."""
         found, free = dict[Array, range](), self.length
         for array, place in self.known.places.items():
             if place is None:
@@ -225,7 +227,8 @@ class Graph:
 
     @cached_property
     def made(self) -> Span:
-        """For each node, the first and the last row from which it is computed, as a fixed point."""
+        """For each node (a row, or entries without a row), the first and the last row from which
+        the node is computed, as a fixed point."""
         joined, moved = self.joined, {*self.known.places}  # refuses large graphs first
         found = Span.of_rows(self.length, self.number)
         while moved:
@@ -237,10 +240,9 @@ class Graph:
 
     @cached_property
     def homes(self) -> Integers:
-        """The row to which each node belongs, by node number; -1 for transparent entries (their
-        array has an entry with readers on both sides of its rows) and for entries without rows or
-        readers.
-        """
+        """The row to which each node (a row, or entries of an array without a token axis) belongs,
+        by node number; -1 for transparent entries (their array has an entry with readers on both
+        sides of its rows) and for entries without rows or readers."""
         import numpy as np
 
         made, readers = self.made, Span.of_rows(self.length, self.number)
@@ -342,10 +344,11 @@ def _refuse_many(number: int, what: str) -> None:
 
 
 def furthest_apart(system: System, sizes: Mapping[str, int]) -> int:
-    """The number of hops between the two positions furthest apart, at these sizes.
+    """The number of hops between the two positions furthest apart, at these sizes; in a hop, a row
+    reads another row.
 
     Raises:
-        Unsupported: more reads than `MOST`, rows on one of several axes that cannot be told apart,
-            or a gather among entries without a row.
+        Unsupported: more reads than `MOST`; an array of which several axes may count the rows; or a
+            read among entries without a row, at a position that data choose.
     """
     return _furthest(Graph(rows_on_axes(system), dict(sizes)).reads)

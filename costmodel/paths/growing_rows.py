@@ -40,9 +40,9 @@ class GrowingRows:
     """The longest paths to the rows after the last of `rows`."""
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
-        """The depths of all rows of the loop as (array, level), where a level is a depth in the row
-        number `#row` and its conditions; `low` is the number of the first of `rows`, and `where`
-        the conditions on sizes under which the rows exist."""
+        """Yield the depths of all rows of the loop as (array, level), where a level is a depth in
+        the row number `#row` and its conditions; `low` is the number of the first of `rows`, and
+        `where` the conditions on sizes under which the rows exist."""
         for number, row in enumerate(self.rows):
             here = Poly.atom(ROW) - low - number
             going_on = self.rate if number == len(self.rows) - 1 else None

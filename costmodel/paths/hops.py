@@ -73,9 +73,10 @@ class Hops:
 
 
 def _hops(known: Rows, sign: int) -> Iterator[Hops]:
-    """For each reference to earlier rows (`sign` 1) or later rows (`sign` -1), the constraints on
-    the reading row (`#row`) and on the distance to the row read (`#back`), with words for messages.
-    A reference to an array that is computed from all rows reads at all distances."""
+    """Yield, for each reference to earlier rows (`sign` 1) or later rows (`sign` -1), the
+    constraints on the reading row (`#row`) and on the distance to the row read (`#back`), with
+    words for messages. A reference to an array that is computed from all rows reads at all
+    distances."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
     for found in joined_rows(known):
         if found.read is None:
@@ -327,9 +328,9 @@ class JoinedPairs:
 def _joined_pairs(
     known: Rows, chunks: Chunks, sign: int, lower: Constraints
 ) -> Iterator[JoinedPairs]:
-    """For each reference to earlier rows (sign 1) or later rows (-1), the pairs of rows that it
-    joins, as constraints, with words for messages. Only pairs whose lower row is in the class
-    `lower` (at the end of a chunk, or before it)."""
+    """Yield, for each reference to earlier rows (sign 1) or later rows (-1), the pairs (reading
+    row, row read), as constraints, with words for messages. Only pairs whose lower row is in the
+    class `lower` (at the end of a chunk, or before it)."""
     for found in joined_rows(known):
         if found.read is None:
             yield JoinedPairs(chunks.inside, found.words)
@@ -436,9 +437,9 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
 def _from_first(
     chunks: Chunks, furthest: Sequence[Poly], first: Poly, known: Constraints
 ) -> Iterator[Case]:
-    """The number of hops from row 1 to the last row, as summands (conditions, number): one hop for
-    every row on the way that lies before the end. A row that recurs at distance `away` counts
-    ceil((length - row)/away) times.
+    """Yield the number of hops from row 1 to the last row, as summands (conditions, number): one
+    hop for every row on the way that lies before the end. A row that recurs at distance `away`
+    counts ceil((length - row)/away) times.
 
     Args:
         furthest: the furthest row that a row is joined with, by class (`Chunks.classes`).

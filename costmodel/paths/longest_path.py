@@ -116,8 +116,8 @@ class Depths:
         values += [(level, part.variables, part.constraints) for level in levels]
 
     def ends(self, array: Array) -> Iterator[Level]:
-        """The largest depths of an array's entries, as levels in sizes, under the conditions under
-        which such an entry exists."""
+        """Yield the largest depths of an array's entries, in the sizes, each under the conditions
+        under which such an entry exists."""
         for level, outer, constraints in self.values.get(array, ()):
             known = constraints | level.where
             variables = (*outer, *sorted(variables_of([level.depth, *known]).difference(outer)))

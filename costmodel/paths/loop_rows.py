@@ -79,8 +79,8 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
 def going_on(
     block: Block, parts: Sequence[IterationDomain], system: System, phase: str
 ) -> Iterator[tuple[Equation, Ref]]:
-    """(equation, reference) for each reference of a loop to entries of the previous row that this
-    phase computes; in one-token inference, entries of older tokens are known already."""
+    """Yield (equation, reference) for each reference of a loop to entries of the previous row that
+    this phase computes; in one-token inference, entries of older tokens are known already."""
     for equation in block.equations:
         points = [part.constraints for part in parts if part.equation is equation]
         for ref in references(equation):
@@ -404,10 +404,10 @@ def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
 
 
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
-    """(array, level in `#row`) for the arrays of the row asked for: depths, under conditions, of
-    paths that enter the loop at `entry`, from operands outside of it, in one of the last rows
-    before. The depth at which they enter is affine in the row, so that the best row to enter is the
-    first (from which the caller starts) or one of these. Raises Unsupported: that depth is not
+    """Yield (array, level): the depth, under conditions, of a loop's array at row `#row` by paths
+    that enter the loop from operands outside, at `entry`, in row `#row` or one of the few rows
+    before. The depth at which paths enter is affine in the row, so that the best row to enter is
+    the first (from which the caller starts) or one of these. Raises Unsupported: that depth is not
     affine."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:

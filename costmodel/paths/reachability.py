@@ -54,8 +54,8 @@ class Rows:
         return None if place is None else _row_at(place, positions)
 
     def certain(self, equation: Equation) -> Iterator[Read]:
-        """The references of an equation to arrays that depend on tokens; references that gather
-        rows, which data choose, are left out."""
+        """Yield the references of an equation to arrays that depend on tokens; references that
+        gather rows, which data choose, are left out."""
         for read in reads(equation):
             array = read.ref.array
             if array in self.places and (self.places[array] is None or self.read(read) is not None):
@@ -299,8 +299,8 @@ def _proven_equal(one: Poly | None, two: Poly, where: Constraints) -> bool:
 def _read_rows(
     known: Rows, equation: Equation, read: Read, found: Mapping[Array, set[RowRange]]
 ) -> Iterator[RowRange]:
-    """The row ranges of the entries that a reference reads over all indices of its sums, in the
-    free indices of the equation. `found`: array without a token axis -> its row ranges."""
+    """Yield the row ranges of the entries that a reference reads over all indices of its sums, in
+    the free indices of the equation. `found`: array without a token axis -> its row ranges."""
     around, over = equation.domain | read.constraints, {index.atom for index in read.over}
     ranges = {row_range.at(read.ref.positions) for row_range in found.get(read.ref.array, ())}
     if known.places.get(read.ref.array) is not None:
@@ -439,8 +439,8 @@ class JoinedRows:
 
 
 def joined_rows(known: Rows) -> Iterator[JoinedRows]:
-    """For each reference between entries with rows: the reading row and the row that is read. An
-    array without rows must be computed from all rows, and counts as every row.
+    """Yield, for each reference between entries with rows, the reading row and the row that is
+    read. An array without rows must be computed from all rows, and counts as every row.
 
     Raises:
         Unsupported: an array that is read belongs to no row, and is not computed from all rows.
@@ -513,8 +513,8 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
 
 
 def _made_of_all(known: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:
-    """For each of some references of an equation, whether it is proven to read all rows; nothing
-    for a reference about which that is not derived."""
+    """Yield, for each of some references of an equation, whether the reference is proven to read
+    all rows; nothing for a reference about which no proof either way is derived."""
     for read in some:
         with suppress(Unsupported):
             if known.read(read) is None:
