@@ -135,9 +135,10 @@ class OrderClaim(Related):
         return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
 
     def _multipliers(self, answer: Answer) -> Iterator[str]:
-        """Phrases `at l = 8 the derived count is 2 times l**2`, one for each combination of the
-        claim's sizes that gives every size a value: the derived count `answer` as a multiple of the
-        formula in O(...). None for networks, for logarithms, roots, and where the formula is 0."""
+        """Yield phrases `at l = 8 the derived count is 2 times l**2`, one for each combination of
+        the claim's sizes that gives every size a value: the derived count `answer` as a multiple of
+        the formula in O(...). Nothing for networks, for a formula with logarithms or roots, and
+        where the formula is 0."""
         (printed,) = self.formulas
         if self.model or not self.sizes or _as_poly(printed.tree) is None:
             return

@@ -255,8 +255,8 @@ class Claim(ABC):
 
     def choices(self) -> LeftOpen:
         """What the claim does not state and other interpretations may choose, such as another form,
-        option, phase or convention. Nothing for a kind that is not `counted` and for a quantity
-        that is no figure of mixers."""
+        option, phase or convention. Nothing for a kind of claim that no other way of counting can
+        make true (`counted` is False) and for a quantity that is no figure of mixers."""
         asked = CLAIMED.get(self.quantity) if self.counted else None
         if asked is None:
             return LeftOpen(conventions=False)

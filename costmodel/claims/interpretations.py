@@ -150,9 +150,9 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation,
 
 
 def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpretation]:
-    """The claim's interpretation with none, one or two of these fields changed: the form, whether
-    work on parameters alone is counted, whether the count is per token, and how operations are
-    weighted in the total. The convention stays."""
+    """Yield the claim's interpretation with none, one or two of these fields changed: the form,
+    whether work on parameters alone is counted, whether the count is per token, and how operations
+    are weighted in the total. The convention stays."""
     changes: list[Mapping[str, object]] = [{"form": form} for form in left_open.forms]
     if left_open.operations:
         changes += [{"once": False}]
@@ -170,10 +170,11 @@ def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpre
 def _convention_names(
     own: Interpretation, left_open: LeftOpen, changed: Interpretation
 ) -> Iterator[tuple[str, ...]]:
-    """The conventions to try, each as a tuple of names: every accounting with every set of
-    rewrites; in a phase with gradients each rewrite of gradients, alone and with `dense`; then
-    every counter of another tool (`PEERS`) alone. For an order of growth only the rewrites of
-    `OF_GROWTHS` are tried; its own convention alone if the answer depends on none."""
+    """Yield the conventions to try, each as a tuple of names: every accounting (how the terms of a
+    sum count) with every set of rewrites (changes of equations); in a phase with gradients each
+    rewrite of gradients, alone and with `dense`; then every counter of another tool (`PEERS`)
+    alone. For an order of growth only the rewrites of `OF_GROWTHS` are tried; the claim's own
+    convention alone if the answer depends on no convention."""
     if not left_open.conventions:
         yield own.convention
         return
@@ -205,8 +206,9 @@ def _names_of_backward(own: Interpretation) -> tuple[str, ...]:
 
 
 def _rewrites_of_gradients(own: Interpretation) -> Iterator[str]:
-    """The names of the rewrites that change only a backward pass and that the claim does not name,
-    and `only=...` for each set of gradients if the claim does not state which ones are computed."""
+    """Yield the names of the rewrites that change only a backward pass and that the claim does not
+    name, and `only=...` for each set of gradients if the claim does not state which of them are
+    computed."""
     yield from (
         name for name in OF_GRADIENTS if name not in (*PADDINGS, *own.parsed_convention.rewrites)
     )

@@ -271,7 +271,7 @@ def _in_bytes(name: str) -> bool:
 
 
 def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
-    """(cell, quantity) pairs: the cell and the quantity of its column; for a cell that lists
+    """Yield (cell, quantity) pairs: the cell and the quantity of its column; for a cell that lists
     several classes, such as `512 compare, 16 sqrt`, one pair for each part, as a cell."""
     name = _quantity(cell.heading)
     parts = [re.fullmatch(r"(.+?)\s+([a-z]+)", part) for part in cell.text.split(", ")]

@@ -51,7 +51,7 @@ class Cell:
 
 
 def of_csv(text: str) -> Iterator[Cell]:
-    """The cells of a CSV with commas, semicolons or tabs: each with the names of its row and
+    """Yield the cells of a CSV with commas, semicolons or tabs: each with the names of its row and
     column, its text, the labels of its row (phase, form, convention), and the sizes of its row,
     integers in columns with a size as heading. The column `mixer`, else the first, names rows."""
     lines = text.splitlines()
@@ -70,7 +70,8 @@ def of_csv(text: str) -> Iterator[Cell]:
 
 
 def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
-    """The cells of every table of a LaTeX file, row by row; empty cells and `--` are left out.
+    """Yield the cells of every table of a LaTeX file, row by row; empty cells and `--` are left
+    out.
 
     The phase follows from the beginning of the caption (`CAPTIONS`), which also holds for a table
     without a caption behind it. Sizes come from the caption (`$l = 128$`) and from columns with a

@@ -88,10 +88,11 @@ class Peer:
         return _UNCOUNTED.get(name, f"operations of class '{name}'")
 
     def rule(self, kernel: str, backend: str, known: Collection[str] = ()) -> KernelRule:
-        """The peer's counting rule for a kernel class on a backend (cpu, cuda): that of (kernel,
-        backend), else that of kernel, else a rule that counts nothing. For the classes in `known`,
-        for which the measured peer printed a figure, the rule of kernel applies: a rule of (kernel,
-        backend) is about versions of the peer without a formula there.
+        """How the peer (another tool's counter) counts a kernel class, such as matrix products, on
+        a backend (cpu, cuda): by the rule of (kernel, backend), else that of kernel, else a rule
+        that counts nothing. For the classes in `known`, for which the measured peer printed a
+        figure, the rule of kernel applies: a rule of (kernel, backend) is about versions of the
+        peer without a formula there.
 
         Raises:
             ValueError: a class outside the closed list.

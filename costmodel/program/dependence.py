@@ -193,10 +193,11 @@ def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
 def _latest_of(
     equation: Equation, read: Read, term: Term, length: frozenset[str]
 ) -> Iterator[Term]:
-    """The maximum of one term (in the indices of a reference) over the reduction indices around the
-    reference, as terms in the free indices of the equation. The conditions of a result say where
-    the reduction has a term that reads such an entry, unless every point is proven to have one.
-    `length`: the letters of the sizes in the length of the sequence."""
+    """Yield the maximum of one term (token, conditions; in the indices of a reference) over the
+    reduction indices around the reference, as terms in the free indices of the equation. The
+    conditions of a result say where the reduction has a summand that reads such an entry, unless
+    every point is proven to have one. `length`: the letters of the sizes in the length of the
+    sequence."""
     around = equation.domain | read.constraints
     found = [(term.token, around | term.where)]
     for index in reversed(read.over):
@@ -218,9 +219,9 @@ def _latest_of(
 def _maximised(
     token: Poly, index: Index, known: Constraints, further: Constraints, length: frozenset[str]
 ) -> Iterator[tuple[Poly, Constraints]]:
-    """The maximum of an affine term while `index` runs over its range, as (maximum, constraints)
-    per case. If the length of the sequence is one of several bounds of the index, the sequence is
-    taken to be endless: the maximum for j <= min(i, l) is the value at i.
+    """Yield the maximum of an affine term while `index` runs over its range, as (maximum,
+    constraints) per case. If the length of the sequence is one of several bounds of the index, the
+    sequence is taken to be endless: the maximum for j <= min(i, l) is the value at i.
 
     Args:
         known: all constraints on the indices around the term.

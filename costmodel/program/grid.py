@@ -44,8 +44,8 @@ def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterable[Equation]:
 
 
 def _by_rows(block: Block, sizes: Sizes) -> Iterator[Equation]:
-    """The equations of a loop, each once per row with the row fixed, row by row; a downward loop
-    starts at the last row."""
+    """Yield the equations of a loop, each once per row with the row fixed, row by row; a downward
+    loop starts at the last row."""
     at = dict(sizes)
     rows = range(1, block.rows(at) + 1)
     for row in rows if block.step > 0 else reversed(rows):
@@ -61,7 +61,7 @@ def _few_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
 def _at_row(
     equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
 ) -> Iterator[Equation]:
-    """The equation with its row fixed, or nothing if it defines no entry of the row.
+    """Yield the equation with its row fixed, or nothing if it defines no entry of the row.
 
     Args:
         here: the row that the equation defines, in its free indices.

@@ -48,9 +48,10 @@ from costmodel.symbolic.polynomial import Poly, is_index
 
 @lru_cache(maxsize=1024)
 def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
-    """The equations that a form stands for under the named rewrites: composites written out, scores
-    scaled, chunk numbers of rows replaced by indices, and one equation per range of a union. Then
-    the rewrites of whole systems apply: `dense`, the paddings, `zero-state`.
+    """The equations that a form stands for under the named rewrites: composites (operations of
+    several steps, such as softmax) written out, scores scaled, chunk numbers of rows replaced by
+    indices, and one equation per range of a union. Then the rewrites of whole systems apply:
+    `dense`, the paddings, `zero-state`.
 
     Raises:
         ValueError: an unknown rewrite, or two scales; the message lists the possible names.
@@ -75,8 +76,9 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
 
 
 def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations that the composite on a right-hand side expands to; else the equation itself.
-    Raises EquationError: a composite inside an expression that must be a whole right-hand side."""
+    """The equations that a composite on the right-hand side (an operation of several steps, such
+    as softmax) expands to; without a composite, the equation itself. Raises EquationError: a
+    composite inside an expression that must be a whole right-hand side."""
     value, parts = equation.value, [equation]
     if isinstance(value, Composite) and value.name in WRITTEN:
         with at_its_line(equation):
@@ -162,8 +164,8 @@ def _dense(system: System) -> System:
 
 
 def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping[Index, Index]]]:
-    """Each equation of a loop with the indices (index -> itself) of its sums over rows of the loop,
-    which keep their ranges: a row further on has not been computed."""
+    """Yield each equation of a loop with the indices (index -> itself) of its sums over rows of the
+    loop, which keep their ranges: a row further on has not been computed."""
     arrays = {equation.array for equation in loop}
     for equation in loop:
         over = (
@@ -212,8 +214,9 @@ def _from_row_1(block: Block, equation: Equation) -> Equation | None:
 def _gates_of_row_1(
     system: System, old: Equation, new: Equation
 ) -> Iterator[tuple[Equation, Equation]]:
-    """The equations to extend to row 1 because `new`, which is `old` extended to row 1, reads their
-    array at its own row, and they begin at row 2; as (equation, extended equation)."""
+    """Yield (equation, extended equation) for each equation to extend to row 1 because it begins at
+    row 2, and `new`, which is `old` extended to row 1, reads the equation's array at its own
+    row."""
     (row,) = (i for i, before in zip(new.indices, old.indices, strict=True) if i != before)
     for ref, _ in refs(new.value):
         if row.as_poly() in ref.positions and ref.array is not new.array:
@@ -364,8 +367,9 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
 
 
 def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
-    """(axis, first position, last position) for the axes along which a reference may read outside
-    of its array. Axes with a gather or a flattened position, or without known ends, are skipped."""
+    """Yield (axis, first position, last position) for the axes along which a reference may read
+    outside of its array. Axes with a gather or a flattened position, or without known ends, are
+    skipped."""
     around: Constraints = frozenset().union(*(index.constraints for index in indices))
     for axis, (place, extent) in enumerate(zip(ref.positions, ref.array.shape, strict=True)):
         if isinstance(place, Poly) and not _within(place, extent, around):

@@ -204,10 +204,10 @@ class Owners:
     def _reached_by(
         self, array: Array, token: Poly, where: Constraints
     ) -> Iterator[tuple[Constraints | None, Unsupported | None]]:
-        """The entries of an array, among those where `where` holds, that instances owned by `token`
-        read. For each reference, and each case of its reader's owner, the pair is (region in the
-        axes of the array, None), (None, None) if no entry is read, or (None, the reason why no
-        region is derived)."""
+        """Yield the entries of an array, among those where `where` holds, that instances owned by
+        `token` read. For each reference, and each case of its reader's owner, the pair is (region
+        in the axes of the array, None), (None, None) if no entry is read, or (None, the reason why
+        no region is derived)."""
         inside = {Poly.atom(axis_atom(axis)) - 1 for axis in range(len(array.shape))}
         for reader, read in self._readers(array):
             around = self.unbounded(reader) | read.constraints
@@ -224,8 +224,8 @@ class Owners:
                     yield None, Unsupported(why, error.advice)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
-        """The references to an array as (equation, reference); a reference with a gather gets an
-        index over all positions that it may read."""
+        """Yield the references to an array as (equation, reference); a reference with a gather gets
+        an index over all positions that it may read."""
         for reader in self.system.equations:
             for read in reads(reader):
                 if read.ref.array is array:
@@ -375,9 +375,10 @@ class Owners:
         return None
 
     def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
-        """The bounds of an equation that make a token's work depend on the length of the sequence,
-        as (name of the index, bound): bounds that name the length and that neither the extents of
-        the arrays nor the other bounds imply. One-token inference refuses such an equation."""
+        """Yield the bounds of an equation that make a token's work depend on the length of the
+        sequence, as (name of the index, bound): bounds that name the length and that neither the
+        extents of the arrays nor the other bounds imply. One-token inference refuses such an
+        equation."""
         known = self.unbounded(equation)
         tau = self.tokens.instance(equation)
         of_token = {a for x in (*self.instance(equation), *tau) for a in x.token.letters}
@@ -417,9 +418,9 @@ class Owners:
 
 
 def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
-    """The least owner among the readers of an entry, as terms in the axes of the array: for each
-    region of `served` (entries with the owners of their readers), the least owner where no other
-    region has a smaller one."""
+    """Yield the least owner among the readers of an entry, as terms (token, conditions) in the axes
+    of the array: for each region of `served` (entries with the owners of their readers), the least
+    owner where no other region has a smaller one."""
     found = [_lowest(array, reached) for reached in served]
     kept = [
         one

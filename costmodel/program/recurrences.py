@@ -107,7 +107,7 @@ def blocks(system: System) -> tuple[Block, ...]:
 
 
 def _after_what_is_read(found: Sequence[Block]) -> Iterator[Block]:
-    """The blocks in topological order: always the first whose arrays to read are complete."""
+    """Yield the blocks in topological order: always the first whose arrays to read are complete."""
     waiting = list(found)
     while waiting:
         missing = {equation.array for block in waiting for equation in block.equations}
@@ -174,7 +174,7 @@ def in_order(system: System) -> tuple[Equation, ...]:
 
 
 def loops(system: System) -> Iterator[tuple[Equation, ...]]:
-    """The equations of each strongly connected component whose equations read its own arrays."""
+    """Yield the equations of each strongly connected component whose equations read its arrays."""
     for arrays in _components(system):
         equations = tuple(e for e in system.equations if e.array in arrays)
         if any(ref.array in arrays for e in equations for ref in references(e)):
@@ -216,9 +216,9 @@ def _axes(
     equations: Sequence[Equation],
     lags: Container[int | None],
 ) -> Iterator[Mapping[Array, int]]:
-    """The choices of one row axis per array, as array -> axis, under which the lag of each
-    reference `inside` the loop is in `lags` and no equation writes at a flattened or gathered
-    row."""
+    """Yield the choices of one row axis per array, as array -> axis, under which the lag (row
+    written minus row read) of each reference `inside` the loop is in `lags` and no equation writes
+    at a flattened or gathered row."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
         """Whether axes chosen so far have rows at plain positions, and lags in `lags`."""

@@ -54,8 +54,8 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
 def numbers_of_terms(
     node: Reduce, part: IterationDomain, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
-    """The number of terms of a reduction, in the indices around it, as (number, conditions) for
-    each case with at least one term; terms that are empty sums are not counted. `part` tells
+    """Yield the number of terms of a reduction, in the indices around it, as (number, conditions)
+    for each case with at least one term; terms that are empty sums are not counted. `part` tells
     whether the equation has empty sums, `around` are the constraints on the indices around it.
 
     Raises:
@@ -227,8 +227,8 @@ class Points:
         return replace(self, variables=kept, constraints=projected(self.constraints, [*names]))
 
     def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
-        """The operands of a node, each with the points at which it is evaluated. A reduction over a
-        union gives its body once per range."""
+        """Yield the operands of a node, each with the points (values of the indices) at which the
+        operand is evaluated. A reduction over a union gives its body once per range."""
         for part in node.parts:
             inner = self.inside(part.binders) if part.binders else self
             for child in part.children:

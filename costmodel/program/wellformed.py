@@ -322,7 +322,8 @@ def _in_order(
 
 
 def _points(ranges: Sequence[Index], values: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Every point of nested ranges at given sizes, outermost first."""
+    """Yield every point of nested ranges, as index -> value beside the given values of sizes; the
+    outermost index changes last."""
     if not ranges:
         yield dict(values)
         return
@@ -456,9 +457,9 @@ def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
 
 
 def _faults(system: System, array: Array, sizes: Mapping[str, int]) -> Iterator[str]:
-    """The faults of an array at some sizes, in words, by enumeration: an entry is defined outside
-    the array or twice, an entry of the output is not defined, or an entry is read that lies outside
-    the array or that no equation defines."""
+    """Yield the faults of an array at some sizes, in words, by enumeration: an entry is defined
+    outside the array or twice, an entry of the output is not defined, or an entry is read that lies
+    outside the array or that no equation defines."""
     shape = tuple(extent.at(sizes) for extent in array.shape)
     every = set(product(*(range(1, extent + 1) for extent in shape)))
     written: set[Entry] = set()
@@ -495,7 +496,7 @@ Entry = tuple[int, ...]
 def _entries(
     positions: Sequence[Position], ranges: Sequence[Index], sizes: Mapping[str, int]
 ) -> Iterator[Entry]:
-    """The entries at some positions, one for each point of nested ranges, outermost first."""
+    """Yield the entries at some positions, one for each point of nested ranges."""
     places = [position_value(position) for position in positions]
     for point in _points(ranges, sizes):
         yield tuple(int(place.rational(point)) for place in places)
@@ -571,8 +572,9 @@ def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:
 
 
 def _tried(named: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Ten choices of sizes (letter -> value) from the numbers `SMALL`: five with the same value for
-    all sizes, then five with different values for neighbours in the list. d is multiplied by n."""
+    """Yield ten choices of sizes (letter -> value) from the five numbers `SMALL`: five choices with
+    one value for all sizes, then five in which sizes beside each other in `named` have different
+    values. d is multiplied by n."""
     letters = tuple(dict.fromkeys(["l", *named]))
     for shift in range(2 * len(SMALL)):
         step = 0 if shift < len(SMALL) else 1

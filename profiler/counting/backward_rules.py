@@ -87,8 +87,9 @@ def safe_softmax(call: Call) -> Operations:
 
 
 def softplus_backward(call: Call) -> Operations:
-    """z = exp(x); grad * z / (z + 1). As in the forward pass, the comparison with the threshold
-    above which the kernel returns x is not counted. CountError for beta other than 1."""
+    """The operations of the derivative of softplus: z = exp(x); grad * z / (z + 1). As in the
+    forward pass, the comparison with the threshold above which the kernel returns x is not counted.
+    CountError for beta other than 1."""
     if call.arguments["beta"] != 1:
         raise CountError(f"{call.name}: no rule for a factor beta")
     return at_every_entry(call, operations_of_steps(("exp", "mul", "add", "div")))

@@ -30,8 +30,8 @@ def complex_value(value: Any) -> bool:
 
 
 def product_of(*factors: Tensor | complex) -> Operations:
-    """One product of two entries of these tensors, or of an entry and a number: 1 multiplication,
-    2 if one factor is complex, `COMPLEX_PRODUCT` if both are."""
+    """The operations of one product of two entries of these tensors, or of an entry and a number: 1
+    multiplication, 2 if one factor is complex, `COMPLEX_PRODUCT` if both are."""
     if not all(map(complex_value, factors)):
         return Operations(mul=2 if any(map(complex_value, factors)) else 1)
     return COMPLEX_PRODUCT
@@ -122,7 +122,7 @@ def division(call: Call) -> Operations:
 
 
 def addition(call: Call) -> Operations:
-    """self + alpha * other, or self - alpha * other; alpha = 1 costs nothing."""
+    """The operations of self + alpha * other, or self - alpha * other; alpha = 1 costs nothing."""
     entries, alpha = call.output.numel(), call.arguments.get("alpha", 1)
     other = call.arguments["other"]
     counts = sum_of(call.tensor("self"), other) * entries
@@ -204,15 +204,16 @@ def clamp(call: Call) -> Operations:
 
 
 def converted(call: Call, source: Tensor) -> Operations:
-    """A conversion per entry of `source` if the result has another floating type, to which torch
-    converts before it computes; else nothing."""
+    """The conversions that a call adds: one per entry of `source` if the result has another
+    floating type, to which torch converts before it computes; else none."""
     dtype = call.output.dtype
     changed = is_arithmetic(source.dtype) and is_arithmetic(dtype) and source.dtype != dtype
     return named_operation("convert") * (source.numel() if changed else 0)
 
 
 def reduction(call: Call, each: Operations | None = None) -> Operations:
-    """R terms into one result take R - 1 steps: an addition, or the operations `each`."""
+    """The operations of a reduction, such as a sum over axes: R terms of one result take R - 1
+    steps, each an addition or the operations `each`."""
     source, out = call.tensor("self"), call.output
     steps = max(source.numel() - out.numel(), 0)
     step = entry_sum(source) if each is None else each

@@ -23,8 +23,9 @@ RECIPROCAL_ROOT = Operations(add=1) + FUNCTIONS["rsqrt"]
 
 
 def normalised(entries: int, rows: int) -> Operations:
-    """x' = (x - mean) / sqrt(variance + eps) along `rows` rows: mean, differences, the mean of
-    their squares, its reciprocal root, and a product an entry."""
+    """The operations of x' = (x - mean) / sqrt(variance + eps) along `rows` rows with `entries`
+    entries together: mean, differences, the mean of their squares, its reciprocal root, and a
+    product an entry."""
     mean = Operations(add=entries - rows, div=rows)
     spread = Operations(mul=entries, add=2 * entries - rows, div=rows)
     return mean + spread + RECIPROCAL_ROOT * rows + Operations(mul=entries)
@@ -159,7 +160,8 @@ def forward_rule(call: Call, *, rms: bool = False) -> Operations:
 
 
 def backward_rule(call: Call, *, rms: bool = False) -> Operations:
-    """The gradients of a layer, group or RMS norm that `output_mask` asks for."""
+    """The operations of those gradients of a layer, group or RMS norm that the call's `output_mask`
+    asks for."""
     source = source_of(call)
     entries, rows, weight = source.numel(), rows_of(call, source), given(call, "weight")
     backward = rms_norm_backward if rms else row_norm_backward

@@ -81,7 +81,8 @@ def weighted_counts(call: Call) -> Operations:
 
 
 def binary_search(call: Call) -> Operations:
-    """A comparison for each halving of n sorted entries: floor(log2 n) + 1 per value searched."""
+    """The operations of a binary search among n sorted entries: a comparison for each halving,
+    floor(log2 n) + 1 per value searched."""
     values = call.arguments["self"]
     places = call.tensor("boundaries" if "boundaries" in call.arguments else "sorted_sequence")
     number = values.numel() if hasattr(values, "numel") else 1
@@ -178,7 +179,8 @@ def summed_products(call: Call) -> Operations:
 
 
 def absolute(call: Call) -> Operations:
-    """|x|: a comparison per entry; for a complex entry the root of the sum of both squares."""
+    """The operations of |x|: a comparison per entry; for a complex entry the root of the sum of
+    both squares."""
     entries = call.output.numel()
     if not call.tensor("self").is_complex():
         return COMPARE * entries

@@ -86,8 +86,8 @@ class Recorder(DispatchMode):
         return self.kept(super().see_functions(func, args, kwargs))
 
     def kept(self, result: Any) -> Any:
-        """Record the numbers in the result of an operation (integers as positions), and return the
-        result."""
+        """Record the numbers in the result of an operation (integers as positions, complex numbers
+        as pairs; no booleans), and return the result."""
         for tensor in tensors_in(result):
             if tensor.is_complex():
                 self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())

@@ -33,7 +33,9 @@ executes the maps of rows and states in a recurrent layer as matrix products."""
 
 
 def kernels(described: Described, equations: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
-    """The arrays that each kernel computes, of the equations that a call executes."""
+    """Yield, for each kernel of a call, the names of the arrays that the kernel computes: all
+    arrays of fused attention together, then each other array of `equations` (the arrays that the
+    call computes, as keys) alone."""
     kinds = described.kernels.items()
     fused = tuple(a for a, kind in kinds if kind == FUSED_ATTENTION and a in equations)
     if fused:

@@ -84,7 +84,8 @@ def contractions(system: System, phase: str, products_of: Products) -> Mapping[s
     products in its equation; arrays without a counted product are left out.
 
     Args:
-        products_of: called with an equation and a product: how often the product is counted.
+        products_of: function of an equation and one of its products: how often the product is
+            counted, such as 2 for a matrix product both of whose factors get a gradient.
     """
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
@@ -127,9 +128,16 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """Yield the operations of the sums over products in an expression, as (class, number) pairs: R
-    - 1 additions for R terms, and the operations within the terms. Other nodes are searched for
-    such sums. `products_of(equation, product)`: how often a product is counted."""
+    """Yield the operations of the sums over products (such as matrix products) in an expression, as
+    pairs (class, number in the sizes): R - 1 additions for R terms, and the operations within the
+    terms. Any other node is searched for such sums.
+
+    Args:
+        points: the equation that holds the expression, and the values of its indices at which the
+            expression is evaluated.
+        products_of: function of the equation and a product in it: how often the product is counted.
+    """
+    # `_inside` is the rule of reductions, of which only sums, and no maxima, add products
     sums = TERMS[type(node)] is _inside and node.names == ("sum",)
     products = sums and any(_joins_arrays(inside) for inside, _ in walk(node))
     if products:
@@ -146,19 +154,20 @@ def _joins_arrays(node: Node) -> bool:
 
 
 def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """The operations of a term of a sum over products, as (class, number) pairs: products, and the
-    additions and subtractions between them."""
+    """Yield the operations of a term of a sum over products, as (class, number) pairs: products,
+    and the additions and subtractions between them."""
     yield from TERMS[type(node)](node, points, products_of)
 
 
 def _operands(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """A node whose own operation a peer does not count: the operations of its operands."""
+    """Yield the operations of the operands of a node whose own operation a peer does not count."""
     for child in node.children:
         yield from _terms(child, points, products_of)
 
 
 def _product(node: Mul, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """One multiplication per point, counted `products_of` times, and those of the operands."""
+    """Yield one multiplication per point, counted `products_of` times, and the operations of the
+    operands."""
     yield "mul", points.number(points.carried_out(node)) * products_of(points.equation, node)
     yield from _operands(node, points, products_of)
 
