@@ -150,7 +150,6 @@ MISSING: Mapping[str, str] = {
     "rwkv": "the recurrence of RWKV-4",
     "xlm": "an encoder with embeddings of languages",
     "xlnet": "two streams of attention",
-    "xlstm": "an FFN whose width is rounded, as xLSTM-7B has",
     "xmod": "adapters of languages",
     "zamba": "a block that several layers share",
     "zamba2": "a block that several layers share",

@@ -293,6 +293,15 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "modernbert": {"global_attn_every_n_layers": (2, 3)},
     "modernbert-decoder": {"global_attn_every_n_layers": (2, 3)},
     "rembert": {"tie_word_embeddings": ()},
+    "xlstm": {
+        "hidden_size": (128, 384),
+        "num_heads": (2, 4),
+        "qk_dim_factor": (0.5, 1.0),
+        "v_dim_factor": (1.0, 2.0),
+        "ffn_proj_factor": (2.667, 1.3),
+        "ffn_round_up_to_multiple_of": (7, 64),
+        "use_bias": (),
+    },
     "youtu": {**LATENT, "num_experts_per_tok": ()},
     "cohere": {"use_qk_norm": (False,)},
     "dots1": {"num_local_experts": (), "n_routed_experts": (4,)},
@@ -588,7 +597,9 @@ def ran(made: Any) -> dict[str, Any]:
     kept = given or getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
     if kept is None or made.is_encoder_decoder:
         return found
-    tensors = [found for layer in kept.layers for found in named(vars(layer))]
+    tensors = [found for layer in getattr(kept, "layers", ()) for found in named(vars(layer))]
+    of_xlstm = getattr(kept, "rnn_state", {}).values()
+    tensors += [("recurrent_states", t) for layer in of_xlstm for t in layer]
     tensors += [("recurrent_states", t) for t in getattr(kept, "linear_cache", ()) if len(t)]
     for module in model.modules():  # what RecurrentGemma keeps in its modules
         for own, called in (("conv1d_state", "conv_states"), ("recurrent_states",) * 2):

@@ -146,6 +146,14 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"conv\.weight", "w", "columns"), (r"in_proj\.weight", "W_B W_C W_X", "columns"),
         (r"out_proj\.weight", "W_out", "columns"),
     ],
+    "mlstm": [
+        *((rf"{theirs}\.weight", f"W_{ours}", "columns") for theirs, ours in (
+            ("q", "Q"), ("k", "K"), ("v", "V"), ("igate_preact", "I"), ("fgate_preact", "F"),
+            ("ogate_preact", "O"), ("out_proj", "out"),
+        )),
+        (r"igate_preact\.bias", "b_I", ""), (r"fgate_preact\.bias", "b_F", ""),
+        (r"multihead_norm\.weight", "gain", ""),
+    ],
     "rg-lru": [
         (r"linear_y\.weight", "W_Z", "columns"), (r"linear_y\.bias", "b_Z", ""),
         (r"linear_x\.weight", "W_X", "columns"), (r"linear_x\.bias", "b_X", ""),
@@ -157,9 +165,9 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"rg_lru\.recurrent_gate_bias", "b_R", ""),
     ],
     "gated-ffn": [
-        (r"(gate_proj|w1)\.weight", "W_gate", "columns"),
-        (r"(up_proj|w3)\.weight", "W_up", "columns"),
-        (r"(down_proj|w2|output_linear)\.weight", "W_down", "columns"),
+        (r"(gate_proj|w1|proj_up_gate)\.weight", "W_gate", "columns"),
+        (r"(up_proj|w3|proj_up)\.weight", "W_up", "columns"),
+        (r"(down_proj|w2|output_linear|proj_down)\.weight", "W_down", "columns"),
         (r"gate_proj\.bias", "b_gate", ""),
         (r"(gate_up_proj|input_linear)\.weight", "W_gate W_up", "columns"),
         (r"up_proj\.bias", "b_up", ""), (r"down_proj\.bias", "b_down", ""),
@@ -195,7 +203,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
 def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     """Give a twin the parameters of the class, by their names; ValueError for one that no rule
     names, or a parameter of the twin that the class lacks."""
-    layer = re.compile(r".*?\.(?:layers|layer|h)\.(\d+)\.(.*)")
+    layer = re.compile(r".*?\.(?:layers|layer|h|blocks)\.(\d+)\.(.*)")
     at: dict[int, dict[str, Tensor]] = {}
     beside: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -248,7 +256,7 @@ MOVED: Sequence[tuple[str, str]] = [
 """How names of a layer begin that belong to another module of the layer, and how there."""
 
 AFTER: Mapping[str, int] = {
-    **dict.fromkeys(("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block"), 1),
+    **dict.fromkeys(("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "ffn"), 1),
     "experts": 2, "layer_input": 3,
 }  # fmt: skip
 """Modules of a layer that rows pass after the mixer, wherever the class names them -> when."""
@@ -408,6 +416,8 @@ def eps_of(name: str, module: nn.Module) -> float:
     """What the equations add under the root of a norm."""
     if re.search(r"attn\.(q|k|v|query|key)_(layer)?norm$", name):
         return 2.0**-52
+    if name.endswith("multihead_norm"):
+        return 1e-6
     if re.search(
         r"(mixer|mamba|self_attn)\.(norm|o_norm|dt_layernorm|b_layernorm|c_layernorm)$", name
     ):

@@ -67,7 +67,7 @@ def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
 
 
 MORE = {
-    "mamba-2", "gated-deltanet", "kda", "lightning", "rg-lru", "differential-attention",
+    "mamba-2", "gated-deltanet", "kda", "lightning", "rg-lru", "differential-attention", "mlstm",
     "llama4_text",
 }  # fmt: skip
 """What multiplies more often in the classes than in the equations: mixers whose recurrence the

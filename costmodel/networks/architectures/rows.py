@@ -354,6 +354,28 @@ def _unlike_opt(c: Configuration) -> str:
     return "" if e in (None, d) else f"rows of the embedding are {e} wide, not {d}"
 
 
+def _factor(c: Configuration, name: str) -> int:
+    """The channels of a row times the factor in a field, rounded down."""
+    value = c.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise c.refused(f"'{name}' must be a positive number, got {value!r}")
+    return int(c.size("hidden_size") * value)
+
+
+def _mlstm(c: Configuration) -> Use:
+    """Make the part mLSTM, with sizes from the fields of a configuration of xLSTM."""
+    n, keys, values = c.size("num_heads"), _factor(c, "qk_dim_factor"), _factor(c, "v_dim_factor")
+    if keys % n or values % n:
+        raise c.refused(f"{n} heads do not divide {keys} channels of keys and {values} of values")
+    return mixer("mlstm", (), n=n, K=keys // n, h=values // n)
+
+
+def _rounded(c: Configuration) -> int:
+    """The width of the FFN of xLSTM, rounded up to a multiple."""
+    multiple, factor = c.size("ffn_round_up_to_multiple_of"), c.get("ffn_proj_factor")
+    return int((c.size("hidden_size") * factor + multiple - 1) // multiple * multiple)
+
+
 def _lfm_3(c: Configuration, k: int, number: int) -> str:
     return FULL if k % 4 == 2 else NEAR if k and k % 4 == 0 else CONV
 
@@ -777,6 +799,13 @@ ROWS: Mapping[str, Plain] = {
         width="ffn_dim", activation="activation_function", positions="sinusoidal",
         scaled="scale_embedding", dropout="dropout", fixed={"add_cross_attention": (False,)},
         numbers="activation_dropout layerdrop init_std",
+    ),
+    "xlstm": Plain(
+        name="xLSTM", mixers={FULL: _mlstm}, width=_rounded, activation="silu",
+        cap="output_logit_soft_cap", fixed={"use_bias": (False,), "add_out_norm": (True,)},
+        numbers="norm_reduction_force_float32 chunkwise_kernel sequence_kernel step_kernel mode "
+        "chunk_size return_last_states autocast_kernel_dtype eps inference_state_dtype "
+        "gate_soft_cap weight_mode max_inference_chunksize embedding_dim num_blocks",
     ),
     "youtu": Plain(
         name="Youtu", mixers={FULL: latent}, numbers="embedding_initializer_range",

@@ -29,6 +29,9 @@ WHOLE = frozenset(("gpt_neo",))
 TIGHT = frozenset(("recurrent_gemma",))
 """Types that keep k-1 columns of a convolution, in the module beside the cache object."""
 
+OF_HEADS = frozenset(("xlstm",))
+"""Types whose cache gives a number of each head an axis of its own."""
+
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
     """The tensors that transformers' `DynamicCache` holds after `context` tokens of `batch`
@@ -58,7 +61,8 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     dtype = held.dtypes.name_of(part.role)
     if part.role == "state":
         for array in part.arrays:
-            outer, matrix = array.axes[:-2], array.axes[-2:]
+            single = (1,) if kind in OF_HEADS and len(array.axes) == 1 else ()
+            outer, matrix = array.axes[:-2], (*array.axes[-2:], *single)
             joined = (batch, prod(outer), *matrix) if outer else (batch, *matrix)
             yield Tensor(name, "recurrent_states", layers, joined, dtype)
         return
