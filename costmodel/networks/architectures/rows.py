@@ -805,7 +805,8 @@ ROWS: Mapping[str, Plain] = {
         cap="output_logit_soft_cap", fixed={"use_bias": (False,), "add_out_norm": (True,)},
         numbers="norm_reduction_force_float32 chunkwise_kernel sequence_kernel step_kernel mode "
         "chunk_size return_last_states autocast_kernel_dtype eps inference_state_dtype "
-        "gate_soft_cap weight_mode max_inference_chunksize embedding_dim num_blocks",
+        "gate_soft_cap weight_mode max_inference_chunksize",
+        same={"embedding_dim": "hidden_size", "num_blocks": "num_hidden_layers"},
     ),
     "youtu": Plain(
         name="Youtu", mixers={FULL: latent}, numbers="embedding_initializer_range",
