@@ -147,7 +147,7 @@ class _Curve:
         return [part for part, holding in parts if holding]
 
     def _tried(self, parts: Sequence[Range]) -> Iterator[Number]:
-        """The figure at the ends and in the middle of ranges."""
+        """Yield the figure at the ends and in the middle of ranges."""
         for first, last, step in parts:
             for place in (0, (last - first) // step // 2, (last - first) // step):
                 yield self.cost.at(self.line.sizes(first + place * step))

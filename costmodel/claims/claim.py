@@ -153,7 +153,7 @@ class Claim(ABC):
         return bool(given or (key in (ABOUT, "sizes") and self.model))
 
     def chosen_sizes(self) -> Iterator[dict[str, int]]:
-        """The sizes at which the claim is checked, each a mapping from letter to value: all
+        """Yield the sizes at which the claim is checked, each a mapping from letter to value: all
         combinations of the values that the claim lists.
 
         Raises:

@@ -217,7 +217,8 @@ def _rewrites_of_gradients(own: Interpretation) -> Iterator[str]:
 
 
 def _at_positions(interpretation: Interpretation, left_open: LeftOpen) -> Iterator[Interpretation]:
-    """The interpretation, and one for each place of the new token that a formula in l may mean."""
+    """Yield the interpretation, and one for each place of the new token that a formula in l may
+    mean."""
     yield interpretation
     if left_open.positions and interpretation.phase == "inference":
         yield from (replace(interpretation, position=position) for position in POSITIONS)

@@ -90,7 +90,8 @@ PHASES: Mapping[str, str] = {"prefill": "training", "decode": "inference"}
 
 
 def join_of(question: Callable[[Answers], T]) -> Join[T]:
-    """How the answers of parts to a question are joined; Unanswered if they are not."""
+    """The rule by which the answers of parts to a question become the network's answer: operations
+    are added up, lengths joined along a path. Unanswered for a question without a rule."""
     if question not in JOINS:
         name = question.__name__.strip("_").replace("_", " ")
         raise Unanswered(f"{name}: derived for one mixer alone, not for a network")
@@ -217,8 +218,8 @@ class PartAnswers(Answers):
         return paths(self.network, self.stage, self.recompute)
 
     def links(self, question: Callable[[Answers], Any], path: Path) -> Iterator[Share[Any]]:
-        """The part's terms in the length of a path (part and phase -> times passed): one term for
-        each phase in which the path passes the part."""
+        """Yield the part's terms in the length of a path (part and phase -> times passed): one term
+        for each phase in which the path passes the part."""
         for about, times in self._passes(path):
             yield Share(self.use.name, about.of(question), self._stage_sizes, times)
 
@@ -472,6 +473,8 @@ class NetworkAnswers(Answers):
         return found
 
     def _chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
+        """The critical path that `chained` keeps for these sizes; Unanswered for all steps of
+        decoding together, which have no common path."""
         if self.stage == "decode":
             raise Unanswered(OF_STEPS)
         by_use = {part.use: part for part in self.parts if part.made is None}
@@ -607,11 +610,12 @@ class NetworkAnswers(Answers):
         )
 
     def _again(self) -> Elements:
-        """A negative number of elements, which corrects the sum over parts: minus the entries of
-        the gradient of a shared parameter, for each write in a training step after the first."""
+        """The correction of the sum over parts in a phase with gradients, a negative number of
+        elements: parts that share a parameter, such as embedding and head, each count a write of
+        its gradient, but the gradient is written once. All writes but one are subtracted."""
         found = Exact()
         for (name, _), (whole, rows) in self._sharing.items():
-            here = [*whole, *rows]
+            here = [*whole, *rows]  # the parts that read all of the parameter, and rows of it
             if here and self.phase in TRAINING_STEP:
                 elements = parameters(here[0].use.mixer).arrays[name]
                 times = sum_of(part.use.copies for part in here) - 1
@@ -619,10 +623,10 @@ class NetworkAnswers(Answers):
         return Elements({"weights": found * -1})
 
     def _moved(self, shares: Sequence[Share[Traffic]], join: Join[Traffic]) -> Traffic:
-        """The traffic of the network from that of its parts (`join`), whose compulsory bytes lack
-        the rows that pass between parts: added are the network's input and output, or the kept
-        activations in a backward pass, and the negative number of `_again`, since the gradient of
-        a shared parameter is written once."""
+        """The traffic of the network. To the sum (`join`) of the parts' `shares`, from whose
+        compulsory elements all activations were removed, are added: the network's inputs and
+        output, or in a backward pass what the forward pass kept; and the negative number of
+        `_again`, since each gradient of a shared parameter is written once."""
         ends = Elements({"activations": Exact.of(self._ends())})
         if self.stage == "backward":
             held = self.of(kept)
@@ -644,7 +648,7 @@ class NetworkAnswers(Answers):
 
 
 def _steps(blocks: Iterable[Block]) -> Iterator[Step | Repeat]:
-    """The steps of pieces of a path; a few equal pieces are written out."""
+    """Yield the steps of pieces of a path; a few equal pieces are written out."""
     for block in blocks:
         here, times = (*block.steps, *_steps(block.inner)), block.times.constant()
         if isinstance(times, int) and times <= FEW:
@@ -654,8 +658,8 @@ def _steps(blocks: Iterable[Block]) -> Iterator[Step | Repeat]:
 
 
 def _parted(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
-    """The steps of a path through single parts, those through paths beside each other, and the
-    number of its sums of gradients."""
+    """A path in three parts: the steps through single parts, with how often each is passed; the
+    steps through parallel branches, each with how often; and the number of sums of gradients."""
     beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
     alone: Path = {step: n for step, n in path.items() if not isinstance(step, Beside)}
     return alone, beside, sum_of(n for step, n in alone.items() if step == (None, "backward"))

@@ -204,7 +204,7 @@ class _Gradient:
 
 
 def _through(wires: Sequence[Wire]) -> Iterator[Wire]:
-    """The wires; a wire that is the first row of other wires is replaced by these wires."""
+    """Yield the wires; a wire that is the first row of other wires is replaced by these wires."""
     for wire in wires:
         yield from wire.first or (wire,)
 

@@ -110,6 +110,8 @@ class MemoryLine:
 
 
 def _at(number: Number, sizes: Mapping[str, int], settled: bool) -> Number:
+    """A formula with `sizes` put in: an integer if these are all its sizes (`settled`), else a
+    formula in the others; a number that is no formula is returned as it is."""
     if not isinstance(number, Exact):
         return number
     if settled:

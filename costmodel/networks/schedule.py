@@ -346,7 +346,7 @@ class _Kept(Generic[W]):
 def _paths(runs: Sequence[PartRun], stage: str, recompute: str, kept: _Kept[W]) -> list[W]:
     """The paths through these runs in a stage: forward paths, backward paths, or, in a training
     step, each forward path followed by each backward path. A path that another path covers is left
-    out."""
+    out. `kept` says how a path is represented, and which of several paths are followed further."""
     found = [kept.none]
     if stage != "backward":
         found = _forward(runs, stage, kept)
@@ -358,7 +358,8 @@ def _paths(runs: Sequence[PartRun], stage: str, recompute: str, kept: _Kept[W]) 
 
 def _forward(runs: Sequence[PartRun], stage: str, kept: _Kept[W]) -> list[W]:
     """The paths through the forward passes of these runs in a stage, from the network's inputs to
-    the arrays that no run reads; a run that does not take part in the stage begins a path anew."""
+    the arrays that no run reads; a run that does not take part in the stage begins a path anew.
+    `kept` says how a path is represented, and which of several paths are followed further."""
     wanted = PASS.get(stage, "training")
     phase = "inference" if wanted == "inference" else "training"
     active = [run for run in runs if wanted in run.use.when]
@@ -383,7 +384,8 @@ def _behind(wire: Wire) -> tuple[Wire, ...]:
 def _backward(runs: Sequence[PartRun], recompute: str, kept: _Kept[W]) -> list[W]:
     """The paths through the gradients of these runs, from the last part back to parts that read
     inputs alone. A run whose output several parts read passes one addition more: the gradients that
-    come first are added meanwhile. A recomputed run passes its forward pass too."""
+    come first are added meanwhile. A recomputed run passes its forward pass too. `kept` says how a
+    path is represented, and which of several paths are followed further."""
     through: dict[Wire, list[int]] = {}
     for wire, reading in readers(runs).items():
         for one in _behind(wire):
@@ -535,8 +537,8 @@ def longest_in_order(
 
 
 def _layer_by_layer(walk: Walk, path: Callable[[Use, str], CriticalPath]) -> Iterator[Block]:
-    """The pieces of a path: each layer, and what lies outside of layers. The forward passes of a
-    layer that is computed again stand before the layer's gradients."""
+    """Yield the pieces of a path: each layer, and what lies outside of layers. The forward passes
+    of a layer that is computed again stand before the layer's gradients."""
     for (layer, back), several in groupby(walk, lambda step: (step[0].layer, step[1] in BACK)):
         steps = [*several]
         again = [step for step in reversed(steps) if step[1] == AGAIN]
@@ -546,8 +548,9 @@ def _layer_by_layer(walk: Walk, path: Callable[[Use, str], CriticalPath]) -> Ite
 
 
 def _folded(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks of a path with those that come again, one after another, as one block: from each
-    block on, those that cover most."""
+    """The blocks of a path with repetitions, one after another, as one block with their number: a b
+    a b a b c becomes 3 times (a b), then c. From each block on, the repetition that covers most
+    blocks is taken."""
     found: list[Block] = []
     while blocks:
         covered = [_repetitions(blocks, size) * size for size in range(1, len(blocks) // 2 + 1)]

@@ -167,8 +167,8 @@ class Depths:
                 values += [(level, axes_of(array), entries) for level in self.arrays[array]]
 
     def _computed(self, array: Array, parts: Sequence[IterationDomain]) -> Iterator[Constraints]:
-        """The regions of the entries of a loop's array that this phase computes, in the axes of the
-        array: all entries, or in one-token inference those that the new token owns."""
+        """Yield the regions of the entries of a loop's array that this phase computes, in the axes
+        of the array: all entries, or in one-token inference those that the new token owns."""
         if self.phase != "inference":
             yield whole(array)
             return
@@ -280,9 +280,9 @@ def _either(
 
 
 def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Level]:
-    """A level (a depth and the conditions under which it holds), rewritten from the indices of an
-    equation to the axes `#0`, `#1`, ... of the array that it defines: readers of the array know
-    only the axes.
+    """Yield a level (a depth and the conditions under which it holds), rewritten from the indices
+    of an equation to the axes `#0`, `#1`, ... of the array that it defines: readers of the array
+    know only the axes.
 
     `split`: other equations define entries of the array too, so the levels are limited to the
     entries of this equation. An index alone on its axis becomes that axis. Indices that share an

@@ -268,9 +268,9 @@ def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Co
 
 
 def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[RowDepths]]]:
-    """The runs in which depths propagate from row to row, as (first row, conditions on sizes, the
-    depths from outside the loop at each row from the first on). All starts at a row with a number,
-    without conditions, make one run from row 1; each other start is a run by itself."""
+    """Yield the runs in which depths propagate from row to row, as (first row, conditions on sizes,
+    the depths from outside the loop at each row from the first on). All starts at a row with a
+    number, without conditions, make one run from row 1; each other start is a run by itself."""
     joint: dict[int, RowDepths] = {}
     for (low, where), entries in starts.items():
         row = {array: deepest(depths) for array, depths in entries.items()}

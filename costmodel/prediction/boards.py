@@ -141,9 +141,9 @@ def read_board(path: Path) -> Board:
 
 
 def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
-    """(name, figure) for each figure of a group, a table in the file with one label and one source;
-    a figure by dtype gets a name such as `matrix.bf16`. BoardError for an unknown key, or a value
-    that is no positive number."""
+    """Yield (name, figure) for each figure of a group, a table in the file with one label and one
+    source; a figure by dtype gets a name such as `matrix.bf16`. BoardError for an unknown key, or a
+    value that is no positive number."""
     if not isinstance(group, dict):
         raise BoardError(f"{path}: expected [[figures]] with label, source and figures")
     label, source = group.get("label"), group.get("source")

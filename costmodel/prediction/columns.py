@@ -92,9 +92,10 @@ def steps(case: Case) -> Sequence[Step]:
 
 
 def together(case: Case) -> Mapping[str, float]:
-    """End of the interval (low, high) or the time between (seconds) -> the seconds of all calls of
-    a case, one after the other, none below the floor of the case, where the floor is derived (each
-    call alone is above the floor of its own operations and bytes). Errors as for `steps`."""
+    """{"seconds": the predicted seconds of all calls of a case, one after the other; "low", "high":
+    the ends of their interval}, none below the floor (lower bound) of the case, where the floor is
+    derived (each call alone is above the floor of its own operations and bytes). Errors as for
+    `steps`."""
     found = steps(case)
     try:
         least = [max(limits(case).values())]
@@ -107,8 +108,9 @@ def together(case: Case) -> Mapping[str, float]:
 
 
 def told(case: Case) -> Iterator[str]:
-    """Sentences that explain a prediction: the predicted time of a case with each of its calls,
-    then, for each family of kernels, the constants that its formula uses; errors as for `steps`."""
+    """Yield sentences that explain a prediction: the predicted time of a case with each of its
+    calls, then, for each family of kernels, the constants that its formula uses; errors as for
+    `steps`."""
     found = steps(case)
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.families import family_of
@@ -183,8 +185,8 @@ COLUMNS: Mapping[str, Figure] = {
 
 
 def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
-    """The sentences below a table: on which board, and what the columns floor, bound and predicted
-    mean, as far as they are among `shown`; none without a board or such a column."""
+    """Yield the sentences below a table: on which board, and what the columns floor, bound and
+    predicted mean, as far as they are among `shown`; none without a board or such a column."""
     on = next((case.board for case in cases if isinstance(case.board, Board)), None)
     if on is None or not {*COLUMNS} & {*shown}:
         return

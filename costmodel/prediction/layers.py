@@ -62,8 +62,9 @@ class Step:
 
 
 def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
-    """The calls that a mixer makes at the sizes of `case`, in a forward phase, each with its time
-    on a board: the matrix products of its linear maps, then the kernels between these maps.
+    """The calls of kernels that a mixer makes at the sizes of `case`, in a forward phase, each with
+    its predicted time on a board: the matrix products of its linear maps, then the kernels between
+    these maps, such as attention.
 
     Raises:
         Unanswered: no kernel for what is between the mixer's linear maps is known.
@@ -113,7 +114,7 @@ def _dtypes(case: Case) -> Dtypes:
 
 
 def _reads(case: Case) -> Iterator[tuple[IterationDomain, Read]]:
-    """Each part of an equation that a call executes, with each read of the equation."""
+    """Yield each part of an equation that a call executes, with each read of the equation."""
     system = system_of(case.mixer, case.form, case.about.convention.rewrites, case.phase)
     for part in iteration_domains(system, case.phase):
         for read in reads(part.equation):
@@ -130,10 +131,10 @@ def chooses_weights(case: Case) -> bool:
 
 
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """("gemm", sizes of the product: l rows, d depth, f columns) for each matrix of parameters by
-    which an equation multiplies rows and sums. Where each row chooses matrices (its experts), the
-    chosen ones are one product: with the columns of all matrices that the rows of a batch choose if
-    choices are even."""
+    """Yield ("gemm", sizes of the product: l rows, d depth, f columns) for each matrix of
+    parameters by which an equation multiplies rows and sums. Where each row chooses matrices (its
+    experts), the chosen ones are one product: with the columns of all matrices that the rows of a
+    batch choose if choices are even."""
     sizes = dict(case.sizes)
     rows: float = sizes.pop("b", 1) * (1 if case.phase == "inference" else sizes["l"])
     maps = {
@@ -152,8 +153,8 @@ def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
 def _product(
     read: Read, rows: float, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """("gemm", its sizes) for the product of `rows` rows with the matrix of parameters that `read`
-    reads; nothing if no sum runs over an axis of the matrix."""
+    """Yield ("gemm", its sizes) for the product of `rows` rows with the matrix of parameters that
+    `read` reads; nothing if no sum runs over an axis of the matrix."""
     summed, depth, columns = {index.atom for index in read.over}, 1, 1.0
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
         if isinstance(position, Gather):
@@ -179,7 +180,7 @@ def _named(case: Case) -> str:
 
 
 def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """(name of a kernel, its sizes by letter) for each kernel between a mixer's linear maps.
+    """Yield (name of a kernel, its sizes by letter) for each kernel between a mixer's linear maps.
 
     Raises:
         Unanswered: no kernel is known for this mixer, or for one of its options.

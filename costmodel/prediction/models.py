@@ -127,8 +127,8 @@ class Predicted:
         ]
 
     def _places(self) -> Iterator[tuple[str, Use, Poly]]:
-        """(block, part of the network, number of runs) for each place of a part, in the order of a
-        pass; the block is "" beside the layers."""
+        """Yield (block, part of the network, number of runs) for each place of a part, in the order
+        of a pass; the block is "" beside the layers."""
         net = self.held.network
         layers = Poly.atom("L") if net.layers is None else Poly.of(net.layers)
         for stack in net.described.stacks:

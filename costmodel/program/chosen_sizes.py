@@ -61,7 +61,7 @@ def values(letter: str, text: str) -> tuple[int, ...]:
 
 
 def _range(letter: str, part: str) -> Iterator[int]:
-    """The numbers of one part of a typed list: `first:last`, `first:last:step`,
+    """Yield the numbers of one part of a typed list: `first:last`, `first:last:step`,
     `first:last:xfactor`, or one number. Raises SizeError: text of another kind, first > last, a
     step below 1 or a factor below 2."""
     ends = part.split(":")

@@ -162,8 +162,8 @@ class _Lying:
 
     @property
     def regions(self) -> Iterator[tuple[tuple[Position, ...], Constraints, Sequence[str]]]:
-        """For each reference that writes or reads the array: its positions, the constraints on the
-        indices around it, and the names of these indices."""
+        """Yield, for each reference that writes or reads the array, its positions, the constraints
+        on the indices around it, and the names of these indices."""
         for equation in self.system.equations:
             if equation.array is self.array:
                 yield equation.positions, equation.domain, [i.atom for i in equation.indices]

@@ -238,7 +238,7 @@ def _with_index(equation: Equation, index: Index | None, lower: tuple[Poly, ...]
 
 
 def _all_indices(equation: Equation) -> Iterator[Index]:
-    """The free and the bound indices of an equation, each with all of its ranges."""
+    """Yield the free and the bound indices of an equation, each with all of its ranges."""
     yield from equation.indices
     for node, _ in walk(equation.value):
         yield from node.binders

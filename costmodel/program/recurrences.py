@@ -234,8 +234,8 @@ def _axes(
     def chosen(
         axes: Mapping[Array, int], waiting: Sequence[Array]
     ) -> Iterator[Mapping[Array, int]]:
-        """Each mapping array -> row axis that extends `axes` by an axis of each array `waiting`
-        and fits the equations."""
+        """Yield each mapping array -> row axis that extends `axes` by an axis of each array
+        `waiting` and fits the equations."""
         if not waiting:
             yield axes
             return

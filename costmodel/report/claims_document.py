@@ -173,8 +173,8 @@ LISTED = {"disagrees": "What disagrees", "not-checkable": "What was not checked"
 
 
 def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
-    """Lists of the claims that disagree and of those not checked, one line per claim; nothing for a
-    single claim, which is printed already."""
+    """Yield lists of the claims that disagree and of those not checked, one line per claim; nothing
+    for a single claim, which is printed already."""
     for name, title in LISTED.items():
         found = [verdict for verdict in verdicts if verdict.verdict == name]
         if len(verdicts) > 1 and found:
@@ -186,7 +186,7 @@ def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
 
 
 def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
-    """The claims one by one below a heading for each mixer or network; below each claim its
+    """Yield the claims one by one below a heading for each mixer or network; below each claim its
     verdict, derived value, difference and so on as items."""
     for title, found in groupby(verdicts, key=_about):
         yield Heading(title)
@@ -281,9 +281,9 @@ def _stated(verdict: Verdict) -> str:
 
 
 def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """The lines below a claim as (name, text): the verdict and what it means; then the derived
-    value, the difference, where both are equal, the first counterexample, the conventions under
-    which the claim is true, and the note, as far as there are any."""
+    """Yield the lines below a claim as (name, text): the verdict and what it means; then the
+    derived value, the difference, where both are equal, the first counterexample, the conventions
+    under which the claim is true, and the note, as far as there are any."""
     tried = verdict.verdict == "agrees" and not verdict.proven
     unsized = verdict.verdict == "disagrees" and not verdict.sized
     means = TRIED if tried else UNSIZED if unsized else MEANINGS[verdict.verdict]

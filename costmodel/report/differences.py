@@ -249,7 +249,7 @@ class Differences:
         return found, reasons
 
     def _phase(self, phase: str, one: Shares, two: Shares) -> Iterator[Part]:
-        """The table of a phase and a sentence on the totals; no sentence if `symbolic`."""
+        """Yield the table of a phase and a sentence on the totals; no sentence if `symbolic`."""
         table = self._table(one, two, phase)
         yield table
         if not self.symbolic:
@@ -322,7 +322,7 @@ class Differences:
         )
 
     def _notes(self, columns: Sequence[str]) -> Iterator[str]:
-        """The notes below a table: what the columns hold, and how equations are paired."""
+        """Yield the notes below a table: what the columns hold, and how equations are paired."""
         first, second = self.names
         yield f"{first}, {second}: all operations of the equation"
         yield f"{', '.join(columns)}: operations of {first} minus operations of {second}"

@@ -199,8 +199,8 @@ class Table:
 
 
 def _footnotes(cell: Text) -> Iterator[str]:
-    """The footnotes of a cell, as texts in order: the reason of a missing value, the note of a
-    marked cell, and those of all parts of a line."""
+    """Yield the footnotes of a cell, as texts in order: the reason of a missing value, the note of
+    a marked cell, and those of all parts of a line."""
     if isinstance(cell, tuple):
         for part in cell:
             yield from _footnotes(part)

@@ -130,8 +130,8 @@ class Explanation:
         return found if self.full else [*found, Paragraph((MORE,))]
 
     def _placed(self, place: str) -> Iterator[Part]:
-        """The answers of the questions that stand outside of the phases: `place` is "introduction",
-        or "end", where each has a heading."""
+        """Yield the answers of the questions that stand outside of the phases: `place` is
+        "introduction", or "end", where each has a heading."""
         for question in QUESTIONS:
             if question.place == place:
                 yield from [Heading(question.title)] if place == "end" else []
@@ -162,9 +162,9 @@ class Explanation:
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
     def _limits(self, phase: str) -> Iterator[Part]:
-        """If a board is asked for: a sentence with the least time on the board and the seconds of
-        each limit (arithmetic, memory) alone, or why there is none; in a forward pass also the
-        predicted time and its constants."""
+        """Yield, if a board is asked for, a sentence with the least time on the board and the
+        seconds of each limit (arithmetic, memory) alone, or why there is none; in a forward pass
+        also the predicted time and its constants."""
         if self.on is None:
             return
         lead = f"With {self.dtypes.caption} on the board {self.on.caption}: "
@@ -189,8 +189,8 @@ class Explanation:
             yield Paragraph((f"No predicted time: {reason}.",))
 
     def _told(self, question: Question, phase: str) -> Iterator[Part]:
-        """What a question says about its answer in a phase, as parts of the document (details only
-        in a full explanation); or a sentence with the reason why there is no answer."""
+        """Yield what a question says about its answer in a phase, as parts of the document (details
+        only in a full explanation); or a sentence with the reason why there is no answer."""
         try:
             for said in question.sentences(self.case(phase)):
                 if not self.full and (isinstance(said, tuple) or said.detail):
@@ -231,8 +231,8 @@ class Explanation:
         return Shown(left, Math(*map(said.right, notations)), closed=closed)
 
     def _cells(self, word: Said | Source) -> Iterator[Cell]:
-        """A word of a question's sentence as cells: a text; an array's name, with the number of its
-        equation if `cited`; the number alone (`Source`); or a formula."""
+        """Yield a word of a question's sentence as cells: a text; an array's name, with the number
+        of its equation if `cited`; the number alone (`Source`); or a formula."""
         if isinstance(word, str):
             yield word
         elif isinstance(word, Name):
@@ -263,9 +263,9 @@ class Explanation:
         return Display(tuple(shown))
 
     def _phase(self, phase: str) -> Iterator[Part]:
-        """The section of a phase: the equations that the phase adds (loss, gradients), then the
-        answers of all questions. A phase that does not exist or is not derived gets a sentence with
-        the reason."""
+        """Yield the section of a phase: the equations that the phase adds (loss, gradients), then
+        the answers of all questions. A phase that does not exist or is not derived gets a sentence
+        with the reason."""
         try:
             system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
         except Unanswered as error:
@@ -301,15 +301,15 @@ class Explanation:
         return Paragraph((f"{line}. The phase backward prints them.",))
 
     def _loss(self, system: System) -> Iterator[Part]:
-        """The equations that a loss adds to the forward pass; nothing without a loss, where the
-        result is the mixer's own output."""
+        """Yield the equations that a loss adds to the forward pass; nothing without a loss, where
+        the result is the mixer's own output."""
         result = system.mixer.role("output")
         if result.name not in self.mixer.arrays:
             yield Paragraph(("The loss that follows the output:",))
             yield self._shown(e for e in system.forward.equations if e.whole is result)
 
     def _gradients(self, system: System) -> Iterator[Part]:
-        """A paragraph on how gradients are derived, and the equations of the gradients."""
+        """Yield a paragraph on how gradients are derived, and the equations of the gradients."""
         forward = system.forward.equations
         divided = "quotient-gradient" in self.convention.rewrites
         yield Paragraph(
@@ -326,8 +326,8 @@ class Explanation:
         yield self._shown(e for e in system.equations if e not in forward)
 
     def _forms(self) -> Iterator[Part]:
-        """An item for each form: whether it has one-token inference, or why not; then a sentence on
-        each other form against this one, in each phase."""
+        """Yield an item for each form: whether it has one-token inference, or why not; then a
+        sentence on each other form against this one, in each phase."""
         for name in self.mixer.forms:
             system = system_of(self.mixer, name, (), "inference")
             reason = inference_reason(system)
@@ -340,9 +340,9 @@ class Explanation:
                     yield from self._against(other, phase)
 
     def _against(self, other: str, phase: str) -> Iterator[Part]:
-        """A sentence: where this form takes fewer operations than `other`, as a condition on the
-        sizes, or else by ranges of lengths. Nothing if a form has no answer in the phase at these
-        sizes."""
+        """Yield a sentence that says where this form takes fewer operations than `other`, as a
+        condition on the sizes, or else by ranges of lengths. Nothing if a form has no answer in the
+        phase at these sizes."""
         forms = [answers(self.mixer, name, phase, self.convention) for name in (self.form, other)]
         if any(found.beyond(self.sizes) for found in forms):
             return

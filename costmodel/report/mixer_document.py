@@ -160,9 +160,9 @@ def _letters(rows: Iterable[tuple[Text, ...] | doc.Section]) -> set[str]:
 
 
 def _by_causality(rows: Sequence[Row]) -> Iterator[Row | doc.Section]:
-    """The rows of causal mixers, then those of bidirectional mixers, each group below a heading,
-    since ratios are to causal self-attention; without headings if no bidirectional mixer has a
-    ratio."""
+    """Yield the rows of causal mixers, then those of bidirectional mixers, each group below a
+    heading, since ratios are to causal self-attention; without headings if no bidirectional mixer
+    has a ratio."""
     later = [row for row in rows if not_causal(row.mixer) and not row.blocked]
     groups = {
         "causal": [row for row in rows if row not in later],
@@ -186,7 +186,7 @@ def _unanswered(block: Block) -> dict[Row, str]:
 
 
 def without_answer(reasons: Iterable[tuple[Line, str]]) -> Iterator[Note]:
-    """One note on mixers without an answer, grouped by reason; nothing if there are none.
+    """Yield one note on mixers without an answer, grouped by reason; nothing if there are none.
 
     Args:
         reasons: pairs (a mixer in words, the reason).
@@ -283,7 +283,7 @@ def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
 
 
 def notes(block: Block, request: Request) -> Iterator[Note]:
-    """The notes below the table of a phase, each only if a column or a row needs it: on its
+    """Yield the notes below the table of a phase, each only if a column or a row needs it: on its
     figures, rounding, tokens, bytes, gradients and nominal counts."""
     shown = block.columns
     yield from _of_figures(block, "steps")
@@ -334,14 +334,14 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
 
 
 def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
-    """The notes of the figures of some kinds that the columns show."""
+    """Yield the notes of the figures of some kinds that the columns show."""
     figures = (FIGURES[name] for name in block.columns if name in FIGURES)
     for note in dict.fromkeys(n for one in figures if one.kind in kinds for n in one.notes):
         yield from map(_note, note(block.rows, block.columns))
 
 
 def _searched(block: Block) -> Iterator[Note]:
-    """The notes on numbers that were found by search, since no formula is derived."""
+    """Yield the notes on numbers that were found by search, since no formula is derived."""
     for name in block.columns:
         found: dict[str, dict[str, None]] = {}
         for row in block.rows:
@@ -354,8 +354,8 @@ def _searched(block: Block) -> Iterator[Note]:
 
 
 def _divided(block: Block) -> Iterator[Note]:
-    """The note on which columns of a table per token are divided by the number of tokens and which
-    are not; nothing if none is divided."""
+    """Yield the note on which columns of a table per token are divided by the number of tokens and
+    which are not; nothing if none is divided."""
     new = block.phase == "inference"
     tokens = (" new",) if new else (" × ", doc.letter("l"))
     figures = [COLUMNS[name] for name in block.columns if name in COLUMNS]

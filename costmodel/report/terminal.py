@@ -288,7 +288,8 @@ def _lines(cell: str, width: int) -> list[str]:
 def _row(
     cells: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]
 ) -> Iterator[str]:
-    """The lines of one row, in which each cell has several lines; numbers are set to the right."""
+    """Yield the lines of one row, in which each cell has several lines; numbers are set to the
+    right."""
     for k in range(max(map(len, cells), default=0)):
         line = [
             f"{cell[k] if k < len(cell) else '':{'>' if column.numeric else '<'}{width}}"

@@ -57,7 +57,7 @@ class Writer:
         return _spaced([*((None, text) for text in self.beginning(document)), *blocks])
 
     def beginning(self, document: Document) -> Iterator[str]:
-        """The blocks before the parts of a document."""
+        """Yield the blocks before the parts of a document."""
         yield from ()
 
     def block(self, part: Part, notes: Sequence[Line]) -> str:
@@ -192,8 +192,8 @@ def _spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
 
 
 def _with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
-    """Each part with the notes below it: for a table the notes that no later table repeats, for any
-    other part none."""
+    """Yield each part with the notes below it: for a table the notes that no later table repeats,
+    for any other part none."""
     last = {line: part for part in parts if isinstance(part, Table) for line in part.said}
     for part in parts:
         own = part.said if isinstance(part, Table) else []

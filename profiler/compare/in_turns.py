@@ -343,8 +343,9 @@ class InProcess:
 
 
 def measured(made: Run) -> InProcess:
-    """Take the rounds of all candidates in this process, with memory and energy. Raises
-    MeasureError: fewer than two candidates run."""
+    """Take the rounds (in each, every candidate is timed twice) in this process, with memory and
+    energy, and leave torch's number of threads as it was. Raises MeasureError: fewer than two
+    candidates run."""
     threads = torch.get_num_threads()
     try:
         return timed(made, threads)

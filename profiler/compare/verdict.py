@@ -242,8 +242,9 @@ def interval_rank(n: int, confidence: float) -> int:
 
 
 def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """The confidence interval of the values' centre by the signed-rank test, between two of the
-    Walsh averages (means of two values); None for too few values.
+    """The confidence interval (low, high) of the centre of `logs`, the logarithms of ratios, by the
+    signed-rank test, between two of their Walsh averages (means of two values); None for too few
+    values.
 
     Exact for values without ties, conservative with ties.
     """

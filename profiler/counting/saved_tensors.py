@@ -55,7 +55,7 @@ class SavedTensors:
         return packed.tensor
 
     def tensors(self) -> Iterator[Tensor]:
-        """The saved tensors that autograd still holds."""
+        """Yield the saved tensors that autograd still holds."""
         for reference in self.packed:
             if (packed := reference()) is not None:
                 yield packed.tensor

@@ -34,7 +34,8 @@ released files that the class does not read."""
 
 
 def read(c: Configuration) -> Description:
-    """The blocks of FalconH1ForCausalLM or -Model."""
+    """Describe the network of a configuration of FalconH1ForCausalLM or -Model: in each block
+    Mamba-2 beside attention, then a gated FFN."""
     c.with_class().require(
         {
             "mamba_conv_bias": (True,),

@@ -229,6 +229,8 @@ def _falcon(c: Configuration) -> Use:
 
 
 def _falcon_place(c: Configuration) -> str:
+    """Where Falcon's norms stand, as `decoder.block` names it: before each sublayer; or attention
+    and FFN both read the layer's input, by one norm ("beside") or two ("beside, apart")."""
     norms = c.get("num_ln_in_parallel_attn") or (2 if c.switch("new_decoder_architecture") else 1)
     c.switch("new_decoder_architecture")
     if not c.switch("parallel_attn"):
@@ -301,7 +303,8 @@ def _mimo_kinds(c: Configuration, k: int, number: int) -> str:
 
 
 def _differential(c: Configuration) -> Use:
-    """Differential attention, which counts one head for two of the class."""
+    """Make the part differential attention, each of whose heads stands for two heads of
+    transformers' class; ModelError for numbers of heads that do not make pairs."""
     c.require({"attention_bias": (False,)})
     turned, _ = rotary(c)
     n, g = c.size("num_attention_heads"), c.size_or_none("num_key_value_heads")

@@ -167,8 +167,8 @@ def six_active(f: Figures) -> Counted:
 
 
 def palm(f: Figures) -> Counted:
-    """6N + 12LHQT: six for each parameter, and for each of two products of width Q with all T
-    tokens in H heads of L layers."""
+    """The operations for one token by the formula 6N + 12LHQT of PaLM, by term: six for each of N
+    parameters, and for each of two products of width Q with all T tokens in H heads of L layers."""
     found = _all(f, SAME, idle=True)
     found[JOINING] += sum(6 * p.pair * p.layers * f.tokens for p in f.parts)
     return found

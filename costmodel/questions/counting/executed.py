@@ -96,7 +96,7 @@ def _nothing(node: Node, points: Points) -> Iterator[Executed]:
 
 
 def _once(operation: str, node: Binary, points: Points) -> Iterator[Executed]:
-    """One operation at the points where neither operand is an empty sum."""
+    """Yield one operation at the points where neither operand is an empty sum."""
     for place in points.carried_out(node):
         yield Executed(operation, points, place=place)
 

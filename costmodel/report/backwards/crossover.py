@@ -80,8 +80,8 @@ CONDITION = ("by", "phase", "convention", "over", "least", "against", "where")
 
 
 def _written(one: Crossover) -> Iterator[dict[str, str]]:
-    """The conditions for CSV and JSON: for each case in which a candidate has less than another,
-    name of a column (`CONDITION`) -> text."""
+    """Yield the conditions for CSV and JSON: for each case in which a candidate has less than
+    another, an object, name of a column (`CONDITION`) -> text."""
     convention = ",".join(one.forms[0].convention.names)
     for each in one.conditions:
         for case in each.cases:
@@ -108,9 +108,9 @@ def _conditions(one: Crossover, names: Names) -> Table:
 
 
 def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
-    """The parts of the document: for several combinations of sizes the table by combination; for
-    one, a sentence and the values beside each break-even, or for more than `FEW` ranges a table of
-    the ranges. The last table also has the notes."""
+    """Yield the parts of the document: for several combinations of sizes the table by combination;
+    for one, a sentence and the values beside each break-even, or for more than `FEW` ranges a table
+    of the ranges. The last table also has the notes."""
     (one, *others) = found
     few = not others and len(one.ranges) <= FEW
     if few:
@@ -248,8 +248,8 @@ def _both_sides(one: Crossover) -> Table:
 
 
 def _notes(one: Crossover) -> Iterator[Line]:
-    """The notes below the table: the element types of bytes, the values of the size at which the
-    mixers exist, and up to `LISTED` ranges of the size at which a mixer has no answer, with the
+    """Yield the notes below the table: the element types of bytes, the values of the size at which
+    the mixers exist, and up to `LISTED` ranges of the size at which a mixer has no answer, with the
     reason."""
     yield from _notes_on_bytes(one)
     lead = ("values of ", letter(one.over), " that fit: ")

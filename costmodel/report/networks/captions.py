@@ -53,7 +53,8 @@ def _blocks(found: Description) -> str:
 
 
 def _around(block: Block) -> Iterator[Use | None]:
-    """The parts of a block in order; None where a sublayer has no norm, dropout or residual sum."""
+    """Yield the parts of a block in order; None where a sublayer has no norm, dropout or residual
+    sum."""
     for sublayer in block.sublayers:
         yield from sublayer.around
 
@@ -154,9 +155,9 @@ def convention_line(request: Request) -> str:
 
 
 def training_notes(sheet: Sheet) -> Iterator[str]:
-    """The notes below the costs of a network in one stage (`sheet`), a phase with gradients: what
-    gradient is given without a loss, how a tool (`peer`) or the equations count gradients, what the
-    activations are, what is frozen and what is recomputed."""
+    """Yield the notes below the costs of a network in one stage (`sheet`), a phase with gradients:
+    what gradient is given without a loss, how a tool (`peer`) or the equations count gradients,
+    what the activations are, what is frozen and what is recomputed."""
     c = sheet.network.described
     if not c.ends_with("loss"):
         yield "no loss: the gradient of the network's output is given"
@@ -184,8 +185,8 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
 
 
 def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
-    """The notes on gradients that tools count in different ways: those of gathers, of the loss, and
-    sums of several gradients of an array. `sheet`: the network's costs in one stage."""
+    """Yield the notes on gradients that tools count in different ways: those of gathers, of the
+    loss, and sums of several gradients of an array. `sheet`: the network's costs in one stage."""
     c, uses = sheet.network.described, sheet.network.uses
     if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
         yield SCATTER
@@ -200,7 +201,7 @@ def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
 
 
 def _table_positions(use: Use) -> Iterator[Position]:
-    """The positions (as in x[i]) at which a part of a network reads its tables of embeddings;
+    """Yield the positions (as in x[i]) at which a part of a network reads its tables of embeddings;
     nothing for a part without a table."""
     if use.table:
         for form in use.mixer.forms.values():
@@ -211,8 +212,8 @@ def _table_positions(use: Use) -> Iterator[Position]:
 
 
 def source_lines(c: Description) -> Iterator[str]:
-    """Lines: the source of the configuration, the choices taken from elsewhere, and a remark, as
-    far as there are any."""
+    """Yield lines with the source of the configuration, the choices taken from elsewhere, and a
+    remark, as far as there are any."""
     if c.source:
         place = f", {c.place}" if c.place else ""
         yield f"source: {c.source}{place}"

@@ -83,9 +83,9 @@ def document(sheets: Sequence[Sheet], before: Sequence[Sheet] = ()) -> Document:
 
 
 def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
-    """All tables of the document: for each stage (a phase, or prefill and decode) the costs, then
-    for each of its sheets (combinations of sizes) the memory and the formulas for MFU, if it has
-    them."""
+    """Yield all tables of the document: for each stage (a phase, or prefill and decode) the costs,
+    then for each of its sheets (combinations of sizes) the memory and the formulas for MFU, if it
+    has them."""
     for stage in dict.fromkeys(sheet.stage for sheet in sheets):
         here = [sheet for sheet in sheets if sheet.stage == stage]
         yield cost_table(here[0]) if len(here) == 1 else _sweep(here)
@@ -179,8 +179,8 @@ def _cell(line: SheetLine, column: str, shown: Sequence[str]) -> Text:
 
 
 def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iterator[Note]:
-    """The notes that a reader of a network's costs needs for the columns shown; `sweep`: the table
-    has totals at several sizes, no parts."""
+    """Yield the notes that a reader of a network's costs needs for the columns shown; `sweep`: the
+    table has totals at several sizes, no parts."""
     c = sheet.network.described
     if not sweep and sheet.tables != 0:
         apart = ("parameters: of these, tables of embeddings have ", cell(sheet.tables))
@@ -215,7 +215,7 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
 
 
 def _of_figures(sheet: Sheet, columns: Sequence[str]) -> Iterator[Note]:
-    """The notes on figures that a table shows only if they are asked for."""
+    """Yield the notes on figures that a table shows only if they are asked for."""
     asked = sheet.request.columns or ()
     if {"span", "sequential"} & {*asked}:
         yield _note(

@@ -44,8 +44,8 @@ class NetworkExplanation:
     counting: Counting
 
     def parts(self) -> Iterator[Part]:
-        """The document's parts: title, description and source; the blocks in words; then for each
-        phase tables of the costs by block and by part, and the network's answers."""
+        """Yield the document's parts: title, description and source; the blocks in words; then for
+        each phase tables of the costs by block and by part, and the network's answers."""
         net = self.network
         yield Heading(f"{heading_of(net)}, block by block", 1)
         yield Paragraph((f"{described(net.described)}.",))
@@ -155,9 +155,9 @@ class NetworkExplanation:
         return found.numerator if found.denominator == 1 else found
 
     def _told(self, sheet: Sheet, *places: str) -> Iterator[Part]:
-        """The sentences of the questions whose `place` in the document is one of `places`: one for
-        each figure that is a number or a list of steps and has a value. Operations are left out,
-        since they stand in tables. Amounts are in elements, also where tables have bytes."""
+        """Yield the sentences of the questions whose `place` in the document is one of `places`:
+        one for each figure that is a number or a list of steps and has a value. Operations are left
+        out, since they stand in tables. Amounts are in elements, also where tables have bytes."""
         case = replace(sheet.total, dtypes=None, optimiser=None)
         for question in QUESTIONS:
             if question.place not in places or question.name == "count":

@@ -71,8 +71,8 @@ class Report:
         return {name: engine.reserved(*ask) for name, engine in ENGINES.items()}
 
     def _tables(self) -> Iterator[Table]:
-        """The tables: what the mathematics needs, what engines reserve, tensors of the named
-        engine."""
+        """Yield the tables of what the mathematics needs, of what engines reserve, and of the
+        tensors of the named engine."""
         yield self._table()
         if self.reserved:
             yield self._engines()
@@ -153,9 +153,9 @@ class Report:
         return Table(title, columns, tuple(rows), tuple(map(_note, self._says())), "memory")
 
     def _says(self) -> Iterator[str]:
-        """The sentences below the table: what is counted, and, if the user gives a memory, whether
-        the weights and the asked batch fit into it, and the largest context and the largest batch
-        that fit beside the weights."""
+        """Yield the sentences below the table: what is counted, and, if the user gives a memory,
+        whether the weights and the asked batch fit into it, and the largest context and the largest
+        batch that fit beside the weights."""
         yield (
             "what the mathematics needs: entries that a later token reads; rows of tokens are "
             "keys, values and the last rows of a convolution; activations of a step and buffers of "

@@ -9,9 +9,9 @@ from costmodel.report.document import Cell, Column, Note, Table
 
 
 def tables(found: Sequence[Compared], number: str) -> Iterator[Table]:
-    """Two tables: a row for each formula for MFU with its operations beside the exact number, and a
-    row for each term in which a formula differs from the exact operations; `number` ends the labels
-    of the tables."""
+    """Yield two tables: a row for each formula for MFU with its operations beside the exact number,
+    and a row for each term in which a formula differs from the exact operations; `number` ends the
+    labels of the tables."""
     exact = sum(one.exact for one in next(f for f in found if f.differences).differences)
     columns = (
         Column("formula", "formula", numeric=False, names=True),

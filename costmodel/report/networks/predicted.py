@@ -66,8 +66,8 @@ class Report:
         return Document(lambda: [*self._tables()], tuple(lead), self._data, self._rows)
 
     def _sentences(self) -> Iterator[str]:
-        """A sentence for each stage, with its time and energy, or why there is none; and one if the
-        model does not fit into the board's memory."""
+        """Yield a sentence for each stage, with its time and energy, or why there is none; and one
+        if the model does not fit into the board's memory."""
         p, parts = self.predicted, self.stages
         said = {
             "prefill": f"prefill of {p.batch:,} x {p.context:,} tokens",
@@ -93,8 +93,8 @@ class Report:
                 )
 
     def _tables(self) -> Iterator[Table]:
-        """A table for each stage (prefill, decode) with a prediction: a row for each part, for each
-        block, and for all parts."""
+        """Yield a table for each stage (prefill, decode) with a prediction: a row for each part,
+        for each block, and for all parts."""
         titles = {"prefill": "Prefill", "decode": "A new token for each sequence"}
         for stage, parts in self.stages.items():
             if isinstance(parts, Missing):
@@ -158,8 +158,8 @@ def _figures(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _each(parts: Sequence[Part]) -> Iterator[tuple[str, str, Sequence[Part]]]:
-    """(block, part, parts) for each row of a table: each part, then the parts of its block together
-    (named "together"), and at the end all parts (named "all")."""
+    """Yield (block, part, parts) for each row of a table: each part, then the parts of its block
+    together (named "together"), and at the end all parts (named "all")."""
     for block, found in groupby(parts, lambda part: part.block):
         there = [*found]
         for part in there:
@@ -170,8 +170,8 @@ def _each(parts: Sequence[Part]) -> Iterator[tuple[str, str, Sequence[Part]]]:
 
 
 def _says(parts: Sequence[Part], every: float) -> Iterator[str]:
-    """The sentences below a table: what was predicted, and which parts were counted by a lower
-    bound of their time instead, with their share of the seconds `every` and the reasons."""
+    """Yield the sentences below a table: what was predicted, and which parts were counted by a
+    lower bound of their time instead, with their share of the seconds `every` and the reasons."""
     yield (
         "matrix products, attention and delta rules are predicted, one call after the other; "
         "latency is what calls take beside their largest limit: launches, tails, idle units"
