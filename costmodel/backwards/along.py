@@ -92,7 +92,8 @@ class Along:
     def kinks(self, term: Exact) -> list[tuple[int, bool]]:
         """The values of the open size after which an answer has another formula, because a
         condition such as t <= w begins or ceases to hold: pairs (last value of the former formula,
-        whether the formula for larger values is constant).
+        whether the formula for larger values is constant). `term`: the answer, a sum of polynomials
+        under conditions.
 
         [] if the values are no range, or a condition depends on the remainder of the size.
 

@@ -255,7 +255,8 @@ def _sizes_named(claimed: Sequence[Growth]) -> frozenset[str]:
 
 def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading terms, without coefficients, of the formula in O(...), which may have roots and
-    logarithms: those that no other term outgrows.
+    logarithms: those that no other term outgrows. `sizes`: what is assumed of sizes that grow, such
+    as d/n >= 1.
 
     Raises:
         NoGrowth: a difference of terms with roots or logarithms, or an exponent that names sizes.
@@ -274,7 +275,8 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
 
 def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading terms, without coefficients, of the formula in a syntax tree; a number, 0 too,
-    gives 1. Raises NoGrowth: a difference, an exponent that names sizes, or a sum over an index."""
+    gives 1. `sizes`: what is assumed of sizes that grow, such as d/n >= 1. Raises NoGrowth: a
+    difference, an exponent that names sizes, or a sum over an index."""
     plain = _as_poly(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)

@@ -118,9 +118,9 @@ class LeftOpen:
 
 @cache
 def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
-    """Every interpretation in the claim's own phase other than `own`, the one that the claim
-    states, within the choices of `left_open`: those with the fewest changes first, and of equally
-    many the conventions of other tools last."""
+    """Every interpretation (form, convention and other choices of what is counted) in the claim's
+    own phase other than `own`, the one that the claim states, within the choices of `left_open`:
+    those with the fewest changes first, and of equally many the conventions of other tools last."""
     found = dict.fromkeys(
         interpretation
         for changed in _with_changes(own, left_open)
@@ -136,7 +136,7 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation,
     """Interpretations in other phases and for other mixers than the claim's: `own` in each other
     phase, and for the mixer with each further option; after each of these, its alternatives that
     differ from it by at most one more change. The position of the token (t = l or l + 1) does not
-    count as a change."""
+    count as a change. `left_open`: the choices that the claim leaves open."""
     found = []
     for other in (
         *(replace(own, phase=phase) for phase in left_open.phases),
@@ -217,8 +217,8 @@ def _rewrites_of_gradients(own: Interpretation) -> Iterator[str]:
 
 
 def _at_positions(interpretation: Interpretation, left_open: LeftOpen) -> Iterator[Interpretation]:
-    """Yield the interpretation, and one for each place of the new token that a formula in l may
-    mean."""
+    """Yield the interpretation and, in inference, if the claim's formula names l and not t
+    (`left_open.positions`), one for each position of the new token: t = l and t = l + 1."""
     yield interpretation
     if left_open.positions and interpretation.phase == "inference":
         yield from (replace(interpretation, position=position) for position in POSITIONS)

@@ -176,7 +176,8 @@ def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
 
 def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
     """The (mixer, form) of a row such as `SHE, fft`: the whole text is tried first, since a title
-    may contain a comma. None if the row names no known mixer."""
+    may contain a comma. None if the row names no known mixer. `asked`: what the user gave for all
+    rows."""
     row = _CITED.sub("", row)
     whole, comma, form = row.rpartition(", ")
     for name, chosen in ((row, ""), *([(whole, form)] if comma else [])):

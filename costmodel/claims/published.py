@@ -101,8 +101,9 @@ def _finding_if_answered(
     known: Mapping[str, Claim] | None,
     found: dict[object, Finding],
 ) -> Finding | None:
-    """The finding under an interpretation, or None if the claim has no answer or cannot be read
-    there. `found` caches findings by a key that interpretations with the same answer share."""
+    """The finding under an interpretation (form, phase, convention), or None if the claim has no
+    answer or cannot be read there. `found` caches findings by a key that interpretations with the
+    same answer share; `known`: claims that an intersection may name, by id."""
     try:
         compared = claim.compared(interpretation)
         if compared not in found:
@@ -204,8 +205,8 @@ def summary(verdicts: Sequence[Verdict]) -> dict[str, int]:
 
 
 def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool = False) -> Verdict:
-    """The verdict on one claim. A claim that fails is tried under all other interpretations and
-    then, if it leaves sizes open, at the default sizes; a claim that needs too much effort is
+    """The verdict on one claim. A claim that fails is tried under all other interpretations (form,
+    phase, convention) and, if it leaves sizes open, at the default sizes; one of too much effort is
     "not-checkable". If the claim records a misprint, or says what the catalogue lacks, the verdict
     says whether this is still true.
 

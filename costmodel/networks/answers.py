@@ -507,8 +507,9 @@ class NetworkAnswers(Answers):
 
     def _joined(self, question: Callable[[Answers], Any], join: Join[Any]) -> Any:
         """The network's answer: lengths are joined along each path, of which the longest counts;
-        for other questions the terms of all parts are joined. Parameters mark tables; traffic gains
-        the network's input and output; weights read by row are counted once."""
+        for other questions the terms (`Share`) of all parts are joined, for most by a sum.
+        Parameters mark tables of embeddings; traffic gains the network's input and output; weights
+        read by row are counted once."""
         if question is peak_of and self.stage != "training-step":
             raise Unanswered("the largest live set of a network is derived for a training step")
         if question is peak_of:
@@ -635,8 +636,9 @@ class NetworkAnswers(Answers):
         return replace(found, compulsory=found.compulsory + ends + self._again())
 
     def _ends(self) -> Poly:
-        """The number of entries of the network's inputs and output in the stage, as a polynomial in
-        the sizes: of one token in inference, of the prompt in prefill."""
+        """The number of entries of the network's inputs and output in the stage (a phase, `prefill`
+        or `decode`), as a polynomial in the sizes: of one token in inference, of the prompt in
+        prefill."""
         every = schedule(self.network, layers_of(self.network))
         runs = [run for run in every if PASS.get(self.stage, "training") in run.use.when]
         read = [wire for run in runs for wires in run.reads.values() for wire in wires]
@@ -679,9 +681,11 @@ def _first(reasons: Iterator[tuple[PartAnswers, str | None]]) -> str | None:
 def parts_of(
     graph: Graph, stage: str, recompute: str = "none", at: Mapping[str, int] | None = None
 ) -> tuple[PartAnswers, ...]:
-    """A `PartAnswers` for each part that runs in a stage or has parameters, in the order of a
-    forward pass. Stages with gradients end with the sums of gradients between parts, except under
-    the convention of another tool, whose counter lacks these sums."""
+    """A `PartAnswers` for each part that runs in a stage (a phase, `prefill` or `decode`) or has
+    parameters, in the order of a forward pass. Stages with gradients end with the sums of gradients
+    between parts, except under the convention of another tool, whose counter lacks these sums.
+    `recompute`: which layers run forward again for gradients; `at`: integer sizes, or None for
+    formulas."""
     found = [_part(graph, use, stage, recompute, at) for use in graph.network.uses]
     if stage in TRAINING_STEP:
         found = [part for part in found if part.running or not part.use.regularises]
@@ -763,7 +767,8 @@ def whole(network: Assembly, fixed: frozenset[str] = frozenset()) -> NetworkMixe
 def answers_of(
     network: Assembly, stage: str, counting: Counting, recompute: str = "none"
 ) -> NetworkAnswers:
-    """The answers about a network in a stage, the same object at each call."""
+    """The answers about a network in a stage (a phase, `prefill` or `decode`), the same object at
+    each call. `recompute`: which layers run forward again for gradients."""
     graph = training.graph_of(network, counting)
     return together(graph, stage, parts_of(graph, stage, recompute), recompute)
 

@@ -282,10 +282,11 @@ def _name(step: Passing) -> str:
 
 @cache
 def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path, ...]:
-    """The candidates for the longest path of dependent runs through a network in a stage, each a
-    dict: (part, phase) -> how often the path passes the part, at the network's number of layers (in
-    L if this is open). Parts of a path run one after another; parts that run in parallel are on
-    different paths.
+    """The candidates for the longest path of dependent runs through a network in a stage (a phase,
+    `prefill` or `decode`), each a dict: (part, phase) -> how often the path passes the part, at the
+    network's number of layers (in L if this is open). Parts of a path run one after another; parts
+    that run in parallel are on different paths. `recompute`: which layers run forward again for
+    gradients ("none", "layers", or names of blocks).
 
     Raises:
         Unanswered: the order of the parts is not known.
@@ -484,8 +485,8 @@ def longest_in_order(
     network: Assembly, layers: int | None, stage: str, recompute: str,
     path: Callable[[Use, str], CriticalPath], sizes: Mapping[str, int],
 ) -> tuple[Block, ...]:  # fmt: skip
-    """The longest path through a network in a stage, in order, with layers of equal steps as one
-    block.
+    """The longest path through a network in a stage (a phase, `prefill` or `decode`), in order,
+    with layers of equal steps as one block.
 
     Args:
         layers: the number of layers; None: the number stays L, of layers that are equal.

@@ -230,8 +230,9 @@ def linear_in_layers(
 
 
 def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
-    """(name of a parameter that several parts share, their section) -> these parts; the section is
-    "" for parameters that parts of several sections share, those of a table of embeddings."""
+    """(name of a parameter that several parts share, their section) -> these parts. The section is
+    "encoder", "decoder" or, in a network of one stack, ""; also "" for parameters that parts of
+    several sections share, those of a table of embeddings."""
     found: dict[tuple[str, str], list[Use]] = {}
     for sharing in network.uses:
         for name in sorted(sharing.shared):
@@ -313,6 +314,7 @@ def activations_of(graph: Graph, use: Use) -> Activations:
 def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Activations]:
     """A dict: part -> the elements that all its runs keep of a forward pass for the gradients, in
     sizes of the network. An array between parts is kept once, by a part whose gradients read it.
+    `recompute`: which layers run forward again for gradients and so keep less.
 
     Raises:
         Unsupported: a part whose gradients are not derived, or two parts of which each keeps other

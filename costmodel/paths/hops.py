@@ -249,7 +249,7 @@ class Chunks:
 
     def digits(self, row: Poly, known: Constraints) -> tuple[Poly, Poly] | None:
         """(chunk, place) of a row, like the digits of a number in base `size` (rows of a chunk);
-        None if it is not proven that the place lies in 1..size."""
+        None if it is not proven from the constraints `known` that the place lies in 1..size."""
         try:
             whole = row.coefficient(self.letter)
         except ValueError:  # the chunk size occurs squared
@@ -444,6 +444,7 @@ def _from_first(
     Args:
         furthest: the furthest row that a row is joined with, by class (`Chunks.classes`).
         first: row 1, written as the last place of a chunk (`size`) where chunks have size 1.
+        known: the case of the chunk size, as constraints: at least 2, or 1.
     """
     start, cycle = _rows_on_the_way(chunks, furthest, first, known)
     before = {row: frozenset({chunks.length - row - 1}) for row in (*start, *cycle)}

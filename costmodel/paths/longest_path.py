@@ -128,7 +128,8 @@ class Depths:
 
     def _loop(self, block: Block, parts: Sequence[IterationDomain]) -> None:
         """Find the depths of a loop's arrays, the last row separately if an equation of its own
-        computes it, as in gradients of a recurrence."""
+        computes it, as in gradients of a recurrence. `parts`: the instances of the loop's equations
+        that the phase executes."""
         for part in parts:
             check_rows(block, part)
         last = last_row(block, parts)
@@ -148,7 +149,8 @@ class Depths:
         self, block: Block, parts: Sequence[IterationDomain], number: Mapping[Array, Poly]
     ) -> None:
         """Find the depths of a loop whose rows from 2 on have the same equations: from the depths
-        of row 1, and of a later row in terms of the row before. `number`: array -> its last row."""
+        of row 1, and of a later row in terms of the row before. `parts`: the instances that the
+        phase executes; `number`: array -> its last row."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
         marked = {array: (self.mark(array),) for array in block.axes}
         self.before = {e: {} for e in block.equations}
@@ -267,7 +269,8 @@ def _either(
     one: Constraints, other: Constraints, around: Constraints, row: str
 ) -> Constraints | None:
     """The union of two conditions (sets of constraints) as one, if one begins directly behind the
-    end of the other on some axis but `row`, and both hold alike otherwise; None if not."""
+    end of the other on some axis but `row`, and both hold alike otherwise; None if not. `around`:
+    constraints that hold in any case."""
     for end in one:
         rest = (one - {end}) | (other - {-end - 1})
         if (
@@ -355,9 +358,9 @@ def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
 
 def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     """A level of an array (a depth under conditions, in its axes) at the entries that a reference
-    reads; None if it exists at no such entry. Where the reference has (q - 1)*C + e on an axis for
-    which the level has (p - 1)*C + f, the indices p and f are replaced by q and e if these are
-    proven to be equal."""
+    reads under the constraints `around`; None if it exists at no such entry. Where the reference
+    has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f, the indices p and f are
+    replaced by q and e if these are proven to be equal."""
     values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}
     where = _where_at(level.where, ref.positions)
     if infeasible(around | where):

@@ -80,7 +80,8 @@ def going_on(
     block: Block, parts: Sequence[IterationDomain], system: System, phase: str
 ) -> Iterator[tuple[Equation, Ref]]:
     """Yield (equation, reference) for each reference of a loop to entries of the previous row that
-    this phase computes; in one-token inference, entries of older tokens are known already."""
+    this phase computes; in one-token inference, entries of older tokens are known already. `parts`:
+    the instances of the loop's equations that the phase executes."""
     for equation in block.equations:
         points = [part.constraints for part in parts if part.equation is equation]
         for ref in references(equation):
@@ -102,8 +103,8 @@ def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
 
 def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
     """The number of the last row of a loop if an equation of its own computes the row, or if an
-    equation ends before it; None if all equations go to the last row. Unsupported if arrays end at
-    different rows."""
+    equation ends before it; None if all equations go to the last row. `parts`: the instances that
+    the phase executes. Unsupported if arrays end at different rows."""
     ends = {*block.last_rows.values()}
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]
@@ -332,7 +333,8 @@ def _entry_conditions(entry: Entering) -> Constraints:
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether a depth that enters the loop (comes from operands outside it) is proven to grow no
     faster from row to row than the loop adds per row: at each row after its first, some depth that
-    enters at the row before, plus the depth added by `steps`, is at least as large."""
+    enters at the row before, plus the depth added by `steps`, is at least as large. `entry` is the
+    depth that is asked about, `entering` are all depths that enter."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(
@@ -348,7 +350,7 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether a depth that enters the loop (comes from operands outside it) is proven to grow from
     row to row at least by what the loop adds per row: the entering depth plus the depth that a way
     in `steps` (array -> ways to it from the previous row) adds is at most a depth that enters at
-    the next row."""
+    the next row. `entry` is the depth that is asked about, `entering` are all that enter."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(
@@ -389,8 +391,8 @@ def _at_most(depth: Poly, around: Constraints) -> Poly:
 
 
 def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
-    """Whether an argument at row `#row` + 1 is proven to be at most `times` its value at row
-    `#row`. A `Min` is, if each of its terms is."""
+    """Whether an argument (of a ceil_log2) at row `#row` + 1 is proven to be at most `times` its
+    value at row `#row`, under the constraints `around` on `#row`. A `Min` is, if each term is."""
     least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
     if not least:
         moved = argument.substitute({ROW: Poly.atom(ROW) + 1})

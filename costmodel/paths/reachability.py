@@ -314,7 +314,8 @@ def _read_rows(
 
 def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
     """The largest (`sign` 1) or smallest (`sign` -1) row while the indices `over` run over their
-    ranges; None if it is not proven which bound of the row that is."""
+    ranges, which are among the constraints `around`; None if it is not proven which bound of the
+    row that is."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)
@@ -405,7 +406,8 @@ def _outermost(
     entries: Sequence[Constraints], ends: Sequence[Poly | None], sign: int
 ) -> Poly | None:
     """The end that is proven to be the largest (`sign` 1) or smallest (`sign` -1) at every entry of
-    these regions; None if there is no such end, or if an end is not known."""
+    an array (`entries`: regions that cover them); None if there is no such end, or if an end is not
+    known."""
     known = [end for end in ends if end is not None]
     for end in known if len(known) == len(ends) else ():
         further = [(end - other) * sign for other in known]

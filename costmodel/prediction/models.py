@@ -169,7 +169,7 @@ class Predicted:
         return sum(dtypes.bytes_of(kind) * number for kind, number in kinds.items())
 
     def _least(self, case: Case) -> float:
-        """The floor in seconds of a part with predicted calls; 0 where no floor is derived, or
+        """The floor (lower bound of the time) in seconds of a part; 0 where no floor is derived, or
         where rows choose weights (experts): compulsory bytes then count the most weights that rows
         may choose, not the least."""
         if chooses_weights(case):

@@ -162,9 +162,10 @@ def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False
 def energy(
     calls: Calls, on: Board, seconds: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """The joules of each call that takes `seconds`, (N,), and the ends of their interval: the
-    ratios of the joules at the ends of the time, and of measured to predicted power, whose
-    logarithms add as independent ones; no end is above the power limit for the longest time.
+    """(joules, least, most), each (N,): the energy of each call that takes `seconds`, between `low`
+    and `high`, and its interval. The interval joins two ratios, whose logarithms add as independent
+    ones: of the joules at the ends of the time, and of measured to predicted power. No end is above
+    the power limit for the longest time.
 
     Raises:
         BoardError: the board has no figure that is needed.

@@ -96,7 +96,8 @@ class _Adapting:
 
     def _parameter(self, name: str, inner: Sequence[int], shape: tuple[Poly, ...]) -> Array:
         """A parameter of an adapter, under a name that no array of the mixer has. Weights that are
-        read both ways, x W and y W^T, have an adapter for each."""
+        read both ways, x W and y W^T, have an adapter for each: `inner` are the axes of the weights
+        that are summed."""
         if (key := (name, tuple(inner))) not in self.own:
             while name in self.made.arrays:
                 name += "'"

@@ -162,7 +162,7 @@ def needed(domain: Constraints, terms: list[Term]) -> Terms:
 
 def hidden(ref: Ref, terms: Terms) -> bool:
     """Whether the token of the entry that a reference reads depends on values: some of the array's
-    terms depend on an axis at which the reference gathers."""
+    `terms` (token, conditions) depend on an axis at which the reference gathers."""
     letters: frozenset[str] = frozenset().union(
         *(p.letters for term in terms for p in (term.token, *term.where))
     )
@@ -259,10 +259,10 @@ def _maximised(
 
 def joined_terms(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
     """The token of an array's entry in the axes of the array, from the tokens of the equations that
-    define the array (in their free indices). If the terms of one equation are right at the entries
-    of all equations, they are used alone: the token i of later rows also covers the token 1 of a
-    first row. Otherwise the terms of each equation hold at the entries that the equation
-    defines."""
+    define the array (in their free indices), all as terms (token, conditions). If the terms of one
+    equation are right at the entries of all equations, they are used alone: the token i of later
+    rows also covers the token 1 of a first row. Otherwise the terms of each equation hold at the
+    entries that the equation defines."""
     found = {
         equation: tuple(_on_axes(equation, term) for term in terms)
         for equation, terms in equations.items()

@@ -248,7 +248,7 @@ def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Inde
     """The index without causal upper bound and without window: bounds that name an outer index are
     dropped where a bound in sizes alone remains. Without one, lower bounds stay, and each upper
     bound takes the value at the end of the (widened) outer index: j <= i becomes j <= l. `rows` are
-    the indices over places of a chunk, which are not widened."""
+    the indices over places of a chunk, which are not widened; `by_atom`: name -> index."""
 
     def named(bound: Poly) -> list[Index]:
         return [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
@@ -368,8 +368,9 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
 
 def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
     """Yield (axis, first position, last position) for the axes along which a reference may read
-    outside of its array. Axes with a gather or a flattened position, or without known ends, are
-    skipped."""
+    outside of its array. Axes with a gather or a flattened position, (q - 1)*C + e, or without
+    known ends, are skipped. `indices`: those of the equation and of the sums around the
+    reference."""
     around: Constraints = frozenset().union(*(index.constraints for index in indices))
     for axis, (place, extent) in enumerate(zip(ref.positions, ref.array.shape, strict=True)):
         if isinstance(place, Poly) and not _within(place, extent, around):

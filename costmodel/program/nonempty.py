@@ -59,7 +59,8 @@ def may_be_empty(equation: Equation) -> bool:
 
 
 def _bare(node: Node, around: Constraints) -> bool:
-    """Whether some range of the indices that a node binds is not proven to be nonempty."""
+    """Whether some range of the indices that a node binds is not proven, from the constraints
+    `around`, to be nonempty."""
     known = around
     for index in outer_first(node.binders):
         for low in index.lower:
@@ -85,7 +86,8 @@ def _always(node: Node, around: Constraints) -> Places:
 
 
 def both(node: Binary, around: Constraints) -> Places:
-    """The places at which both operands are present, so that the operation is executed."""
+    """The places (disjoint conditions), among the points with the constraints `around`, at which
+    no operand is an empty sum, so that the operation is executed."""
     left, right = (present(child, around) for child in node.children)
     return _joined(left, right, around)
 
@@ -99,7 +101,8 @@ def _joined(left: Places, right: Places, around: Constraints) -> Places:
 
 
 def _either(node: Binary, around: Constraints) -> Places:
-    """The places at which a sum or difference is no empty sum: where an operand is none."""
+    """The places (disjoint conditions), among the points with the constraints `around`, at which a
+    sum or difference is no empty sum: where at least one operand is no empty sum."""
     left, right = (present(child, around) for child in node.children)
     if EVERYWHERE in (left, right):
         return EVERYWHERE
@@ -143,7 +146,8 @@ def _covered(around: Constraints, found: Sequence[Constraints]) -> bool:
 
 
 def _reduce(node: Reduce, around: Constraints) -> Places:
-    """The places at which a sum has a term; Unsupported for a maximum that may have no term."""
+    """The places (disjoint conditions), among the points with the constraints `around`, at which a
+    sum has a term; Unsupported for a maximum that may have no term."""
     found = with_terms(node, around)
     if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)

@@ -266,7 +266,7 @@ FURTHER = 2
 def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
     """The row written minus the row read of a reference in a loop: 0, 1, -1, `FURTHER` (2 or more,
     or 1 or more where the distance varies) or -`FURTHER`. None if the sign varies or is unknown, as
-    it is for a flattened or gathered row."""
+    for a flattened row, (q - 1)*C + e, or a gathered one. `axes`: array -> its row axis."""
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None
@@ -281,8 +281,9 @@ def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
 
 
 def _proven_lag(known: Constraints, back: Poly) -> int | None:
-    """The lag that is proven for a distance in rows: 0, 1, -1, or `FURTHER` or -`FURTHER` for a
-    varying distance of 1 or more; None if nothing is proven."""
+    """The lag that is proven, from the constraints `known`, for a distance `back` in rows: 0, 1,
+    -1, or `FURTHER` or -`FURTHER` for a varying distance of 1 or more; None if nothing is
+    proven."""
     for lag in (0, 1, -1):
         if implied(known, back - lag) and implied(known, lag - back):
             return lag
@@ -294,8 +295,8 @@ def _possible(
     inside: Sequence[tuple[Equation, Ref]],
     equations: Sequence[Equation],
 ) -> bool:
-    """Whether a choice of row axes works: each entry that is read in its own row (lag 0) is written
-    by an earlier equation of the list."""
+    """Whether a choice of row axes (array -> axis) works: each entry that a reference of `inside`
+    reads in its own row (lag 0) is written by an earlier equation of the list."""
     order = {equation: k for k, equation in enumerate(equations)}
     for reader, ref in inside:
         if _lag(axes, reader, ref) != 0:
@@ -308,8 +309,8 @@ def _possible(
 
 
 def _share_a_row(axes: Mapping[Array, int], one: Equation, two: Equation) -> bool:
-    """Whether two equations of a loop may define entries of the same row: True unless it is proven
-    that they do not."""
+    """Whether two equations of a loop may define entries of the same row, for row axes `axes`
+    (array -> axis): True unless it is proven that they do not."""
     renamed = {index.atom: Poly.atom(index.atom + "'") for index in two.indices}
     apart = _row(axes, one) - _row(axes, two).substitute(renamed)
     other = frozenset(c.substitute(renamed) for c in two.domain)

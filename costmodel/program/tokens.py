@@ -77,20 +77,20 @@ class Tokens:
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """(array -> terms, equation -> terms): token 1 (`SOMETHING`) where they depend on an input
-        or a context, 0 elsewhere. tau, the latest input row that an entry depends on, cannot tell,
-        as it assumes an endless sequence: a sum over later rows has no term at row l. Zeros read
-        outside of an array count as inputs where the array depends on one: they surround the rows
-        of each sequence."""
+        """(array -> terms, equation -> terms), each term (token, conditions): token 1 (`SOMETHING`)
+        where they depend on an input or a context, 0 elsewhere. tau, the latest input row that an
+        entry depends on, cannot tell, as it assumes an endless sequence: a sum over later rows has
+        no term at row l. Zeros read outside of an array count as inputs where the array depends on
+        one: they surround the rows of each sequence."""
         given = (*self.system.inputs, *self.system.mixer.contexts)
         return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
     def _derived(
         self, arrays: dict[Array, Terms], *, zeros: bool = False
     ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """(array -> terms, equation -> terms): the tokens of all arrays and all equations, derived
-        from `arrays`, those of the inputs (extended in place); `zeros`: reads outside of an array
-        count as token 1."""
+        """(array -> terms, equation -> terms), each term (token, conditions): the tokens of all
+        arrays and all equations, derived from `arrays`, those of the inputs (extended in place);
+        `zeros`: reads outside of an array count as token 1."""
         equations: dict[Equation, Terms] = {}
         for block in blocks(self.system) if arrays else ():
             self._settle(block, arrays, equations, zeros)

@@ -94,7 +94,8 @@ def _region(
 
 
 def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> bool:
-    """Whether a flattened position runs over its whole axis, independently of other indices."""
+    """Whether a flattened position, (q - 1)*C + e, runs over its whole axis, of `extent` entries,
+    independently of other indices. False for any other position."""
     if not isinstance(position, Flat):
         return False
     names = {a for a in position.outer.letters | position.inner.letters if is_index(a)}

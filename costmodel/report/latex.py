@@ -356,7 +356,8 @@ class _Set:
         return widest <= self.room and self.height(len(caption), own) <= LINES
 
     def columns_that_fit(self, caption: str, own: Sequence[str]) -> int:
-        """How many of the first columns fit one page together; 0 if not even one."""
+        """How many of the first columns fit one page together, with the caption and the paragraphs
+        `own` below; 0 if not even one."""
         names = [column.name for column in self.table.columns]
         for k in range(len(names) - 1, 0, -1):
             if replace(self, table=self.table.without(names[k:])).fits(caption, own):
@@ -613,8 +614,9 @@ SHORTER = {"multiplications": "mult.", "exponentiations": "exp."}
 
 
 def _float(made: _Set, caption: str, label: str, own: Sequence[str], star: str) -> str:
-    """The LaTeX of a table on one page, as a float; `star` is "*" for a float across both columns
-    of a two-column text, "" for one as wide as a column."""
+    """The LaTeX of a table on one page, as a float, with its caption above and the paragraphs `own`
+    below; `star` is "*" for a float across both columns of a two-column text, "" for one as wide as
+    a column."""
     tabulars = [
         f"\\begin{{tabular}}{{@{{}}{made.columns(panel)}@{{}}}}\n\\toprule\n{made.head(panel)}\n"
         f"\\midrule\n{made.body(panel)}\n\\bottomrule\n\\end{{tabular}}"

@@ -451,8 +451,8 @@ def sizes_of(
     unused: Collection[str] = (),
 ) -> Line:
     """A line with the sizes of forms in phases: those given (or open: without a value unless
-    given), then those with defaults, each with its meaning; and the given sizes that none of the
-    forms has."""
+    given), then those with defaults, each with its meaning, without the sizes `unused`; and the
+    given sizes that none of the forms has."""
     letters: dict[str, dict[Mixer, None]] = {}
     for mixer, form in forms:
         for x in {x for phase in phases for x in letters_of(mixer, phase, form)}:
@@ -569,8 +569,9 @@ def _distinct(
     text: str,
     mixers: Sequence[Mixer],
 ) -> None:
-    """Raise SizeError if another size of the mixers is printed with the same name, with an option
-    that works."""
+    """Raise SizeError, with an option that works, if the name of size `letter` is that of another
+    size. `found`: letter -> its new name, from `--symbols` with `text`; `others`: the other sizes
+    of the mixers."""
     for other in in_order(others):
         if found.get(other, other) != name:
             continue

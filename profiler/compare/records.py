@@ -152,7 +152,8 @@ def failed(name: str, records: Sequence[Measurement]) -> list[str]:
 
 def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
     """The rows of the comparisons within runs of `costmodel compare`, and within the blocks of
-    sweeps (their records of one point, taken in rounds); [] for records of neither."""
+    sweeps (their records of one point, taken in rounds); [] for records of neither. `level`: the
+    accepted probability of a false difference."""
     rows = [row for run in runs_in(records) for row in rows_of(run, level)]
     for point, block in blocks_in([r for r in records if "round" in r.sweep]).items():
         rows += sweep_rows(point, block, level)
@@ -370,7 +371,8 @@ def gain(joules: Reading) -> float:
 
 
 def gains_in(first: Sequence[Measurement], second: Sequence[Measurement]) -> bool:
-    """Whether energies at a common point may come from different boards."""
+    """Whether energies that the records of two files, `first` and `second`, have at a common point
+    may come from different boards, whose sensors differ by a gain."""
     one, other = keyed(first), keyed(second)
     return any(
         name in one[key].readings and name in other[key].readings

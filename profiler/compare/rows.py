@@ -181,6 +181,7 @@ def rows_of(
 
     Args:
         run: candidate -> process -> its record.
+        level: the accepted probability of a false difference.
         failed: candidate -> why the candidate is not compared.
     """
     records = [record for each in run.values() for record in each.values()]

@@ -80,7 +80,8 @@ class Rounds:
 
     def once(self, describe: Callable[[Exception], str] = str) -> None:
         """Take one round: visit all candidates in random order, then in reverse, and keep the mean
-        of each candidate's two values; nothing is kept if a visit is disturbed."""
+        of each candidate's two values; nothing is kept if a visit is disturbed. `describe` words
+        the error of a candidate that fails."""
         try:
             order, found = self.visited(describe)
         except Disturbed:
@@ -152,7 +153,8 @@ def too_few(rounds: int, pairs: int, level: float, unit: str = "rounds") -> str:
     """A sentence why this many rounds cannot show a difference, and how many can; "" if they
     suffice.
 
-    `unit` is the source of one value of each candidate.
+    `pairs` is the number of pairs of candidates compared, `level` the accepted probability that any
+    of them differs falsely, `unit` the source of one value of each candidate (rounds, processes).
     """
     needed = rounds_needed(pairs, level)
     if rounds >= needed:
@@ -280,6 +282,7 @@ def verdicts(
 
     Args:
         values: candidate -> one positive value per round, equally many for all compared candidates.
+        level: the accepted probability that any pair is falsely found to differ.
         refused: candidate -> why it is not compared.
         unit: the source of one value.
     """

@@ -267,7 +267,8 @@ def _folded(
 ) -> str:
     """A clause that one operation computes the array `first` together with later arrays, so that
     the fault may lie in any of these; "" if `first` is computed alone, or in low precision. `parts`
-    are (array, its evaluated entries, whether the call has them), `reads` the sources of an array.
+    are (array, its evaluated entries, whether the call has them), `expected` the arrays of the
+    equations, `recorder` the tensors of the call, `reads` the sources of an array.
 
     The missing arrays are `first` and those that depend on it. A missing array is computed by
     itself if the call holds, for it and each later missing array of its size, a tensor of this size

@@ -440,8 +440,8 @@ def _of_several(
 
 def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
     """The sentence on the first thing that is wrong, of one kind (result, step, gradients, writes),
-    at one draw; "" if there is none, or the draw is refused. Only the calls that can show the kind
-    are made."""
+    at one draw (a way to call the module); "" if there is none, or the draw is refused. Only the
+    calls that can show the kind are made."""
     made = [Trial] * (kind != "step")
     if subject.implementation.step_form and kind in ("step", "writes"):
         made.append(Decoding)
@@ -691,8 +691,8 @@ def _in_few_points(subject: Subject, draw: Draw) -> bool:
 def _in_few_digits(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
-    """Call the module of a draw in low precision: returns the module with its inputs, and its
-    answers by name: decoded rows (`decoding`), or result and gradients."""
+    """Call the module of a draw (a way to call the module) in low precision: returns the module
+    with its inputs, and its answers by name: decoded rows (`decoding`), or result and gradients."""
     with precision.around():  # the event before the call runs in low precision too
         low = subject.built(draw, precision.held)
     if precision.autocast:  # torch rounds weights and inputs where they enter a product
@@ -706,8 +706,9 @@ def _in_few_digits(
 
 
 def _answers(draw: Draw, gradient: Tensor, decoding: bool, case: ModuleCase) -> dict[str, Tensor]:
-    """The answers of the module of a draw by name: its decoded rows, or its result and gradients.
-    All tokens of a contiguous input are decoded, else, as a step sees no layout, at most eight."""
+    """The answers of the module of a draw (a way to call it) by name: its decoded rows if
+    `decoding`, else its result and gradients. All tokens of a contiguous input are decoded, else,
+    as a step sees no layout, at most eight."""
     if not decoding:
         return answers(case, gradient)
     length = draw.sizes["l"]
@@ -715,8 +716,8 @@ def _answers(draw: Draw, gradient: Tensor, decoding: bool, case: ModuleCase) -> 
 
 
 def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding: bool) -> str:
-    """Words on the operations in the call of a draw that torch itself computes wrongly in low
-    precision; "" if there are none."""
+    """Words on the operations in the call of a draw, token by token if `decoding`, that torch
+    itself computes wrongly in low precision; "" if there are none."""
     with WrongKernels(precision.dtype) as seen:
         _in_few_digits(subject, replace(draw, before=""), precision, decoding)
     told = [f"{name} is {said}" for name, said in seen.found.items()]
@@ -726,10 +727,11 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding
 def _rounded_apart(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[str, bool]:
-    """Call the module of a draw in low precision and in float64. Returns (sentence, compared): the
-    first answer in low precision (decoded rows, or result and gradients) that differs from float64
-    by more than rounding explains, "" if none does; and whether any answer was compared, that is,
-    rounding explains errors well below the answer only."""
+    """Call the module of a draw (a way to call it) in low precision and in float64. Returns
+    (sentence, compared): the first answer in low precision (decoded rows if `decoding`, else result
+    and gradients) that differs from float64 by more than rounding explains, "" if none does; and
+    whether any answer was compared, that is, rounding explains only errors well below the
+    answer."""
     low, found = _in_few_digits(subject, draw, precision, decoding)
     draw = replace(draw, before="")
     trial = Trial(subject, draw, 0)
@@ -766,8 +768,8 @@ def _rounded_apart(
 
 
 def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
-    """Make the module of a draw in float64, with its inputs, and with weights, buffers and inputs
-    copied from `low`, the module in low precision."""
+    """Make the module of a draw (a way to call it) in float64, with its inputs, and with weights,
+    buffers and inputs copied from `low`, the module in low precision."""
     case = subject.built(draw)
     with torch.no_grad():
         for own, other in (

@@ -96,7 +96,8 @@ class Draw:
         return ", ".join(said)
 
     def plainer(self) -> Iterator[Draw]:
-        """Yield the draws that differ from this one by one condition set back to its default."""
+        """Yield the draws (ways to call a module) that differ from this one by one condition, such
+        as train mode, set back to its default."""
         plain = Draw(self.sizes, self.b)
         for one in (
             replace(self, train=plain.train),
@@ -161,10 +162,10 @@ def draws(
 
 
 def spread(drawn: Sequence[Draw]) -> list[Draw]:
-    """A copy of the draws reordered, so that the first `GROUP`, and each further group, cover the
-    range of every size: for each size the draw with its largest value, then the middle one, then
-    those between (a van der Corput sequence). Within a group draws keep the order in which they
-    came."""
+    """A copy of the draws (ways to call a module) reordered, so that the first `GROUP`, and each
+    further group, cover the range of every size: for each size the draw with its largest value,
+    then the middle one, then those between (a van der Corput sequence). Within a group draws keep
+    the order in which they came."""
     letters = ("b", *drawn[0].sizes) if drawn else ()
     by_size = [sorted(drawn, key=lambda draw: draw.value(letter)) for letter in letters]
     found: dict[Draw, None] = {}
@@ -179,9 +180,9 @@ def spread(drawn: Sequence[Draw]) -> list[Draw]:
 
 
 def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random.Random) -> Draw:
-    """Make a draw of these sizes with random conditions, each at its default about half of the
-    time; two threads are drawn once in eight times. `before`: the events that may precede a
-    call."""
+    """Make a draw (a way to call a module) of these sizes with random conditions (mode, layout,
+    ...), mode, layout and values at their defaults in half of the cases or more; two threads are
+    drawn once in eight times. `before`: the events that may precede a call; `c`: the generator."""
     made = Draw(sizes, b)
     return replace(
         made,

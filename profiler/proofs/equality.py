@@ -314,8 +314,9 @@ def _step_or_forward(
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
     """Make the proof that `forward` and, if `step`, the step at every token dispatch the operations
-    that the equations count under the implementation's description. A failure names the rewrites
-    with which the description would agree, if there are any."""
+    that the equations count under the implementation's description (the form and rewrites that its
+    @implementation names). A failure names the rewrites with which the description would agree, if
+    there are any."""
     proof = _dispatched_as_described(mixer, implementation, step)
     if proof.passed is not False:
         return proof
@@ -361,8 +362,9 @@ def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
     """Make the proof that `forward` and, if `step`, the step at every token dispatch the operations
-    of the description. The proof stays open (passed None), with the reasons, if an operation has no
-    counting rule or the equations cannot be counted."""
+    of the description (the form and rewrites in @implementation). The proof stays open (passed
+    None), with the reasons, if an operation has no counting rule or the equations cannot be
+    counted."""
     name = f"{implementation.name}: {DISPATCHED}"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}

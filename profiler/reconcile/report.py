@@ -493,9 +493,9 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _of_floor(ladder: Ladder, key: str) -> Cell:
-    """The floor of the time, its bound, the share of the bound that was reached, the rest, or the
-    predicted time (`key`: one of `FLOOR`, or "predicted_s"), in words; or the reason why the value
-    is missing."""
+    """The floor (lower bound) of the time, the limit that sets it, the share of this limit that was
+    reached, the rest, or the predicted time (`key`: one of `FLOOR`, or "predicted_s"), in words; or
+    the reason why the value is missing."""
     value = ladder.rungs["5"][key]
     if value is None:
         return Missing(ladder.reasons[key])

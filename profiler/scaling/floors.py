@@ -191,8 +191,8 @@ def in_time(
     on: Board | None,
     apart: Derived | None = None,
 ) -> ScaledFloor | str:
-    """The floor of a derived quantity in seconds at each size of `values`, by its rate on a board;
-    or the reason why there is none.
+    """The floor (lower bound of the time) that a derived quantity, such as operations, gives in
+    seconds at each size of `values`, by its rate on a board; or the reason why there is none.
 
     `apart`: operations with a floor of their own, which are subtracted from the operations.
     """
@@ -212,8 +212,8 @@ def in_bytes(values: Sequence[MeasuredValue], derived: Derived) -> ScaledFloor:
 
 
 def launch_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
-    """The floor `LAUNCHES`: size -> the time in seconds to launch a call's kernels, the mean of the
-    records' estimates; None if any size has no estimate."""
+    """The floor (lower bound of the time) `LAUNCHES`: size -> the seconds to launch a call's
+    kernels, the mean of the records' estimates; None if any size has no estimate."""
     found: dict[int, float] = {}
     for value in values:
         read = [r.value for r in readings_of(series.at(value.size), "launch_estimate")]
