@@ -338,8 +338,8 @@ def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str
 
 def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
     """The cotangents (contributions to a gradient, to be added up) with two fused into one wherever
-    they are one expression at neighbouring rows (of the array, or of the reader that is summed
-    over); their sum stays the same."""
+    they are one expression at neighbouring rows; their sum stays the same. dx[1] += g[1] and dx[j]
+    += g[j] for j = 2..l become one with j = 1..l, and so do g[1] and the sum of g[i], i = 2..l."""
     found: list[Cotangent] = []
     for cotangent in cotangents:
         for k, other in enumerate(found):

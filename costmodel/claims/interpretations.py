@@ -74,7 +74,8 @@ class Interpretation:
 
     def changes(self, own: Interpretation) -> int:
         """The distance from another interpretation, a number: the names of conventions that only
-        one of the two has (of accountings, only this one's), and the other fields that differ."""
+        one of the two has (of accountings, "strict" and "mac", only this one's), and the other
+        fields that differ."""
         names, others = set(self.parsed_convention.names), set(own.parsed_convention.names)
         left_out = set() if self.parsed_convention.peer else others - names - set(ACCOUNTINGS)
         return len(names - others) + len(left_out) + len(self.differs(own))

@@ -262,6 +262,7 @@ def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
     `cross`), the rows up to i, the last w of them (`window`; with `bidirectional` those less than w
     away), or those of its chunk of w up to i (`chunked-window`)."""
     (l,) = f.mixer.sizes("l")
+    # Seen(row, key, positions of row and key in the scores, extents of the scores, index of keys)
     if "chunked-window" in chosen:
         (w,) = f.mixer.sizes("w")
         q = f.index("q", 1, l // w + 1)

@@ -496,7 +496,8 @@ def length(system: System) -> Poly:
 
 
 def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
-    """Raise Unsupported unless each entry of an array without rows is computed from all rows.
+    """Raise Unsupported unless each entry of an array without rows (no axis counts tokens, as of a
+    mean over all tokens) is computed from all rows.
 
     Args:
         asked: the arrays whose check is in progress. References to them form a loop: the other

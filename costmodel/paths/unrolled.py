@@ -59,8 +59,8 @@ class Depths:
     budget: Budget = field(default_factory=Budget)
 
     def of(self, grid: Grid, node: Node) -> Any:
-        """The depth of an expression at the points of a grid; `NOTHING` at points where it is an
-        empty sum."""
+        """The depth of an expression at the points of a grid (all values of the indices around it);
+        `NOTHING` at points where it is an empty sum."""
         return RULES[type(node)](self, grid, node)
 
 
@@ -70,9 +70,9 @@ def _ready(depths: Depths, grid: Grid, node: Node) -> Any:
 
 
 def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
-    """The depth of the entry that a reference reads, at every point of the grid; 0 outside of the
-    array. Of a gather, the depth of the deepest entry that it may read, or of its position if that
-    is deeper."""
+    """The depth of the entry that a reference reads, at every point of the grid (all values of the
+    indices around it); 0 outside of the array. Of a gather (x[p[i]], a position that is itself
+    read), the depth of the deepest entry that it may read, or of its position if that is deeper."""
     import numpy as np
 
     array = grid.known[node.array.name]
@@ -86,7 +86,7 @@ def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
 
 
 def _gathered(depths: Depths, grid: Grid, node: Ref) -> Any:
-    """The largest depth of the entries that a gather may read."""
+    """The largest depth of the entries that a gather, x[p[i]], may read."""
     read = anywhere(depths.system, Read(node, ()))
     return _terms(depths, grid, Reduce("max", read.ref, read.over))[0]
 
@@ -146,7 +146,7 @@ def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
 
 def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
     """(depth of the deepest term, number of terms) of a node whose indices have one range each, at
-    every point of the grid; (-1, 0) without terms."""
+    every point of the grid (all values of the indices around it); (-1, 0) without terms."""
     import numpy as np
 
     inner = grid.extended(node.over)

@@ -437,8 +437,8 @@ def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
 
 def _turned(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
     """The sum with an index k over the weight's entries in place of the row index j (`row`).
-    `place` is the weight's position in j with slope -1, so that j equals `place` with k for j;
-    `extent`: the number of the weight's entries."""
+    `place` is the weight's position in j with slope -1, so that j equals `place` with k for j: at
+    w[i - j + 1], j = i - k + 1. `extent`: the number of the weight's entries."""
     tap = Index(row.name, (ONE,), (extent,))
     body = substitute(value.body, {row.atom: place})
     over = tuple(tap if index is row else index for index in value.over)

@@ -422,6 +422,7 @@ def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
     of the array: for each region of `served` (entries with the owners of their readers), the least
     owner where no other region has a smaller one."""
     found = [_lowest(array, reached) for reached in served]
+    # left out: regions where another owner is proven to be no later (of equals, the first stays)
     kept = [
         one
         for k, one in enumerate(found)
@@ -431,7 +432,7 @@ def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
             if j != k
         )
     ]
-    # a region counts where no other region's maximum is smaller than its own
+    # the least owner of a region is the maximum of `lows`; it counts where no other is smaller
     for lows, where in kept:
         others = [other for other in kept if other != (lows, where)]
         before = [there | {low - end - 1 for end in ends} for ends, there in others for low in lows]

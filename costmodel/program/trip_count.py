@@ -148,6 +148,7 @@ def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ..
     for still in (sizes - sizes.terms.get((), 0), sizes):
         moving = above - still
         quotient = call("floor_div", still, below)
+        # >= 0 where the quotient is floor(a/s), < 0 where it is the other value
         within = moving + still - below * quotient
         if proven(around, -moving) and proven(around, moving + below):
             return (quotient, frozenset({within})), (quotient - 1, frozenset({-within - 1}))

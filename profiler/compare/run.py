@@ -162,8 +162,9 @@ class Comparing:
         return {}
 
     def answer(self, description: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-        """Take the rounds that a description asks for, and return the results as JSON values, or
-        {"refused": the reason why there are none}."""
+        """Take the rounds that a description asks for ("asked": name -> what to measure; "process":
+        the number of this process; "told": further fields of `Run`), and return the results as JSON
+        values, or {"refused": the reason why there are none}. `note` is told what is measured."""
         try:
             asked = {name: request_of(each) for name, each in description["asked"].items()}
             number = description["process"]

@@ -67,8 +67,8 @@ def at_every_entry(call: Call, operations: Operations) -> Operations:
 
 
 def gelu_backward(call: Call) -> Operations:
-    """The exact derivative of GELU at every entry. CountError for the tanh approximation, whose
-    derivative is then counted through torch's decomposition."""
+    """The operations of GELU's exact derivative, the same at every entry. CountError for the tanh
+    approximation, whose derivative is then counted through torch's decomposition."""
     if call.arguments["approximate"] != "none":
         raise CountError(f"{call.name}: no rule for the tanh approximation")
     return at_every_entry(call, GELU_BACKWARD)

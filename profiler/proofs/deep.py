@@ -460,8 +460,9 @@ def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixe
     left, budget = SIMPLER, Budget(REDUCING_S)
 
     def fails(one: Draw) -> bool:
-        """Try a draw that fits the mixer, if trials and time are left: True if it fails, and then
-        `draw` becomes this draw and `said` its sentence, so that reduction goes on from here."""
+        """Try a draw (a way to call the module) that fits the mixer, if trials and time are left:
+        True if it fails, and then `draw` becomes this draw and `said` its sentence, so that
+        reduction goes on from here."""
         nonlocal draw, said, left
         left -= 1
         if left < 0 or budget.spent or not fits(mixer, one.sizes) or not (still := said_of(one)):

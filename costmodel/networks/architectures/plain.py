@@ -446,7 +446,8 @@ class Plain:
         return Use("map of the embedding", parts.dense(), sizes=sizes)
 
     def _detected(self, c: Configuration) -> tuple[Use, ...]:
-        """A linear map with the activation of the FFN, and a score of each row, as in ELECTRA."""
+        """The parts that score each token, as in ELECTRA: a linear map with the activation of the
+        FFN, and a linear map to one number."""
         first = parts.dense(self._activation(c))
         return (
             Use("transform", first, sizes={"f": Poly.atom("d")}),

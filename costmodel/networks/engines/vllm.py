@@ -35,7 +35,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     windows = _windows(held)
     if len(windows) == len(_rows(held, typed)):
         return _planned(held, typed, context, batch, windows)
-    found = _planned(held, typed, context, batch, {})
+    found = _planned(held, typed, context, batch, {})  # no windows: all parts hold all rows
     if not windows:
         return found
     apart = _planned(held, typed, context, batch, windows).bytes

@@ -157,7 +157,7 @@ SAME = {term: term for term in TERMS}
 
 
 def six_n(f: Figures) -> Counted:
-    """6N: six operations a token for each of the network's N parameters."""
+    """6N, term -> operations: six a token for each of the network's N parameters."""
     return _all(f, SAME, idle=True)
 
 
@@ -175,9 +175,10 @@ def palm(f: Figures) -> Counted:
 
 
 def megatron(f: Figures) -> Counted:
-    """Megatron's operations for one token, six for each product (forward and backward): products
-    with weights but the router's, half of all pairs in every attention, 4 V^2 n products of a Gated
-    DeltaNet; Mamba-2 as if its inner width were twice the model's. Unanswered for other states."""
+    """Megatron's operations for one token by term, six for each product (forward and backward):
+    products with weights but the router's, half of all pairs in every attention, 4 V^2 n products
+    of a Gated DeltaNet; Mamba-2 as if its inner width were twice the model's. Unanswered for other
+    recurrent states."""
     found = dict.fromkeys(TERMS, Fraction())
     for p in f.parts:
         found[JOINING] += Fraction(6 * p.pair * p.layers * f.tokens, 2)
@@ -197,9 +198,9 @@ def megatron(f: Figures) -> Counted:
 
 
 def torchtitan(f: Figures) -> Counted:
-    """torchtitan's operations for one token: six for each active parameter but the embedding's, and
-    for each product of all pairs within a window; three such products for each entry of a delta
-    rule's state. Unanswered for other states."""
+    """torchtitan's operations for one token by term: six for each active parameter but the
+    embedding's, and for each product of all pairs within a window; three such products for each
+    entry of a delta rule's state. Unanswered for other recurrent states."""
     kinds = {**SAME}
     found = _all(f, kinds, idle=False)
     found[EMBEDDING] = Fraction()
@@ -225,9 +226,9 @@ def _delta(p: Part) -> tuple[int, int, int]:
 
 
 def maxtext(f: Figures) -> Counted:
-    """MaxText's operations for one token, six for each product: products with weights but those of
-    an output gate of attention; half of the pairs, within windows for Gemma 2 and 3 and gpt-oss; 4
-    K V n products of a Gated DeltaNet. Unanswered for other states."""
+    """MaxText's operations for one token by term, six for each product: products with weights but
+    those of an output gate of attention; half of the pairs, within windows for Gemma 2 and 3 and
+    gpt-oss; 4 K V n products of a Gated DeltaNet. Unanswered for other recurrent states."""
     found = dict.fromkeys(TERMS, Fraction())
     windowed = f.network.described.model_type in ("gemma2", "gemma3_text", "gpt_oss")
     for p in f.parts:
@@ -256,9 +257,9 @@ VERL = (
 
 
 def verl(f: Figures) -> Counted:
-    """verl's operations for one token, six for each product: products with weights, an embedding
-    and a head even where they are tied, and half of the pairs, within windows for Gemma 3 and
-    gpt-oss. Unanswered for types that verl counts as 0."""
+    """verl's operations for one token by term, six for each product: products with weights, an
+    embedding and a head even where they are tied, and half of the pairs, within windows for Gemma 3
+    and gpt-oss. Unanswered for types of model that verl counts as 0."""
     kind = f.network.described.model_type
     if kind not in VERL:
         raise Unanswered(f"counts 0 operations for the type {kind or 'of this network'}")

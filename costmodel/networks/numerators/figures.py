@@ -145,15 +145,15 @@ class Figures:
             yield Part(
                 use,
                 kind,
-                use.runs.at(self.sizes),
+                use.runs.at(self.sizes),  # layers
                 part_sizes(use, self.sizes),
-                sum((head or here).values()),
-                here.get("W_R", 0),
-                max(0, own - sum(here.values())),
+                sum((head or here).values()),  # weights
+                here.get("W_R", 0),  # router
+                max(0, own - sum(here.values())),  # others
                 idle,
                 read,
                 pair,
-                rows.get(use),
+                rows.get(use),  # window
                 use in recurrent,
             )
 
