@@ -228,7 +228,7 @@ def _handles(picture: Picture, look: Look) -> list[Artist]:
             style |= LIMIT_LOOK if name in ends else {}
             found.append(Line2D([], [], label=name, **style))
     if any(line.beside for line in lines):
-        found.append(Line2D([], [], label="derived: same colour", color="0.3", **BESIDE_LOOK))
+        found.append(Line2D([], [], label="derived: same marker", color="0.3", **BESIDE_LOOK))
     return found
 
 
@@ -337,7 +337,7 @@ def _scale(axes: Axes, of: str, axis: Axis) -> None:
     if axis.unit == SIZES:
         room = axes.get_window_extent().width / axes.figure.dpi * 0.8 if of == "x" else 99.0
         ticks = _thinned(axis.ticks, max(2, floor(room / TICK)) if of == "x" else 9)
-        one.set_ticks(ticks, [size_words(size) for size in ticks])
+        one.set_ticks(ticks, size_words(ticks))
         one.set_minor_locator(NullLocator())
         return
     low, high = axes.get_xlim() if of == "x" else axes.get_ylim()
@@ -384,15 +384,18 @@ def _mark(axes: Axes, panel: Panel) -> None:
     above.tick_params(length=2)
 
 
-def size_words(size: float) -> str:
-    """The text of a size on an axis: a power of two beyond 99,999 as a power, to be short.
+def size_words(sizes: Sequence[float]) -> list[str]:
+    """The texts of the sizes on an axis: if one is beyond 99,999 and all are powers of two, all as
+    powers, to be short.
 
-    >>> size_words(4096), size_words(2**20), size_words(100_000)
-    ('4,096', '$2^{20}$', '100,000')
+    >>> size_words([256, 4096]), size_words([256, 2**20]), size_words([256, 100_000])
+    (['256', '4,096'], ['$2^{8}$', '$2^{20}$'], ['256', '100,000'])
     """
-    whole = int(size)
-    power = whole.bit_length() - 1
-    return f"$2^{{{power}}}$" if whole > 99_999 and whole == 2**power else f"{whole:,}"
+    found = [int(size) for size in sizes]
+    powers = [size.bit_length() - 1 for size in found]
+    if max(found, default=0) > 99_999 and found == [2**power for power in powers]:
+        return [f"$2^{{{power}}}$" for power in powers]
+    return [f"{size:,}" for size in found]
 
 
 def folded(text: str, inches: float, points: float) -> str:

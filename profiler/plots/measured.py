@@ -35,6 +35,9 @@ from profiler.scaling.series import (
 DRAWN = tuple({each.unit: each for each in reversed(COMPARED)}.values())[::-1]
 """The quantities drawn, one panel each: the first of each unit."""
 
+HOLLOW = "hollow markers, no evidence on the work"
+"""The words before the reasons why values are drawn hollow."""
+
 THEORY: Mapping[str, str] = {"s": OPERATIONS, "J": OPERATIONS, "B": LIVE}
 """Unit of a quantity -> the derived quantity that is drawn beside it."""
 
@@ -91,7 +94,7 @@ def picture(
     missing: list[str] = []
     lost: dict[tuple[str, str], set[str]] = {}
     without: dict[str, dict[str, None]] = {}
-    notes: dict[str, dict[str, None]] = {"derived": {}, "hollow": {}}
+    notes: dict[str, dict[str, None]] = {"derived": {}, HOLLOW: {}}
     panels: list[Panel] = []
     for letter in asked.along:
         groups: dict[str, list[Series]] = {}
@@ -139,7 +142,7 @@ def _lines(
         xs, ys = tuple(v.size for v in values), tuple(v.value for v in values)
         cut = tuple(bool(v.cut) for v in values)
         found.append(Line(series.name, xs, ys, tuple(map(_ends, values)), cut))
-        notes["hollow"] |= dict.fromkeys(v.cut.partition(" (")[0] for v in values if v.cut)
+        notes[HOLLOW] |= dict.fromkeys(v.cut.partition(" (")[0] for v in values if v.cut)
         theory = scaled_theory(series, quantity, values, on)
         if isinstance(theory, str):
             of = f"{quantity.title} of {series.name}"

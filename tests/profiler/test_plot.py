@@ -338,7 +338,7 @@ def test_a_launch_bound_point_is_hollow() -> None:
     found = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, launches=lambda l: 4e-6)
     picture = of_records(found)
     assert picture.panels[0].lines[0].hollow == (True, True, False)
-    assert "hollow: bound by launches" in picture.notes
+    assert "hollow markers, no evidence on the work: bound by launches" in picture.notes
     assert not any(True in line.hollow for line in of_records(records()[:6]).panels[0].lines)
 
 
