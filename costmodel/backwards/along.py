@@ -134,8 +134,8 @@ class Along:
         return sum_of(pieces)
 
     def constant(self, term: Exact) -> bool:
-        """Whether an answer is proven to be the same at every size from the last value of the range
-        on, also beyond 2**40; False if that is not proven, or if the values are no range."""
+        """Whether a formula `term` is proven to have one value at every open size from the last of
+        the range on, also beyond 2**40; False if not proven, or if the values are no range."""
         if not isinstance(self.values, range):
             return False
         beyond = frozenset({Poly.atom(self.letter) - self.values[-1]})

@@ -390,7 +390,8 @@ class ArithmeticClaim(Related, FigureClaim):
         return (parse(self.formula),) if self.formula else ()
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Compare the formula's value with the printed one; neither parameter is used here."""
+        """The finding of the comparison of the formula's value with the printed one; neither
+        parameter is used here."""
         figure = self.figure
         (sizes,) = self.chosen_sizes()
         value = self.formulas[0].at(sizes)

@@ -49,6 +49,7 @@ def noting(make: Make) -> Make:
     @cache
     @wraps(make)
     def made(*given: Any, **named: Any) -> Mixer:
+        """The part that `make` makes of the arguments, with all arguments in `made_with`."""
         found = make(*given, **named)
         bound = known.bind(*given, **named)
         bound.apply_defaults()

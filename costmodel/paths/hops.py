@@ -262,8 +262,8 @@ class Chunks:
         return None
 
     def tightened(self, where: Constraints) -> Constraints:
-        """The constraints with bounds on chunks in place of bounds on rows, for the same points: (q
-        - 1)*C < o*C + e, with e in 1..C, becomes q - 1 <= o."""
+        """The constraints with bounds on chunks in place of bounds on rows, for the same points: in
+        chunks of C rows, (q - 1)*C < o*C + e, with the place e in 1..C, becomes q - 1 <= o."""
         for bound in by_text(where):
             others = where - {bound}
             if self.letter in bound.letters and bound.variables:
@@ -414,7 +414,7 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
 
     Raises:
         Unsupported: it is not proven that each row is joined with all rows up to a furthest row,
-            and that furthest rows ascend; or the rows on the way are not derived.
+            and that later rows reach no less far; or the rows on the way are not derived.
     """
     furthest = [
         _furthest_joined(chunks, list(_joined_pairs(known, chunks, sign, where)), where)

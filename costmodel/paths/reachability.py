@@ -330,7 +330,7 @@ def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> P
 
 def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
     """A row range in the free indices of an equation, converted to the axes of the array that the
-    equation defines; None for an end with an index that has no axis of its own."""
+    equation defines; None for an end without indices, or with one that has no axis of its own."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         place = position_value(position)

@@ -148,6 +148,7 @@ def energy(end: str) -> Figure:
     predicted, or the board has no power limit."""
 
     def microjoules(case: Case) -> Answer:
+        """The energy of a case's calls; Unanswered without the board's power limit."""
         on = board_of(case)
         if "power_limit" not in on.figures:
             where = f"add it to {on.path_shown}"

@@ -290,6 +290,7 @@ def chunked(rows: int, kernels: int) -> Any:
     moved."""
 
     def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
+        """The seconds of each call on the board `on`; `c`: the family's constants."""
         s = calls.sizes
         chunks = np.ceil(s["l"] / rows)
         padded = calls.arithmetic(on) * chunks * rows / s["l"] / c["peak"]

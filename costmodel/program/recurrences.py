@@ -221,7 +221,8 @@ def _axes(
     at a flattened or gathered row."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
-        """Whether axes chosen so far have rows at plain positions, and lags in `lags`."""
+        """Whether no array's chosen row axis is written at a flattened or gathered position, and
+        the lag of each reference between arrays with a chosen axis is in `lags`."""
         plain = all(
             not isinstance(e.positions[axes[e.array]], (Flat, Gather))
             for e in equations
@@ -403,6 +404,7 @@ def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equ
         values = {a: last + 1 - Poly.atom(a) for a in row.letters if is_index(a)}
 
     def place(array: Array, positions: tuple[Position, ...]) -> tuple[Position, ...]:
+        """The positions, with last + 1 - r for the row r of an array in `turned`."""
         if array not in turned:
             return positions
         axis, last = turned[array]

@@ -257,7 +257,7 @@ class Tokens:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether tau(y[i]) <= i is proven for every output row i."""
+        """Whether it is proven that every output row i depends on input rows up to i alone."""
         output = self.system.mixer.role("output")
         return all(
             implied(

@@ -140,7 +140,7 @@ def compare_files(
 
 
 def failed(name: str, records: Sequence[Measurement]) -> list[str]:
-    """A sentence that lists a file's failed measurements; [] if there are none."""
+    """[A sentence that lists the failed measurements of the file `name`]; [] if there are none."""
     points = [point_words(key) for key in keyed([r for r in records if r.failure])]
     if not points:
         return []

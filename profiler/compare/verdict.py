@@ -313,8 +313,8 @@ def _tested(
     unit: str,
 ) -> Verdict:
     """Test one `pair` of `pairs` that are compared, and return the verdict, refused for too few
-    values, of which `unit` is the source. The intervals of all pairs hold together at `level`; the
-    p-value is not corrected yet."""
+    values, one for each `unit` ("rounds", "processes"). The intervals of all pairs hold together at
+    `level`; the p-value is not corrected yet."""
     first, second = (values[name] for name in pair)
     logs = log_ratios(first, second)
     if why := too_few(len(logs), pairs, level, unit):

@@ -351,6 +351,7 @@ def blame_in_words(
     """
 
     def tried(sizes: Mapping[str, int]) -> Blame | None:
+        """The blame at some sizes; None, too, if the module raises an error there."""
         try:
             with as_exception():
                 return blame_at(sizes)

@@ -112,6 +112,7 @@ def inputs(
     generator = torch.Generator().manual_seed(2)
 
     def random(array: Array) -> torch.Tensor:
+        """Random values (batch, ...) of one array."""
         shape = (batch, *(extent.at(sizes) for extent in array.shape))
         if array.below is None:
             return torch.randn(shape, generator=generator, dtype=torch.float64)

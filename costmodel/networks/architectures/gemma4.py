@@ -114,7 +114,7 @@ def _biased(c: Configuration) -> bool:
 
 
 def _attention(c: Configuration, own: Heads) -> Use:
-    """Make the attention of a layer whose keys no other layer reads."""
+    """Make the attention, with heads `own`, of a layer whose keys no other layer reads."""
     near, n = own.kind == KINDS[1], c.size("num_attention_heads")
     options = ["qk-norm", "v-norm", "unscaled", "rotary", *(["bias"] if _biased(c) else [])]
     options += ["window"] if near else ["keys-as-values"] if c.switch("attention_k_eq_v") else []
@@ -132,7 +132,7 @@ def _names(kind: str) -> tuple[str, str]:
 
 
 def _made(c: Configuration, own: Heads) -> tuple[Use, ...]:
-    """Make the parts keys and values of a layer, which later layers read too."""
+    """Make the parts keys and values, with heads `own`, of a layer; later layers read them too."""
     sizes = {"g": Poly.of(own.g), "K": Poly.of(own.h)}
     biased = _biased(c)
     made = (layer_rows.keys(biased), layer_rows.values(biased))
