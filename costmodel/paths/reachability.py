@@ -64,7 +64,7 @@ class Rows:
 
 def _row_at(place: Poly, positions: Sequence[Position]) -> Poly | None:
     """The row of an entry at `positions`, where `place` gives it in the axes of the array; None if
-    it depends on a gathered position."""
+    it depends on a gathered position, as in x[p[i]]."""
     named = {axis_atom(axis): position for axis, position in enumerate(positions)}
     at = {a: named[a] for a in place.letters if a in named}
     if any(isinstance(position, Gather) for position in at.values()):

@@ -119,7 +119,8 @@ def latest(
     passing: Callable[[Ref], bool] = lambda ref: True,
 ) -> Terms:
     """The latest token among the entries that an equation's instances read, as terms (token,
-    conditions) in its free indices. A gather counts as a read of all positions that it may gather.
+    conditions) in its free indices. A gather, x[p[i]], counts as a read of all positions that it
+    may gather.
 
     Args:
         arrays: array -> its token in the axes of the array; other arrays have token 0.
@@ -162,7 +163,7 @@ def needed(domain: Constraints, terms: list[Term]) -> Terms:
 
 def hidden(ref: Ref, terms: Terms) -> bool:
     """Whether the token of the entry that a reference reads depends on values: some of the array's
-    `terms` (token, conditions) depend on an axis at which the reference gathers."""
+    `terms` (token, conditions) depend on an axis at which the reference gathers (x[p[i]])."""
     letters: frozenset[str] = frozenset().union(
         *(p.letters for term in terms for p in (term.token, *term.where))
     )
@@ -303,7 +304,7 @@ def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
 
 def read_term(ref: Ref, term: Term) -> Term:
     """A term (token, conditions) in an array's axes, converted to the indices of a reference.
-    Unsupported if the term depends on an axis where the reference gathers."""
+    Unsupported if the term depends on an axis where the reference gathers (x[p[i]])."""
     values: dict[str, Poly] = {}
     letters = term.token.letters.union(*(c.letters for c in term.where))
     for axis, position in enumerate(ref.positions):

@@ -368,8 +368,8 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
 
 def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
     """Yield (axis, first position, last position) for the axes along which a reference may read
-    outside of its array. Axes with a gather or a flattened position, (q - 1)*C + e, or without
-    known ends, are skipped. `indices`: those of the equation and of the sums around the
+    outside of its array. Axes with a gather, x[p[i]], or a flattened position, (q - 1)*C + e, or
+    without known ends, are skipped. `indices`: those of the equation and of the sums around the
     reference."""
     around: Constraints = frozenset().union(*(index.constraints for index in indices))
     for axis, (place, extent) in enumerate(zip(ref.positions, ref.array.shape, strict=True)):

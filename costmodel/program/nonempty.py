@@ -59,8 +59,8 @@ def may_be_empty(equation: Equation) -> bool:
 
 
 def _bare(node: Node, around: Constraints) -> bool:
-    """Whether some range of the indices that a node binds is not proven, from the constraints
-    `around`, to be nonempty."""
+    """Whether some range of the indices that a node, such as a sum, binds is not proven, from the
+    constraints `around`, to be nonempty."""
     known = around
     for index in outer_first(node.binders):
         for low in index.lower:

@@ -224,8 +224,8 @@ class Owners:
                     yield None, Unsupported(why, error.advice)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
-        """Yield the references to an array as (equation, reference); a reference with a gather gets
-        an index over all positions that it may read."""
+        """Yield the references to an array as (equation, reference); a reference with a gather, as
+        x[p[i]], gets an index over all positions that it may read."""
         for reader in self.system.equations:
             for read in reads(reader):
                 if read.ref.array is array:
@@ -480,7 +480,7 @@ def _renamed(constraints: Constraints, kept: Collection[str] = ()) -> Constraint
 
 def _equal_places(one: Ref, other: Ref) -> Constraints:
     """The constraints under which two references, the second at a second point (its indices marked
-    '), read one entry; gathered positions are taken to be equal."""
+    '), read one entry; gathered positions, as in x[p[i]], are taken to be equal."""
     found: set[Poly] = set()
     for here, there in zip(one.positions, other.positions, strict=True):
         if not isinstance(here, Gather) and not isinstance(there, Gather):

@@ -240,8 +240,8 @@ def overruns(system: System) -> tuple[Overrun, ...]:
 
 def _outside(part: IterationDomain, read: Read) -> Iterator[Overrun]:
     """Yield the reads of one reference outside of its array, by one new token: per axis, past the
-    end and before the start, where possible. Axes with a gather or a flattened position, (q - 1)*C
-    + e, are skipped."""
+    end and before the start, where possible. Axes with a gather, x[p[i]], or a flattened position,
+    (q - 1)*C + e, are skipped."""
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)

@@ -218,11 +218,12 @@ def _axes(
 ) -> Iterator[Mapping[Array, int]]:
     """Yield the choices of one row axis per array, as array -> axis, under which the lag (row
     written minus row read) of each reference `inside` the loop is in `lags` and no equation writes
-    at a flattened or gathered row."""
+    at a flattened row, (q - 1)*C + e, or a gathered one, p[i]."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
         """Whether no array's chosen row axis is written at a flattened or gathered position, and
-        the lag of each reference between arrays with a chosen axis is in `lags`."""
+        the lag (row written minus row read) of each reference between arrays with a chosen axis is
+        in `lags`."""
         plain = all(
             not isinstance(e.positions[axes[e.array]], (Flat, Gather))
             for e in equations
@@ -267,7 +268,7 @@ FURTHER = 2
 def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
     """The row written minus the row read of a reference in a loop: 0, 1, -1, `FURTHER` (2 or more,
     or 1 or more where the distance varies) or -`FURTHER`. None if the sign varies or is unknown, as
-    for a flattened row, (q - 1)*C + e, or a gathered one. `axes`: array -> its row axis."""
+    for a flattened row, (q - 1)*C + e, or a gathered one, p[i]. `axes`: array -> its row axis."""
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None
@@ -346,9 +347,9 @@ def _plain(position: Position) -> Poly:
 
 
 def _check_order(system: System, found: Sequence[Block]) -> None:
-    """Raise EquationError if an equation defines entries at gathered positions, or reads an array,
-    other than those of its own loop, that no equation defines or that a later equation
-    completes."""
+    """Raise EquationError if an equation defines entries at gathered positions, such as y[p[i]], or
+    reads an array, other than those of its own loop, that no equation defines or that a later
+    equation completes."""
     block_of = {e: block for block in found for e in block.equations}
     order = {e: k for k, e in enumerate(system.equations)}
     last = {array: order[es[-1]] for array, es in system.defining.items()}

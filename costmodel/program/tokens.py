@@ -164,7 +164,7 @@ class Tokens:
 
     def indices_of(self, ref: Ref) -> frozenset[str]:
         """The indices in those positions of a reference on which the entry's tau (the latest input
-        row that it depends on) depends; gathered positions are left out."""
+        row that it depends on) depends; gathered positions, as in x[p[i]], are left out."""
         axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
         return frozenset().union(
             *(
@@ -275,8 +275,8 @@ class Tokens:
 
 @cache
 def tokens(system: System) -> Tokens:
-    """The tokens of a system: which input row, at the latest, each entry and each instance depends
-    on.
+    """The tokens of a system: which input row, at the latest, each entry and each instance (of an
+    equation, at one value of its indices) depends on.
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.

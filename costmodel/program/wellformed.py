@@ -60,8 +60,8 @@ def region(
     array: Array, positions: Sequence[Position], constraints: Constraints, hidden: Sequence[str]
 ) -> Constraints | None:
     """The entries of an array at `positions`, while the indices satisfy the constraints, as
-    constraints on the axes of the array; None if there are none. Every entry counts along a
-    gathered axis.
+    constraints on the axes of the array; None if there are none. Along an axis with a gathered
+    position, as in x[p[i]], every entry counts.
 
     Args:
         hidden: the indices to eliminate.
@@ -340,8 +340,8 @@ def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
 
 
 def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
-    """(reference, indices): gathered positions are replaced by new indices, over all positions that
-    the gather may select; a reference without a gather is returned with ()."""
+    """(reference, indices): gathered positions (p[i] in x[p[i]]) are replaced by new indices, over
+    all positions that the gather may select; a reference without a gather is returned with ()."""
     if not any(isinstance(position, Gather) for position in ref.positions):
         return ref, ()
     positions, over = list(ref.positions), []
@@ -397,7 +397,7 @@ def _written_inside(system: System, equation: Equation) -> None:
 
 def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
     """Raise EquationError unless every entry that a reference reads lies in its array and is
-    defined, and every index array that it gathers by holds a position there."""
+    defined, and every index array that it gathers by, p in x[p[i]], holds a position there."""
     around = equation.domain.union(*(index.constraints for index in over))
     hidden = [index.atom for index in (*equation.indices, *over)]
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):

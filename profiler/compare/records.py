@@ -100,7 +100,7 @@ def compare_files(
 
     Raises:
         StoreError: a file cannot be read or holds no record.
-        MeasureError: one file without rounds, files without a point in common, or copies.
+        MeasureError: one file without rounds, files without a point in common, or that are copies.
     """
     read = [recorded([path], tell) for path in paths]
     problems = [text for _, told in read for text in told]

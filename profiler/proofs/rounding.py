@@ -161,8 +161,8 @@ class ExactSoftplus(DispatchMode):
     used = False
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation and return its result; softplus and its gradient run with the larger
-        threshold."""
+        """Run an operation and return its result; softplus and its gradient, if their threshold is
+        at least torch's default but below `EXACT`, run with the threshold `EXACT`."""
         if kind.name in ("aten::softplus", "aten::softplus_backward"):
             given = bind(kind.func, args, kwargs, None).arguments
             if LINEAR <= given["threshold"] < EXACT:

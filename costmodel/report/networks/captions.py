@@ -185,8 +185,9 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
 
 
 def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
-    """Yield the notes on gradients that tools count in different ways: those of gathers, of the
-    loss, and sums of several gradients of an array. `sheet`: the network's costs in one stage."""
+    """Yield the notes on gradients that tools count in different ways: those of gathers, x[p[i]],
+    of the loss, and sums of an array's several gradients. `sheet`: the network's costs in one
+    stage."""
     c, uses = sheet.network.described, sheet.network.uses
     if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
         yield SCATTER
