@@ -70,12 +70,14 @@ def experts(
     c of E gated FFNs, f wide.
 
     Args:
-        routing: how the router's scores become weights of the chosen experts, as in `ROUTINGS`.
+        routing: how the router's scores become weights of the chosen experts, a name in `ROUTINGS`
+            ("softmax": the entries of the softmax of all scores).
         activation: that of the gate; without a gate, of the only map to f channels.
         clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
-        correction: as in `CORRECTIONS`; None: a buffer where scores are sigmoids of all.
+        correction: the bias added to the scores that choose: none (""), a "buffer" that training
+            moves, or a "parameter"; None: a buffer where `routing` takes sigmoids of all scores.
         apart: as in Gemma 4, the router reads x, by a norm with weights over sqrt(d), and experts
             read further rows z (l, d); each expert has a factor of its own.
     """
@@ -119,7 +121,7 @@ def _routed(
     """Write the equations of the choice and return two arrays: the numbers of the chosen experts
     (l, c) of each token and their weights (l, c), from the router's scores R (l, E), by the rule
     `routing` of `ROUTINGS`; `of` are the indices of token, expert and place among the chosen, and
-    `correction` is as in `CORRECTIONS`."""
+    `correction` is the kind of bias ("", "buffer", "parameter") added to the scores that choose."""
     (l, E), (i, e, r) = R.shape, of
     c = r.upper[0]
     at, w = f.array("at", l, c, below=E), f.array("w", l, c)

@@ -187,8 +187,8 @@ def allowances(
         call: computes the answers in float64, from inputs that the digits represent.
         exact: the answers without rounding.
         runs: the number of runs with random rounding, after one to the nearest number.
-        off: the `MEASURES` of an error of each answer; no further runs are made as soon as all are
-            explained.
+        off: the `MEASURES` of the error of each answer that is to be explained; no further runs are
+            made as soon as all are.
     """
     found = least_allowances(exact, digits)
     for run in range(1 + runs):

@@ -63,8 +63,8 @@ def block(
 
     Args:
         norm: the equations of each norm.
-        place: where norms stand, a name in `PLACES`; "beside...": all sublayers read the layer's
-            input.
+        place: where norms stand, a name in `PLACES` ("before": one before each sublayer);
+            "beside...": all sublayers read the layer's input.
         scaled: the sum multiplies the output of a sublayer by a constant.
         dropout: what each output passes before the sum.
     """
@@ -129,7 +129,8 @@ def mixture(
             configuration does not say.
         chosen: how many experts a token goes through if the configuration does not say.
         activation: that of the gates, as this project names it; None: that of the usual field.
-        correction: what is added to scores that choose, a name in `experts.CORRECTIONS`.
+        correction: the bias added to scores that choose: none (""), a "buffer" or a "parameter";
+            None: a buffer where `routing` takes sigmoids of all scores.
     """
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
