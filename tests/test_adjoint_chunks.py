@@ -144,6 +144,31 @@ def test_a_first_entry_keeps_its_gradient_where_there_are_no_later_ones(
     assert (made.apart, made.refused) == ([], [])
 
 
+def heads_weighed(*, flat: bool) -> Mixer:
+    """A weight, n h in a row if `flat`, is read by rows 2..C and, otherwise, by rows from C + 1 on:
+    by no row of a sequence of one row."""
+    m = Mixer("heads-weighed")
+    l, C, n, h = m.sizes("l C n h")
+    x, y, w = m.input("x", l), m.output("y", l), m.parameter("w", *((n * h,) if flat else (n, h)))
+    with m.form("direct") as f:
+        j, c, T = f.index("j", 1, n), f.index("c", 1, h), f.array("T", l, n, h)
+        near, far = f.index("i", 2, min_(C, l)), f.index("k", C + 1, l)
+        weight = w[(j - 1) * h + c] if flat else w[j, c]
+        T[near, j, c] = x[near] * weight
+        T[far, j, c] = x[far] * x[far] * weight
+        y[1] = x[1]
+        for rows in (near, far):
+            y[rows] = sum_(T[rows, j, c], over=(j, c))
+    return m
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_an_empty_sum_is_free_in_the_gradient_of_a_flattened_weight(length: int) -> None:
+    sizes = {"l": length, "C": 2, "n": 2, "h": 3, "d": 6}
+    flat, apart = (cm.count(heads_weighed(flat=flat), "backward") for flat in (True, False))
+    assert flat.at(**sizes).by_class() == apart.at(**sizes).by_class()
+
+
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.parametrize("phase", ["backward", "training-step"])
 def test_the_critical_path_has_as_many_steps_as_are_derived(name: str, phase: str) -> None:

@@ -111,6 +111,8 @@ class Sums:
         ]
         if len(handed) > 1:
             flat = any(any(h.cotangent.layout) for h in handed)
+            # one equation sums cotangents of the same entries: an empty sum among them is free
+            flat = flat and len({(h.cotangent.layout, h.cotangent.where) for h in handed}) > 1
             handed = [self._apart(array, h) if flat or h.cotangent.numbered else h for h in handed]
         if not handed:
             return
