@@ -562,7 +562,7 @@ class MemoryOfMaps(Memory):
 
 MEMORY_IN_CHUNKS = {
     **MEMORY,
-    **dict.fromkeys(("X", "L_C", "RE", "KI", "KA", "FI", "KC", "FC", "V_C"), "elementwise"),
+    **dict.fromkeys(("L_C", "RE", "KI", "KA", "FI", "KC", "FC", "V_C"), "elementwise"),
     **dict.fromkeys(("A_C", "B_C", "U_C", "W_C", "RK", "RF", "O_C"), "contraction"),
     "S": "reduction",
 }
@@ -572,7 +572,7 @@ MEMORY_IN_CHUNKS = {
     "rwkv-7+core",
     "chunked",
     form="chunked",
-    kernels=MEMORY_IN_CHUNKS,
+    kernels=MEMORY_IN_CHUNKS | {"X": "elementwise"},
     step_form="recurrent",
     step_kernels=MEMORY,
 )
@@ -721,7 +721,8 @@ class FirstInChunks(InChunks, FirstTimeMixing):
         self.C = C
 
 
-LATER = {**LAYER_7, **dict.fromkeys(("T_v", "T"), "contraction"), "V": "elementwise"}
+OF_LATER = {**dict.fromkeys(("T_v", "T"), "contraction"), "V": "elementwise"}
+LATER = LAYER_7 | OF_LATER
 
 
 @implementation("rwkv-7+later", "recurrent", form="recurrent", kernels=LATER, step_kernels=LATER)
@@ -781,3 +782,22 @@ class LaterTimeMixing(TimeMixing):
                 "token: give initial_state a row for each token"
             )
         return self.following_row(x_t, state, state.prepared[:, state.position])
+
+
+@implementation(
+    "rwkv-7+later",
+    "chunked",
+    form="chunked",
+    kernels=MEMORY_IN_CHUNKS | OF_LAYER | OF_LATER,
+    step_form="recurrent",
+    step_kernels=LATER,
+)
+class LaterInChunks(InChunks, LaterTimeMixing):
+    """A later layer in chunks of C rows, and by the recurrence token by token."""
+
+    def __init__(
+        self, *, d: int, l: int, n: int, A: int, G: int, M: int, C: int, h: int | None = None
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, A=A, G=G, M=M, h=h)
+        require_sizes(C=C)
+        self.C = C

@@ -308,7 +308,7 @@ def test_heads_of_another_width_equal_the_paper() -> None:
 
 @by_sizes(RWKV_SIZES)
 def test_a_later_layer_of_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
-    """By the equations, and by the module as a whole and token by token."""
+    """By the equations, and by the modules as a whole and token by token."""
     sizes = {letter: size for letter, size in sizes.items() if letter != "h"}
     arrays = drawn("rwkv-7+later", sizes)
     expected = time_mixing(arrays["x"], arrays, sizes)
@@ -316,13 +316,14 @@ def test_a_later_layer_of_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
     for form in mixer.forms:
         found = cm.evaluate(mixer, arrays, sizes, form)
         np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
-    module = module_of("rwkv-7+later", "recurrent", sizes, arrays)
     x, first = (torch.from_numpy(arrays[name])[None] for name in ("x", "v_first"))
-    with torch.no_grad():
-        np.testing.assert_allclose(module(x, first)[0], expected, rtol=0, atol=ROUNDING)
-    state = module.initial_state(1, None, first)
-    rows = [module.step(row, state)[0] for row in x.unbind(1)]
-    np.testing.assert_allclose(torch.stack(rows), expected, rtol=0, atol=ROUNDING)
+    for implementation in ("recurrent", "chunked"):
+        module = module_of("rwkv-7+later", implementation, sizes, arrays)
+        with torch.no_grad():
+            np.testing.assert_allclose(module(x, first)[0], expected, rtol=0, atol=ROUNDING)
+        state = module.initial_state(1, None, first)
+        rows = [module.step(row, state)[0] for row in x.unbind(1)]
+        np.testing.assert_allclose(torch.stack(rows), expected, rtol=0, atol=ROUNDING)
 
 
 def test_a_later_layer_refuses_values_of_another_shape() -> None:
@@ -464,5 +465,6 @@ def test_parameters_of_a_layer_of_1024_channels() -> None:
 def test_nothing_of_rwkv_7_is_left_unexplained() -> None:
     sizes = {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3}
     everything_is_explained("rwkv-7", sizes, "recurrent")
-    core = {"b": 1, "l": 3, "d": 2, "n": 1, "C": 2}
-    everything_is_explained("rwkv-7+core", core, "chunked")
+    core = {"b": 1, "d": 2, "n": 1}
+    for length, chunk in ((3, 2), (2, 1), (1, 2)):
+        everything_is_explained("rwkv-7+core", core | {"l": length, "C": chunk}, "chunked")
