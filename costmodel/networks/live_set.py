@@ -103,7 +103,7 @@ class _Simulation:
         self.needed = self._needed()
 
     def during(self, without: range = range(0)) -> Iterator[LiveSet]:
-        """Simulate the step and yield the live set (elements held in memory) of each event, in
+        """Yield the live set (elements held in memory) of each event of the simulated step, in
         order. Events of the layers numbered in `without` take place too, but their live sets are
         not yielded."""
         for k, event in enumerate(self.events):

@@ -48,8 +48,8 @@ class PartRun:
     blocks: tuple[str, ...] = ()
 
     def again(self, recompute: str) -> bool:
-        """Whether the backward pass runs the part a second time: "none", in all "layers", or in the
-        layers of blocks that these names name, separated by commas."""
+        """Whether the backward pass runs the part a second time. `recompute`: "none"; "layers", all
+        layers; or names of blocks, separated by commas, whose layers run again."""
         if self.layer is None or recompute == "none":
             return False
         return recompute == "layers" or not {*self.blocks}.isdisjoint(listed(recompute))

@@ -126,7 +126,8 @@ def deep_proofs(
     thin: int = 1,
     progress: Progress = lambda done, of, what: None,
 ) -> Iterator[Proof]:
-    """Try a module in ways that `seed` draws at random, and yield each proof as soon as it is made.
+    """Yield the proofs of a module by calls in ways that `seed` draws at random, each proof as soon
+    as it is made.
 
     Every `thin`-th draw is tried: first the cheapest draws, then the proofs by many calls, by
     memory and by precision, then the remaining draws, within `BUDGET_S` of processor time. A proof
@@ -279,10 +280,10 @@ class Drawn:
     def proofs(
         self, since: int, until: int, tell: Callable[[int], None], budget: Budget
     ) -> Iterator[Proof]:
-        """Try the draws (ways to call the module) that follow those tried before, up to number
-        `until`, excluded. When a kind of `KINDS` (result, step, gradients, writes) fails for the
-        first time, reduce the draw and yield the failed proof. Ends early when each kind has
-        failed, the budget is spent, or equations cannot be evaluated; `tell` is called with the
+        """Yield a failed proof for each kind of `KINDS` (result, step, gradients, writes) that
+        fails for the first time, with its draw (way to call the module) reduced. Tried are the
+        draws after those tried before, up to number `until`, excluded; fewer if each kind has
+        failed, the budget is spent, or equations cannot be evaluated. `tell` is called with the
         number of draws tried since draw number `since`."""
         self.left_out = ""
         possible = KINDS.keys() - ({"step"} if not self.steps else set())

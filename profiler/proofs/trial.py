@@ -277,9 +277,9 @@ class Trial:
         return self.subject.mixer.role("output").name
 
     def findings(self) -> Iterator[Finding]:
-        """Call the module without gradients, with gradients and in inference mode, and yield (kind,
-        sentence) for what differs from the equations and for tensors or settings that were changed;
-        the first wrong result ends the trial."""
+        """Yield (kind, sentence) for what differs from the equations, and for tensors or settings
+        that were changed, as the module is called without gradients, with gradients and in
+        inference mode; the first wrong result ends the trial."""
         with torch.no_grad(), DispatchMode():
             first = self.case.forward()
         yield from self.written("forward")
@@ -653,10 +653,10 @@ class Decoding(Trial):
     must not influence each other."""
 
     def findings(self) -> Iterator[Finding]:
-        """Decode, and yield (kind, sentence) for tensors or settings that steps changed, and for
-        the first row that differs: rows of this sequence and of the copied state from the
-        equations, rows of the other sequence from its `forward` and from the equations. A row of a
-        wrong shape ends the trial."""
+        """Yield, after decoding, (kind, sentence) for tensors, settings or earlier rows that steps
+        changed, and for the first row that differs: rows of this sequence and of the copied state
+        from the equations, rows of the other sequence from its `forward` and from the equations. A
+        row of a wrong shape ends the trial."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
