@@ -480,6 +480,16 @@ class Block:
     inner: tuple[Block, ...] = ()
     times: Poly = Poly.of(1)
 
+    @property
+    def number(self) -> int:
+        """How often the piece comes, where that is a number."""
+        return self.times.at({})
+
+    @property
+    def layers(self) -> int:
+        """How many layers the piece passes each time."""
+        return sum(one.layers * one.number for one in self.inner) or 1
+
 
 def longest_in_order(
     network: Assembly, layers: int | None, stage: str, recompute: str,
@@ -495,6 +505,7 @@ def longest_in_order(
 
     Raises:
         Unanswered: the order of the parts is not known.
+        Unsupported: the path changes with the number of layers.
     """
 
     @cache
@@ -517,21 +528,24 @@ def longest_in_order(
     kept: _Kept[Walk] = _Kept(
         (), lambda run, phase: ((run, phase),), longest, lambda runs, run, walks: walks
     )
-    few = 2 * ENDS
-    (walk,) = _paths(schedule(network, few if layers is None else layers), stage, recompute, kept)
+    number = Poly.atom("L") if layers is None else Poly.of(layers)
+    again = None if layers is None else repetition(network, layers)
+    few = again.few if again else layers or 2 * ENDS
+    (walk,) = _paths(schedule(network, few), stage, recompute, kept)
     blocks = _folded([*_layer_by_layer(walk, passed)])
-    if layers is not None:
-        return blocks
+    further = number - few
     fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}
-    many: dict[tuple[str, bool], Block] = {}
+    most: dict[tuple[str, bool], Block] = {}
     for block in blocks:
         if block.place is not None and block.place[0] not in fixed:
-            known = many.setdefault(block.place, block)
-            many[block.place] = max(known, block, key=lambda one: one.times.at({}))
-    further = Poly.atom("L") - few
+            known = most.setdefault(block.place, block)
+            most[block.place] = max(known, block, key=lambda one: one.layers * one.number)
+    counted = further.constant() or 0
+    if any(counted % block.layers for block in most.values()):
+        raise Unsupported("the path through the network changes with its number of layers")
     return tuple(
-        replace(block, times=block.times + further)
-        if block.place is not None and many.get(block.place) is block
+        replace(block, times=block.times + further * (Poly.of(1) / block.layers))
+        if block.place is not None and most.get(block.place) is block
         else block
         for block in blocks
     )

@@ -414,6 +414,7 @@ def test_a_hundred_thousand_layers_take_as_long_as_ten(
 
     for module in (live_set, training):
         monkeypatch.setattr(module, "schedule", counted)
+    monkeypatch.setattr("costmodel.networks.schedule.schedule", counted)
     command = f"model gpt-2 --mixer {mixer} --phase training-step --L 100000 --format json"
     assert cli.run(command.split()) == 0
     assert json.loads(capsys.readouterr().out) and max(asked) <= 18
