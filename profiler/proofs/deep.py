@@ -370,7 +370,8 @@ def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
 def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
     """What is wrong at one draw (a way to call the module), as (kind, sentence), by calls in this
-    thread; an error of the module is a finding after the findings before it.
+    thread (`made`: `Trial` of whole sequences, or `Decoding` token by token); an error of the
+    module is a finding after the findings before it.
 
     Raises:
         Unsupported: the equations cannot be evaluated.

@@ -81,8 +81,8 @@ def _padded(cells: int) -> int:
 
 
 def _window(part: Held, array: Array) -> int | None:
-    """The tokens that a window reads, the new one included; None for an array without a window, a
-    state, or the rows of a convolution."""
+    """The number of tokens that a window reads, the new one included; None for an array without a
+    window, a state, or the rows of a convolution."""
     if part.role == "state" or array.convolved or array.most is None:
         return None
     return array.most + 1
