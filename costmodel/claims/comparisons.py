@@ -137,7 +137,7 @@ the functions in numbers of steps nest less deeply."""
 _IN_PARENTHESES = r"[^()]*"
 for _ in range(_NESTED):
     _IN_PARENTHESES = rf"(?:[^()]|\({_IN_PARENTHESES}\))*"
-_STEP = re.compile(rf"\(({_IN_PARENTHESES})\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
+_STEP = re.compile(rf"(?:\(({_IN_PARENTHESES})\)|\b([0-9]+))\s*\*\s*\(([^()]+)\)|([^\s()]+)")
 
 
 def path_steps(text: str) -> tuple[str, ...]:
@@ -149,6 +149,8 @@ def path_steps(text: str) -> tuple[str, ...]:
 
     >>> path_steps("mul - sum - (-1 + l)*(mul sum) - sum")
     ('mul', 'sum', '(l - 1)*(mul sum)', 'sum')
+    >>> path_steps("mul 6*[mul sum]")
+    ('mul', '(6)*(mul sum)')
     """
     found = []
     text = text.replace("[", "(").replace("]", ")")
@@ -157,8 +159,8 @@ def path_steps(text: str) -> tuple[str, ...]:
             f"'{text}': expected names of steps, or (l - 1)*(mul sum) for steps that repeat"
         )
     for match in _STEP.finditer(text):
-        times, repeated, step = match.groups()
-        if times:
+        formula, number, repeated, step = match.groups()
+        if times := formula or number:
             found.append(f"({parse(times).poly()})*({' '.join(_words(repeated))})")
         else:
             found += _words(step)

@@ -76,6 +76,8 @@ def printed(text: str, names: Symbols | None = None, *, growing: bool = False) -
     '1/2*n*l^2 + 4*d^2*l'
     >>> printed(r"2N \lceil\log_2 \frac{d}{H}\rceil", {"H": "n"}).text
     '2*N*ceil_log2(d/n)'
+    >>> printed(r"8{,}388{,}608 l + 12\,288").text
+    '8388608*l + 12288'
 
     Args:
         names: the paper's symbols; without any, a formula in the plain dialect is not changed.
@@ -85,6 +87,7 @@ def printed(text: str, names: Symbols | None = None, *, growing: bool = False) -
     """
     if _THOUSANDS.fullmatch(text.strip(" $")):
         return parse(re.sub(r"[^\d.+-]", "", text))
+    text = _GROUPED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
     if not names:
         try:
             return parse(text, growing=growing)
@@ -103,6 +106,9 @@ _SET_AS = r"\\(?:mathrm|mathit|mathbf|mathcal|mathsf|text|textit|textrm|operator
 _UPRIGHT = re.compile(_SET_AS + r"(?:\{(?P<words>[^{}]*)\}|(?P<letter>\w))", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?:\.\d+)?")
 """A number with a sign between thousands, as in 8,388,608."""
+
+_GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,)\d{3})+(?!\d)")
+"""A number with a sign of LaTeX between thousands, as in 8{,}388{,}608 l."""
 
 _FOREIGN = re.compile(r"[^\w\s.+\-*/^(),]", re.ASCII)
 """A character that the plain dialect lacks."""

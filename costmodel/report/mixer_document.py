@@ -142,8 +142,8 @@ def _depends(row: Row, name: str) -> Collection[str]:
         found = row.answer(COLUMNS[name])
     except Unsupported:  # the value is found by search
         return row.sizes
-    if isinstance(found, CriticalPath):
-        return found.length.letters
+    if isinstance(found, CriticalPath):  # the sizes decide which path has the most steps
+        return {*found.length.letters, *_depends(row, "sequential")}
     if isinstance(found, Quotient):
         return found.above.letters | found.below.letters
     if isinstance(found, Largest):

@@ -90,6 +90,15 @@ def poly_latex(poly: Poly, names: Names | None = None) -> str:
     return Latex(names or {}).poly(poly)
 
 
+def grouped(number: int) -> str:
+    """A whole number in LaTeX, with a comma after each three digits if it has five or more.
+
+    >>> grouped(4096), grouped(8386560)
+    ('4096', '8{,}386{,}560')
+    """
+    return f"{number:,}".replace(",", "{,}") if abs(number) > 9999 else str(number)
+
+
 class Latex(Style):
     """LaTeX, the term of the highest degree first, positive terms before negative ones."""
 
@@ -109,15 +118,15 @@ class Latex(Style):
         r"""The LaTeX of a number times the product of `above`, over the product of `below`: one
         fraction if sizes are below, else the number as a factor, with \cdot before a factor that
         begins with a digit."""
-        top, bottom = number.numerator, number.denominator
+        top, bottom = map(grouped, (number.numerator, number.denominator))
         if below:
-            over = ([str(top)] if top != 1 else []) + above
-            under = ([str(bottom)] if bottom != 1 else []) + below
+            over = ([top] if top != "1" else []) + above
+            under = ([bottom] if bottom != "1" else []) + below
             return rf"\frac{{{' '.join(over) or '1'}}}{{{' '.join(under)}}}"
-        if bottom != 1:
+        if bottom != "1":
             above = [rf"\frac{{{top}}}{{{bottom}}}", *above]
-        elif top != 1 or not above:
-            above = [str(top), *above]
+        elif top != "1" or not above:
+            above = [top, *above]
         return above[0] + "".join(rf" \cdot {f}" if f[0].isdigit() else f" {f}" for f in above[1:])
 
     def power(self, atom: str, power: int) -> str:
