@@ -115,11 +115,11 @@ MISSING: Mapping[str, str] = {
         ("gemma4_assistant", "gemma4_unified_assistant"),
         OTHERS,
     ),
-    **dict.fromkeys(("gemma3n", "gemma3n_text"), "alternating updates of several streams"),
     **dict.fromkeys(
         (
             "emu3",
             "gemma3",
+            "gemma3n",
             "gemma4",
             "gemma4_unified",
             "git",

@@ -33,6 +33,9 @@ CAP = 30
 MULTIPLIER = Constant(Poly.of(Fraction(11, 50)))
 """A constant of Granite; each model has another one."""
 
+QUANTILE = Constant(Poly.of(Fraction("1.6448536269514722")))
+"""How many deviations above the mean 5 % of a normal distribution lie."""
+
 RMS_EPS = Fraction(1, 10**6)
 """What an RMS norm adds under the root, as Llama and Qwen do."""
 
@@ -359,10 +362,28 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
     return m
 
 
+def _above(f: Form, entry: Node, at: Width) -> Node:
+    """Declare the arrays of sparse gates, and return what stays of an entry g at two indices:
+    relu(g - mean - QUANTILE deviation), mean and deviation along the row."""
+    (i, c), (l, width) = at, (at[0].upper[0], at[1].upper[0])
+    raw, centred, squares = (f.array(name, l, width) for name in ("raw", "centred", "squares"))
+    mean, deviation, kept = f.array("mean", l), f.array("deviation", l), f.array("kept", l, width)
+    raw[i, c] = entry
+    mean[i] = sum_(raw[i, c], over=c) / width
+    centred[i, c] = raw[i, c] - mean[i]
+    squares[i, c] = centred[i, c] * centred[i, c]
+    deviation[i] = function("sqrt", sum_(squares[i, c], over=c) / width)
+    bound = f.array("bound", l)
+    bound[i] = mean[i] + QUANTILE * deviation[i]
+    kept[i, c] = function("relu", raw[i, c] - bound[i])
+    return kept[i, c]
+
+
 @noting
-def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
+def gated_ffn(activation: str = "silu", bias: bool = False, *, sparse: bool = False) -> Mixer:
     """Make the part gated FFN, as a mixer of rows (l, d): act(x W_gate) * (x W_up), f wide, times
-    W_down to d.
+    W_down to d. `sparse`: of a row's gates relu(g - mean - q deviation) stays, with a constant q,
+    as in Gemma 3n.
 
     Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu.
     """
@@ -381,6 +402,7 @@ def gated_ffn(activation: str = "silu", bias: bool = False) -> Mixer:
             return value if name not in b_ else value + b_[name][at]
 
         first = mapped("gate", sum_(x[i, a] * W["gate"][a, c], over=a), c)
+        first = _above(f, first, (i, c)) if sparse else first
         G[i, c] = ACTIVATIONS[activation](first)
         U[i, c] = mapped("up", sum_(x[i, a] * W["up"][a, c], over=a), c)
         H[i, c] = G[i, c] * U[i, c]

@@ -96,7 +96,7 @@ class _Writer:
         self.named = {"tokens": stream}
         for part in stack.entry:
             stream = self.run(part, stream)
-        self.named["embedding"] = stream
+            self.named.setdefault("embedding", stream)
         self._name_stream(stream)
         for k in range(stack.depth or layers):
             block = stack.blocks[k % len(stack.blocks)]

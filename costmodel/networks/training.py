@@ -156,8 +156,10 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
     for (name, _), members in tables(graph.network).items():
         dense = [(use, n) for use in members if (n := graph.gradients(use).summed.get(name))]
         if len(dense) > 1:
-            added = _total(number.substitute(use.sizes) for use, number in dense[1:])
-            yield f"shared {name}", Poly.of(len(dense) - 1), added, True
+            given = sum_of(use.copies for use, _ in dense)
+            times = given - next((u.copies for u, _ in dense if name not in u.shared), ONE)
+            added = dense[0][1].substitute(dense[0][0].sizes) * times
+            yield f"shared {name}", times, added, True
     again = [use for use in graph.network.uses if use.copies.terms and use.runs != use.copies]
     number = _total(
         _total(graph.gradients(use).summed.values()).substitute(use.sizes) * (use.runs - use.copies)

@@ -95,6 +95,8 @@ class Place(nn.Module):
         """Whether the part reads an encoder's output too."""
         self.reads = part.reads
         self.made = [(use.writes, use.reads) for use in sublayer.makes]
+        self.joins = sublayer.residual.reads
+        self.writes = "" if sublayer.out is None else sublayer.out.writes
         for name, use in vars(sublayer).items():
             if isinstance(use, Use | None):
                 setattr(self, name, None if use is None else making(stack.placed(use)))
@@ -108,7 +110,7 @@ class Place(nn.Module):
             return {} if self.made else None
         return part.initial_state(batch, length, *((memory,) if self.crosses else ()))
 
-    def _read(self, reads: tuple[str, ...], rows: Tensor, named: Mapping[str, Any]) -> Any:
+    def read(self, reads: tuple[str, ...], rows: Tensor, named: Mapping[str, Any]) -> Any:
         """What a part reads: its rows, and beside them the position of the first row, or further
         rows and this position."""
         of, *others = (named[name] if name else rows for name in reads or ("",))
@@ -123,12 +125,14 @@ class Place(nn.Module):
         part: Any = self.part
         found: Tensor
         for (name, reads), module in zip(self.made, self.makes, strict=True):
-            new = module(*self._read(reads, rows, named))
+            new = module(*self.read(reads, rows, named))
             if state is not None and module.part in KEPT:
                 new = state[name] = torch.cat([*([state[name]] if name in state else ()), new], 1)
             named[name] = new
-        if self.reads:
-            found = part(*self._read(self.reads, rows, named))
+        if self.mixes:
+            (rows,) = (named[name] if name else rows for name in self.reads or ("",))
+        if self.reads and not self.mixes:
+            found = part(*self.read(self.reads, rows, named))
         elif state is None:
             found = part(rows, memory) if self.crosses else part(rows)
         else:
@@ -171,8 +175,11 @@ class Layer(nn.Module):
                 entry = passed(place.before, start)
             out = place.through(entry, memory, state, named)
             out = passed(place.dropout, passed(place.out, out))
+            if place.writes:
+                named[place.writes] = out
             residual: Any = place.residual
-            stream = passed(place.after, residual(stream, out))
+            read = place.read(place.joins, stream, named) if place.joins else (stream, out)
+            stream = passed(place.after, residual(*read))
         return stream
 
 
@@ -195,14 +202,20 @@ class Stack(nn.Module):
         self.bounded = any(use.mixer.name == "positions" for use in stack.entry)
         """Whether a table of positions ends at the size `letter`."""
 
-    def entered(self, tokens: Tensor, first: int = 0, segments: Tensor | None = None) -> Tensor:
+    def entered(
+        self, tokens: Tensor, first: int = 0, segments: Tensor | None = None,
+        named: dict[str, Any] | None = None,
+    ) -> Tensor:  # fmt: skip
         """The rows (b, s, d) that the parts before the layers (embedding, positions, segments) make
-        of tokens (b, s), the first at the position `first`."""
-        x = tokens
+        of tokens (b, s), the first at the position `first`. What parts read by name is added to
+        `named`: tokens, embedded tokens and this position."""
+        x, named = tokens, {} if named is None else named
+        named |= {"tokens": tokens, "first": first}
         others = {"segments": segments, "positions": first}
         for part in self.entry:
             name = part.part if isinstance(part, Part) else ""
             x = part(x, others[name]) if name in others else part(x)
+            named.setdefault("embedding", x)
         return x
 
     def forward(
@@ -210,8 +223,8 @@ class Stack(nn.Module):
     ) -> Tensor:
         """Run token numbers and segments (b, s) through the stack, to rows (b, s, d); `memory` is
         an encoder's output."""
-        x = self.entered(tokens, 0, segments)
-        named = {"tokens": tokens, "embedding": x, "first": 0}
+        named: dict[str, Any] = {}
+        x = self.entered(tokens, 0, segments, named)
         return self._through(x, memory, [None] * len(self.layers), named)
 
     def start(self, batch: int, length: int, memory: Tensor | None) -> list[list[Any]]:
@@ -222,9 +235,8 @@ class Stack(nn.Module):
     def step(self, tokens_t: Tensor, position: int, held: list[list[Any]]) -> Tensor:
         """Run one token (b,) of each sequence, after `position` tokens, through the stack, to its
         row (b, 1, d); `held` has the states of each layer."""
-        tokens = tokens_t.unsqueeze(1)
-        x = self.entered(tokens, position)
-        named = {"tokens": tokens, "embedding": x, "first": position}
+        named: dict[str, Any] = {}
+        x = self.entered(tokens_t.unsqueeze(1), position, named=named)
         return self._through(x, None, held, named)
 
     def _through(

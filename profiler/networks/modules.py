@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from costmodel.language.macros.norms import LAYER_EPS, RMS_EPS as MIXERS_EPS
 from costmodel.language.nodes import Constant
 from costmodel.mixers.self_attention import BASE
+from costmodel.networks.architectures.streams import LEAST
 from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import ALPHA, LIMIT, SCALE
-from costmodel.networks.parts import CAP, MULTIPLIER, RMS_EPS
+from costmodel.networks.parts import CAP, MULTIPLIER, QUANTILE, RMS_EPS
 from costmodel.program.losses import SMOOTHING
 from profiler.modules.attention import dense_attention
 from profiler.modules.base import fan_in
@@ -42,7 +43,7 @@ OFFSETS = ("b", "offset", "moved")
 """How the names of parameters begin that are zeros before training."""
 
 
-GAINS = ("gain", "gain_P", "factor", "w_Q", "w_K")
+GAINS = ("gain", "gain_L", "gain_M", "gain_P", "factor", "w_Q", "w_K", "w_x")
 """Names of parameters that are ones before training."""
 
 
@@ -89,7 +90,8 @@ class Part(nn.Module):
                 self.register_buffer(array.name, table, persistent=array.name == "moved")
             if array.role != "parameter":
                 continue
-            if array.name in names and array.name in shared:
+            made_before = array.name in shared
+            if made_before and (array.name in use.shared or (use.table and array.name in names)):
                 self.register_parameter(array.name, shared[array.name])
                 continue
             value = nn.Parameter(torch.empty(shape, **made))
@@ -212,9 +214,15 @@ def xielu(p: Any, x: Tensor) -> Tensor:
     return grown + (F.softplus(p.alpha_n) + 0.5) * (below.exp() - 1 - below) + 0.5 * x
 
 
-def gated_ffn(p: Any, x: Tensor, other: None, activation: str, bias: bool) -> Tensor:
-    """The activation of one map times another map, mapped back."""
-    gate = ACTIVATIONS[activation](linear(p, x, "W_gate", "b_gate"))
+def gated_ffn(p: Any, x: Tensor, other: None, activation: str, bias: bool, sparse: bool) -> Tensor:
+    """The activation of one map times another map, mapped back; `sparse`: of what one map has above
+    a bound."""
+    gate = linear(p, x, "W_gate", "b_gate")
+    if sparse:
+        centred = gate - gate.mean(-1, keepdim=True)
+        deviation = (centred * centred).mean(-1, keepdim=True).sqrt()
+        gate = torch.relu(centred - float_of(QUANTILE) * deviation)
+    gate = ACTIVATIONS[activation](gate)
     return linear(p, gate * linear(p, x, "W_up", "b_up"), "W_down", "b_down")
 
 
@@ -343,14 +351,71 @@ def layer_look_up(p: Any, tokens: Tensor, first: int) -> Tensor:
     return rows
 
 
-def layer_input(p: Any, x: Tensor, given: Any, activation: str) -> Tensor:
+def layer_input(p: Any, x: Tensor, given: Any, activation: str, streams: bool) -> Tensor:
     """The output (b, s, d) for rows x (b, s, d), and `given` embedded tokens (b, s, d), rows of the
-    layer's table (b, s, f) and a position."""
+    layer's table (b, s, f) and a position; `streams`: x is (b, s, S, d)."""
     z, own, _ = given
+    x = active(p, x) * p.w_x if streams else x
     mapped = normed(z @ p.W_P / x.shape[-1] ** 0.5, p.gain_P, float(RMS_EPS))
     hidden = ACTIVATIONS[activation](x @ p.W_gate) * ((mapped + own) / 2**0.5)
     y: Tensor = hidden @ p.W_down
     return y
+
+
+def active(p: Any, x: Tensor, other: Any = None) -> Tensor:
+    """The active one of the streams x (b, s, S, d)."""
+    return x[:, :, p.own["A"] - 1]
+
+
+def modalities(p: Any, x: Tensor, other: Any) -> Tensor:
+    """The modalities (b, s, S) of rows x (b, s, d)."""
+    mapped: Tensor = normed(x, p.gain_M, float(RMS_EPS)) / x.shape[-1] @ p.W_M
+    return torch.tanh(mapped)
+
+
+def predicted(p: Any, x: Tensor, given: Any) -> Tensor:
+    """Streams (b, s, S, d) of streams x, and of modalities in `given`."""
+    mixing = (given[0] @ p.W_C).unflatten(-1, (x.shape[2], x.shape[2]))
+    y: Tensor = mixing @ x + x
+    return y
+
+
+def corrected(p: Any, x: Tensor, given: Any) -> Tensor:
+    """Streams (b, s, S, d) of predicted ones x; `given` has rows and their modalities."""
+    z, seen, _ = given
+    share = (seen @ p.W_K + 1).unsqueeze(-1)
+    y: Tensor = (z - active(p, x)).unsqueeze(2) * share + x
+    return y
+
+
+def added(p: Any, x: Tensor, given: Any) -> Tensor:
+    """Streams x (b, s, S, d), to all of which but the first the rows in `given` are added."""
+    return torch.cat([x[:, :, :1], x[:, :, 1:] + given[0].unsqueeze(2)], 2)
+
+
+def low_rank(p: Any, x: Tensor, other: Any) -> Tensor:
+    """The rows x plus the norm of their map of low rank."""
+    return x + normed(x @ p.W_left @ p.W_right, p.gain_L, float(RMS_EPS))
+
+
+def sized(first: Tensor, mapped: Tensor) -> Tensor:
+    """The streams `mapped` (b, s, S - 1, d), each with the mean square of rows `first`."""
+    wanted = (first * first).mean(-1, keepdim=True).sqrt().unsqueeze(2)
+    found = (mapped * mapped).mean(-1, keepdim=True).clamp(min=float_of(LEAST)).sqrt()
+    return mapped * wanted / found
+
+
+def opened(p: Any, x: Tensor) -> Tensor:
+    """Streams (b, s, S, d) of embedded tokens x (b, s, d)."""
+    mapped = (x.unsqueeze(2).unsqueeze(3) @ p.W_S).squeeze(3)
+    return torch.cat([x.unsqueeze(2), sized(x, mapped)], 2)
+
+
+def closed(p: Any, x: Tensor) -> Tensor:
+    """The mean (b, s, d) of the first of the streams x and of maps of the others."""
+    mapped = (x[:, :, 1:].unsqueeze(3) @ p.W_S).squeeze(3)
+    first = x[:, :, 0]
+    return (first + sized(first, mapped).sum(2)) / x.shape[2]
 
 
 COMPUTED: Mapping[str, Callable[..., Tensor]] = {
@@ -371,6 +436,15 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "attention-to-given-keys": given_attention,
     "layer-look-up": layer_look_up,
     "layer-input": layer_input,
+    "active-stream": active,
+    "modalities": modalities,
+    "predicted-streams": predicted,
+    "corrected-streams": corrected,
+    "added-to-streams": added,
+    "laurel": low_rank,
+    "sum-of-three": lambda p, x, other: (x + other[0] + other[1]) / 2**0.5,
+    "opened-streams": lambda p, x, other: opened(p, x),
+    "closed-streams": lambda p, x, other: closed(p, x),
     "sum": lambda p, x, other: x + other[0],
     "scale": lambda p, x, other: x / x.shape[-1] ** 0.5,
     "probabilities": lambda p, x, other: torch.softmax(x, -1),

@@ -83,7 +83,7 @@ ALWAYS = (
     "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_topk", "moe_k",
     "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
     "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
-    "attn_config", "ffn_config",
+    "attn_config", "ffn_config", "num_kv_shared_layers",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
 
@@ -488,6 +488,23 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "vocab_size_per_layer_input": (31, 40),
         "hidden_size_per_layer_input": (3, 8),
     },
+    "gemma3n_text": {
+        **USUAL,
+        "num_hidden_layers": (6,),
+        "layer_types": ([*["sliding_attention"] * 2, "full_attention"] * 2,),
+        "intermediate_size": (11, [5, 6, 7, 8, 9, 10]),
+        "activation_sparsity_pattern": (None, [0.95, 0.95, 0.0, 0.0, 0.5, 0.0]),
+        "num_attention_heads": (6,),
+        "sliding_window": (3,),
+        "num_kv_shared_layers": (0, 2, 3),
+        "vocab_size_per_layer_input": (31, 40),
+        "hidden_size_per_layer_input": (3, 8),
+        "altup_num_inputs": (2, 4),
+        "altup_active_idx": (0, 1),
+        "laurel_rank": (2, 5),
+        "attention_bias": (True, False),
+        "pad_token_id": (1,),
+    },
     "gemma4_unified_text": GEMMA_4,
     "gemma2": {**USUAL, "sliding_window": (3,)},
     "gemma3_text": {**USUAL, "sliding_window": (3,), "sliding_window_pattern": (2, 3)},
@@ -661,7 +678,15 @@ PLAIN = (bool, int, float, str, type(None))
 """Types of values that stand in a file as they are."""
 
 
-BY_CLASS = ("falcon_h1", "gemma4_text", "gemma4_unified_text", "gpt2", "gpt-sw3", "vit")
+BY_CLASS = (
+    "falcon_h1",
+    "gemma3n_text",
+    "gemma4_text",
+    "gemma4_unified_text",
+    "gpt2",
+    "gpt-sw3",
+    "vit",
+)
 """Further types whose reader has the defaults of the class."""
 
 

@@ -218,17 +218,67 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
             for k in range(len(at)):
                 piece = value if axis is None else value.tensor_split(len(at), axis)[k]
                 at[k][f"per_layer_{ours}.weight"] = piece
+    for name in ("altup_projections", "altup_unembed_projections"):
+        pieces = [beside.pop(n) for n in [*beside] if n.startswith(f"model.{name}.")]
+        if pieces:
+            beside[name] = torch.stack(pieces)
+            beside["model.norm.weight"] = beside.pop("model.norm.weight")  # rows pass the norm last
     last = sorted(beside, key=lambda name: name.endswith("predictions.bias"))
     stack = net.stack
     own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()]
     tables = {id(p) for p in stack.entry.parameters()}
     for parameter, name in zip({id(p): p for p in own}.values(), last, strict=True):
         value = beside[name]
-        _set(parameter, value if id(parameter) in tables or value.ndim == 1 else value.t())
+        straight = value.ndim == 1 or (id(parameter) in tables and value.ndim == 2)
+        _set(parameter, value if straight else value.mT)
     for k, one in enumerate(stack.layers):
+        if about.model_type in PLACES:
+            _load_by_place(one, at[k], PLACES[about.model_type])
+            continue
         blocks = about.decoder.blocks
         parts = [s.part.mixer for s in blocks[k % len(blocks)].sublayers]
         _load_layer(one, [mixer.base for mixer in parts], at[k], about.model_type)
+
+
+PLACES: Mapping[str, Mapping[str, str]] = {
+    "gemma3n_text": {
+        "altup.modality_router.weight": "0.makes.1.W_M", "altup.router_norm.weight":
+        "0.makes.1.gain_M", "altup.prediction_coefs.weight": "0.makes.2.W_C",
+        "input_layernorm.weight": "0.makes.4.gain", "laurel.linear_left.weight": "0.makes.5.W_left",
+        "laurel.linear_right.weight": "0.makes.5.W_right",
+        "laurel.post_laurel_norm.weight": "0.makes.5.gain_L",
+        **{f"self_attn.{of}_proj.{kind}": f"0.part.{name}_{letter}"
+           for of, letter in (("q", "Q"), ("k", "K"), ("v", "V"), ("o", "out"))
+           for kind, name in (("weight", "W"), ("bias", "b"))},
+        "self_attn.q_norm.weight": "0.part.w_Q", "self_attn.k_norm.weight": "0.part.w_K",
+        "post_attention_layernorm.weight": "0.out.gain",
+        "pre_feedforward_layernorm.weight": "1.before.gain",
+        **{f"mlp.{of}_proj.weight": f"1.part.W_{of}" for of in ("gate", "up", "down")},
+        "post_feedforward_layernorm.weight": "1.out.gain",
+        "altup.correction_coefs.weight": "2.makes.1.W_K",
+        "altup.correct_output_scale": "2.part.w_x", "per_layer_table.weight": "2.makes.2.E_layer",
+        "per_layer_map.weight": "2.part.W_P", "per_layer_norm.weight": "2.part.gain_P",
+        "per_layer_input_gate.weight": "2.part.W_gate",
+        "per_layer_projection.weight": "2.part.W_down",
+        "post_per_layer_input_norm.weight": "2.out.gain",
+    },
+}  # fmt: skip
+"""Type -> name of a parameter in a layer of the class -> its place in a layer of the twin, where
+parts of a layer read several others."""
+
+
+def _load_by_place(layer: Any, tensors: Mapping[str, Tensor], places: Mapping[str, str]) -> None:
+    """The parameters of a layer, each at its place."""
+    given = dict(layer.sublayers.named_parameters())
+    lacking = {*given} - {"2.makes.0.gain_M", "2.makes.0.W_M"}  # those of the first modalities
+    for name, value in tensors.items():
+        place = places[name]
+        if place not in given:  # keys and values that later layers read
+            place = place.replace("part", "makes.6" if "K" in place else "makes.7")
+        straight = place.endswith("E_layer") or value.ndim == 1
+        _set(given[place], value if straight else value.t())
+        lacking.remove(place)
+    assert not lacking, lacking
 
 
 def _set(parameter: Tensor, value: Tensor) -> None:

@@ -1,8 +1,9 @@
-"""Which network does a configuration of Gemma 4's text describe?
+"""Which network does a configuration of Gemma 4's text, or of Gemma 3n's, describe?
 
-Full attention in some layers, windows in the others, with heads of another width; the last layers
-may read the keys and values of earlier ones, and each layer may have an embedding of its own. Heads
-of queries, keys and values have norms, and scores are not scaled.
+Full attention in some layers, windows in the others, in Gemma 4 with heads of another width; the
+last layers may read the keys and values of earlier ones, and each layer may have an embedding of
+its own. Heads of queries, keys and values have norms, and scores are not scaled. Gemma 3n has
+several residual streams.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from costmodel.networks import parts
-from costmodel.networks.architectures import layer_rows
+from costmodel.networks.architectures import layer_rows, streams
 from costmodel.networks.architectures.decoder import (
     FACTOR,
     block,
@@ -51,9 +52,7 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 6)], KINDS)
     kinds[-1] = KINDS[0]  # as the class does
     heads = _heads(c, kinds)
-    for kind in KINDS:
-        if given := {*c.rotary(kind)} - {FACTOR}:  # all channels turn, some by an angle of 0
-            raise c.refused(f"rotary parameter '{min(given)}' is not read")
+    _refuse_rotary(c)
     makers = _makers(c, kinds, number - shared) if shared else {}
     wide = c.switch("use_double_wide_mlp")
     f, norm = c.size("intermediate_size"), parts.rms_norm()
@@ -74,6 +73,117 @@ def read(name: str, bare: str, c: Configuration) -> Description:
         cap=c.get("final_logit_softcapping") is not None,
         remark="; ".join([SCALARS, *([SHARED] if shared else [])]),
     )  # fmt: skip
+
+
+def read_3n(c: Configuration) -> Description:
+    """Describe the network of a configuration of Gemma3nForCausalLM and Gemma3nTextModel: in each
+    layer a stream of several is active, and passes attention beside a residual of low rank, then
+    the FFN."""
+    c.with_class().require({"altup_correct_scale": (True,)})
+    c.taken.update(("altup_coef_clip", "rope_local_base_freq"))  # bounds of training, a base
+    number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
+    kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 5)], KINDS)
+    g, h = c.size("num_key_value_heads"), c.size("head_dim")
+    _refuse_rotary(c)
+    makers = _makers(c, kinds, number - shared) if shared else {}
+    S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1
+    if S < 2 or at > S:
+        raise c.refused(f"stream {at - 1} cannot be active: there are {S}, at least 2 are read")
+    act, norm = c.activation("hidden_activation"), parts.rms_norm()
+    own_sizes = {"S": Poly.of(S), "A": Poly.of(at)}
+    ffns = {sparse: parts.gated_ffn(act, sparse=sparse) for sparse in (False, True)}
+    layers = list[Block]()
+    widths, sparse = _widths(c, number), _sparse(c, number)
+    for k, kind in enumerate(kinds):
+        own, reads = Heads(kind, g, h), makers.get(kind)
+        mixing = _attention(c, own) if reads is None or k < reads else _given(c, own, reads, k)
+        made = _made(c, own) if k == reads else ()
+        label = kind.removesuffix("_attention")
+        layer = block(
+            label, mixing, part("gated FFN", ffns[sparse[k]], f=widths[k]), norm=norm, place="both"
+        )
+        first, second = layer.sublayers
+        assert first.out is not None and first.before is not None
+        chosen = Use("active stream", streams.active(), sizes=own_sizes)
+        seen = Use("modalities", streams.modalities(), sizes=own_sizes)
+        first = Sublayer(
+            replace(mixing, reads=("normed", *mixing.reads[1:])),
+            Use("sum over sqrt(2)", streams.joined(), reads=("active", "attention", "laurel")),
+            out=replace(first.out, writes="attention"),
+            makes=(
+                replace(chosen, writes="active before"),
+                replace(seen, reads=("active before",), writes="modalities"),
+                Use(
+                    "predicted streams", streams.predicted(), sizes=own_sizes,
+                    reads=("", "modalities"), writes="predicted",
+                ),
+                replace(chosen, reads=("predicted",), writes="active"),
+                replace(first.before, reads=("active",), writes="normed"),
+                Use(
+                    "residual of low rank", streams.low_rank(), reads=("normed",), writes="laurel",
+                    sizes={"r": Poly.of(c.size("laurel_rank"))},
+                ),
+                *(replace(one, reads=("normed",)) for one in made),
+            ),
+        )  # fmt: skip
+        (last,) = _input(c, k, act, second, several=True)
+        assert last.out is not None
+        added = Use(
+            "sum with streams", streams.added(), sizes=own_sizes, reads=("corrected", "input")
+        )
+        last = Sublayer(
+            replace(
+                last.part, reads=("corrected", *last.part.reads[1:]),
+                sizes={**last.part.sizes, **own_sizes},
+            ),
+            added, out=replace(last.out, writes="input"),
+            makes=(
+                replace(seen, shared=frozenset({"gain_M", "W_M"}), writes="modalities after"),
+                Use(
+                    "corrected streams", streams.corrected(), sizes=own_sizes,
+                    reads=("predicted", "", "modalities after"), writes="corrected",
+                ),
+                *last.makes,
+            ),
+        )  # fmt: skip
+        layers.append(Block(label, (first, second, last)))
+    opened = Use("streams of embedded tokens", streams.opened(), sizes=own_sizes)
+    found = decoder(
+        c, "Gemma3n", layers, norm, {"f": widths[0]}, bare="TextModel", scaled=True, entry=[opened],
+        cap=c.get("final_logit_softcapping") is not None,
+        remark="coefficients of streams are not bounded, as a step of training bounds them",
+    )  # fmt: skip
+    (stack,) = found.stacks
+    closed = Use("mean of the streams", streams.closed(), sizes=own_sizes)
+    return replace(found, stacks=(replace(stack, end=(closed, *stack.end)),))
+
+
+def _widths(c: Configuration, number: int) -> list[int]:
+    """The width of the FFN of each layer."""
+    given = c.get("intermediate_size")
+    if not isinstance(given, list):
+        return [c.size("intermediate_size")] * number
+    if len(given) != number or not all(isinstance(f, int) and f > 0 for f in given):
+        raise c.refused(f"'intermediate_size' must have the width of each of {number} layers")
+    return given
+
+
+def _sparse(c: Configuration, number: int) -> list[bool]:
+    """Whether the gates of each layer are sparse: by default those of the first ten of more."""
+    given = c.get("activation_sparsity_pattern")
+    if given is None:
+        return [number > 10 and k < 10 for k in range(number)]
+    if not isinstance(given, list) or len(given) != number:
+        raise c.refused(f"'activation_sparsity_pattern' must have a share for {number} layers")
+    return [share > 0 for share in given]
+
+
+def _refuse_rotary(c: Configuration) -> None:
+    """Raise ModelError for a rotary parameter that is not known here; all channels turn, in
+    Gemma 4 some by an angle of 0."""
+    for kind in KINDS:
+        if given := {*c.rotary(kind)} - {FACTOR}:
+            raise c.refused(f"rotary parameter '{min(given)}' is not read")
 
 
 def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
@@ -101,7 +211,7 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
 def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int]:
     """Kind of a layer -> the last layer of the kind before layer number `first`, from which on
     layers make no keys of their own; ModelError for a kind that has none."""
-    if c.switch("attention_k_eq_v"):
+    if c.get("attention_k_eq_v"):
         raise c.refused("keys that are values too, and that other layers read, are not known here")
     found = {kind: k for k, kind in enumerate(kinds[: max(0, first)])}
     if missing := {*kinds} - found.keys():
@@ -117,7 +227,7 @@ def _attention(c: Configuration, own: Heads) -> Use:
     """Make the attention, with heads `own`, of a layer whose keys no other layer reads."""
     near, n = own.kind == KINDS[1], c.size("num_attention_heads")
     options = ["qk-norm", "v-norm", "unscaled", "rotary", *(["bias"] if _biased(c) else [])]
-    options += ["window"] if near else ["keys-as-values"] if c.switch("attention_k_eq_v") else []
+    options += ["window"] if near else ["keys-as-values"] if c.get("attention_k_eq_v") else []
     options += ["grouped"] if own.g != n else []
     return mixer(
         "self-attention", options, n=n, g=own.g if own.g != n else None, h=own.h,
@@ -183,9 +293,12 @@ def _beside_experts(c: Configuration, act: str, dense: Sublayer) -> Sublayer:
     )  # fmt: skip
 
 
-def _input(c: Configuration, layer: int, act: str, after: Sublayer) -> tuple[Sublayer, ...]:
+def _input(
+    c: Configuration, layer: int, act: str, after: Sublayer, several: bool = False
+) -> tuple[Sublayer, ...]:
     """The sublayer of a layer's own embedding, with the norm of the output and the sum of the
-    sublayer `after`; () if layers have none. All layers share the norm of embedded tokens."""
+    sublayer `after`; () if layers have none. All layers share the norm of embedded tokens.
+    `several`: whether there are several streams."""
     if "hidden_size_per_layer_input" not in c.defaults:
         return ()
     u = c.size("vocab_size_per_layer_input")
@@ -197,13 +310,14 @@ def _input(c: Configuration, layer: int, act: str, after: Sublayer) -> tuple[Sub
         reads=("tokens",), writes=own,
     )  # fmt: skip
     use = Use(
-        "input of the layer", layer_rows.layer_input(act), sizes={"f": f},
+        "input of the layer", layer_rows.layer_input(act, several), sizes={"f": f},
         shared=frozenset({"gain_P"}) if layer else frozenset(), reads=("", "embedding", own),
     )  # fmt: skip
     return (Sublayer(use, after.residual, out=after.out, makes=(table,)),)
 
 
 GEMMA_4: Mapping[str, Callable[[Configuration], Description]] = {
+    "gemma3n_text": read_3n,
     "gemma4_text": partial(read, "Gemma4", "TextModel"),
     "gemma4_unified_text": partial(read, "Gemma4Unified", "TextModel"),
 }

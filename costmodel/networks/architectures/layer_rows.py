@@ -15,6 +15,7 @@ from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant
 from costmodel.language.writing import sum_
 from costmodel.mixers.self_attention import Rotated, seen_rows, with_bias
+from costmodel.networks.architectures.streams import active_one, several
 from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, noting
 from costmodel.symbolic.polynomial import Poly
 
@@ -132,13 +133,15 @@ def layer_look_up() -> Mixer:
 
 
 @noting
-def layer_input(activation: str) -> Mixer:
+def layer_input(activation: str, streams: bool = False) -> Mixer:
     """Make the part input of a layer, as a mixer of rows x (l, d), embedded tokens z (l, d) and
     rows q (l, f) of the layer's table, to y (l, d): act(x W_gate) * (norm(z W_P / sqrt(d)) + q) /
-    sqrt(2), times W_down."""
+    sqrt(2), times W_down. `streams`: x is the active one of S streams, times a weight a channel."""
     m = Mixer("layer-input", title="Input of a layer", source=PER_LAYER, group="part of a network")
     l, d, width = m.sizes("l d f")
-    x, z, q = m.input("x", l, d), m.input("z", l, d), m.input("q", l, width)
+    shape = (l, several(m), d) if streams else (l, d)
+    x, z, q = m.input("x", *shape), m.input("z", l, d), m.input("q", l, width)
+    w_x, A = (m.parameter("w_x", d), active_one(m, shape[1])) if streams else (None, l)
     y, gain = m.output("y", l, d), m.parameter("gain_P", width)
     W_P, W_gate = m.parameter("W_P", d, width), m.parameter("W_gate", d, width)
     W_down = m.parameter("W_down", width, d)
@@ -149,7 +152,11 @@ def layer_input(activation: str) -> Mixer:
         P[i, c] = sum_(z[i, a] * W_P[a, c], over=a) / Constant(d, 1)
         N[i, c] = rms_norm(P[i, c], over=c, gain=gain[c], eps=RMS_EPS)
         S[i, c] = (N[i, c] + q[i, c]) / Constant(Poly.of(2), 1)
-        G[i, c] = ACTIVATIONS[activation](sum_(x[i, a] * W_gate[a, c], over=a))
+        read = x
+        if w_x is not None:
+            read = f.array("read", l, d)
+            read[i, b] = x[i, A, b] * w_x[b]
+        G[i, c] = ACTIVATIONS[activation](sum_(read[i, a] * W_gate[a, c], over=a))
         H[i, c] = G[i, c] * S[i, c]
         y[i, b] = sum_(H[i, c] * W_down[c, b], over=c)
     return m
