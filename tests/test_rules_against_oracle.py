@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -36,29 +36,28 @@ REWRITES = (
 FORMS = [(name, form) for name in names() for form in builtin(name).forms]
 
 
-def rewritten() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Every form under half of the rewrites that change it, the next form under the other half."""
-    for k, (name, form) in enumerate(FORMS):
-        written = builtin(name).forms[form]
-        plain = lower(written).equations
-        changing = [r for r in REWRITES if lower(written, r).equations != plain]
-        yield from ((name, form, rewrites) for rewrites in changing[k % 2 :: 2])
-
-
 @pytest.mark.grid(12)
-@pytest.mark.parametrize(("name", "form", "rewrites"), [*rewritten()])
-def test_rules_under_rewrites_equal_execution(
-    name: str, form: str, rewrites: tuple[str, ...]
-) -> None:
-    """Counts per class, once, span, traffic, state, one token at every t, and the values. Without
-    rewrites they are among the proofs that every built-in mixer passes."""
-    made = OracleComparison(builtin(name), form, rewrites)
-    made.at(complete(builtin(name), SIZES))
-    assert made.apart == []
-    depths = DEPTHS if (name, form, "span") in LEFT_OPEN else set[str]()
-    assert {line.partition(": ")[0] for line in made.refused} == depths
+@pytest.mark.parametrize("place", range(len(FORMS)), ids=["-".join(form) for form in FORMS])
+def test_rules_under_rewrites_equal_execution(place: int) -> None:
+    """Counts per class, once, span, traffic, state, one token at every t, and the values: under
+    half of the rewrites that change a form, the next form under the other half. Without rewrites
+    they are among the proofs that every built-in mixer passes."""
+    name, form = FORMS[place]
+    written = builtin(name).forms[form]
+    plain = lower(written).equations
+    changing = [r for r in REWRITES if lower(written, r).equations != plain]
+    for rewrites in changing[place % 2 :: 2]:
+        made = OracleComparison(builtin(name), form, rewrites)
+        made.at(complete(builtin(name), SIZES))
+        assert made.apart == [], rewrites
+        open_ = DEPTHS if (name, form, "span") in LEFT_OPEN else set[str]()
+        if "dense" in rewrites and (name, form) == ("rwkv-7", "chunked"):
+            open_ = open_ | FLATTENED
+        assert {line.partition(": ")[0] for line in made.refused} == open_, rewrites
 
 
+FLATTENED = {"counts", "compulsory traffic", "unfused traffic", "peak"}
+"""Not derived where a token depends on an index that stands in a flattened axis alone."""
 DEPTHS = {"steps of the critical path", "span", "sequential operations"}
 
 
