@@ -157,6 +157,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
 
     known = Conditions(duck_shape=False, specialize_zero_one=False)
     mode = FakeTensorMode(shape_env=known, allow_non_fake_inputs=True, static_shapes=False)
+    mode.cache_enabled = False  # no later run has these symbols: keeping results takes time alone
     symbols: dict[Any, AxisSize] = {}
     numbers = {id(tensor): k for k, tensor in enumerate(_tensors(built))}
 
