@@ -175,13 +175,13 @@ def crossed(l: int, e: int, h: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
 def test_causal_attention_to_other_rows_has_a_formula_by_cases() -> None:
     """Query i sees the keys 1..i that there are: one exponential each, and h products twice and a
     scale."""
-    found = traced(crossed, "l,e,h", "", "fused")
+    found = traced(crossed, "l,e", "h=3", "fused")
     assert found.complete
     for l, e in ((3, 5), (5, 5), (7, 4), (40, 6), (6, 40)):
         pairs = sum(min(i, e) for i in range(1, l + 1))
-        counted = found.at(l=l, e=e, h=3)
+        counted = found.at(l=l, e=e)
         assert (counted.exp, counted.mul) == (pairs, pairs * 7)
-        assert found.at("backward", l=l, e=e, h=3).exp == pairs
+        assert found.at("backward", l=l, e=e).exp == pairs
     rows = {row[:2] for row in next(tables(found)).rows if isinstance(row, tuple)}
     assert {("forward", "exp (l <= e)"), ("forward", "exp (l > e)")} <= rows
     assert "--backend math" in words(found)

@@ -110,11 +110,11 @@ def test_a_batch_that_is_read_as_a_length_is_noted() -> None:
             y: Tensor = self.layer(x, x, x, need_weights=False)[0]
             return y
 
-    misread = trace(lambda d: Attending(d, kept=False, first=True), over="l,d")
+    misread = trace(lambda d: Attending(d, kept=False, first=True), over="l", let="d=3")
     assert any(note in said for said in misread.notes)
     assert misread.forward["exp"] == formula("l")  # every token attends to itself alone
     for kept in (False, True):
-        found = trace(partial(Attending, kept=kept, first=kept), over="l,d")
+        found = trace(partial(Attending, kept=kept, first=kept), over="l", let="d=3")
         assert not any("batch_first" in said for said in found.notes)
         assert found.forward["exp"] == formula("l**2")
 
