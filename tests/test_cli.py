@@ -136,9 +136,17 @@ KEYS = {
 }  # fmt: skip
 
 
+OF_EACH_KIND = (
+    "self-attention she mlstm gated-deltanet rwkv-7 sinkhorn reformer fnet lstm strided-attention "
+    "self-attention+relative-bias self-attention+cross aft-local gpt-oss-attention"
+)
+"""Mixers with several forms, without a cost of a token, with a state, with a context, with weights
+that nothing reads, and with every reason for a missing number."""
+
+
 @pytest.mark.parametrize("options", ["", "--l 4 --t 5", "--convention torch", "--symbolic"])
 def test_json_is_schema_1(options: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(f"table --all --form all --format json {options}", capsys)
+    found = printed_json(f"table {OF_EACH_KIND} --form all --format json {options}", capsys)
     assert found["schema"] == 1
     rows = found["rows"]
     assert isinstance(rows, list)

@@ -35,6 +35,7 @@ def executed(mixer: Mixer, form: str, sizes: Mapping[str, int], t: int | None = 
     return done.steps() if t is None else done.steps_inference(t)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("phase", ["backward", "training-step"])
 @pytest.mark.parametrize("chunk", [1, 2, 3, 4, 8])
 def test_the_steps_of_gradients_in_chunks(chunk: int, phase: str) -> None:

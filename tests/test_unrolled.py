@@ -56,7 +56,7 @@ UNSEARCHED = (
 )
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize(
     ("name", "form", "phase", "names"),
     [
