@@ -674,7 +674,7 @@ def list_(
         return {name: one.place for name, one in implementations(name).items()}
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
-    found = listing.entries(listing.matching(word), modules)
+    found = listing.matching(word, modules)
     show(listing.document(found, whole=bool(word)), format_, output, force, context)
 
 

@@ -132,14 +132,15 @@ def write() -> None:
         _store.write()
 
 
-def kept(mixer: Mixer, key: str, derive: Callable[[], T]) -> T:
-    """The answer in the cache about a built-in mixer under `key`. If there is none that can be
-    read, the result of `derive`, which joins the cache unless it holds equations. Without a cache,
-    and for a user's own mixer, always the result of `derive`."""
-    if _store is None or not mixer.builtin:
+def kept(mixer: Mixer | None, key: str, derive: Callable[[], T]) -> T:
+    """The answer in the cache about a built-in mixer, or about all of them (None), under `key`. If
+    there is none that can be read, the result of `derive`, which joins the cache unless it holds
+    equations. Without a cache, and for a user's own mixer, always the result of `derive`."""
+    if _store is None or (mixer is not None and not mixer.builtin):
         return derive()
-    free = "{h}" if "h" in mixer.given else ""  # h is d/n otherwise; other sizes change no formula
-    key = f"{joined(mixer.base, mixer.options)}{free} {key}"
+    if mixer is not None:
+        free = "{h}" if "h" in mixer.given else ""  # else h is d/n; other sizes change no formula
+        key = f"{joined(mixer.base, mixer.options)}{free} {key}"
     written = _store.known.get(key)
     if written is not None and written[:DIGEST] == _digest(_store.sources, key, written[DIGEST:]):
         with contextlib.suppress(Exception):  # an answer that cannot be read is derived again
@@ -175,7 +176,7 @@ class _Writer(pickle.Pickler):
     """Pickles an answer, with `the_mixer` in place of the mixer itself; an answer with a form,
     system, array or other mixer raises _HoldsEquations."""
 
-    def __init__(self, into: io.BytesIO, mixer: Mixer) -> None:
+    def __init__(self, into: io.BytesIO, mixer: Mixer | None) -> None:
         super().__init__(into, pickle.HIGHEST_PROTOCOL)
         self.mixer = mixer
         self.dispatch_table = dict.fromkeys((Mixer, Form, System, Array), self._replaced)
@@ -198,7 +199,7 @@ ALSO_READ = {
 class _Reader(pickle.Unpickler):
     """Reads an answer that `_Writer` wrote."""
 
-    def __init__(self, written: bytes, mixer: Mixer) -> None:
+    def __init__(self, written: bytes, mixer: Mixer | None) -> None:
         super().__init__(io.BytesIO(written))
         self.mixer = mixer
 
@@ -217,7 +218,7 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"an answer holds no {module}.{name}")
 
 
-def _written(answer: object, mixer: Mixer) -> bytes:
+def _written(answer: object, mixer: Mixer | None) -> bytes:
     into = io.BytesIO()
     _Writer(into, mixer).dump(answer)
     return into.getvalue()

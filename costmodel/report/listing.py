@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from costmodel.errors import UnknownMixer, missing_package
-from costmodel.language.equations import Mixer
 from costmodel.language.options import joined
-from costmodel.mixers import builtin, groups, names
+from costmodel.mixers import builtin, names
 from costmodel.program.conventions import Convention
+from costmodel.questions.kept import kept
 from costmodel.questions.question import answers
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.report.document import Column, Document, Note, Rows, Section, Table
@@ -26,11 +26,42 @@ ModuleNotFoundError if torch or another package that they need is not installed.
 
 
 @dataclass(frozen=True)
+class Summary:
+    """What `list` says of a mixer, without equations. `inference`: form -> the reason why it has no
+    one-token inference, None if it has; the other fields are those of `Mixer`."""
+
+    name: str
+    aliases: tuple[str, ...]
+    title: str
+    idea: str
+    group: str
+    source: str
+    references: tuple[str, ...]
+    offers: Mapping[str, str]
+    variants: Mapping[str, str]
+    inference: Mapping[str, str | None]
+
+
+def _summary(name: str) -> Summary:
+    mixer = builtin(name)
+    same = {one.name: getattr(mixer, one.name) for one in fields(Summary)[:-1]}
+    about = (answers(mixer, form, "inference", Convention()) for form in mixer.forms)
+    return Summary(**same, inference={one.form: one.unanswered for one in about})
+
+
+def summaries() -> tuple[Summary, ...]:
+    """The summaries of all built-in mixers, in the order of the list; from the cache of answers if
+    it is on, so that no equations are written."""
+    key = ",".join(("list", *(one.name for one in fields(Summary))))
+    return kept(None, key, lambda: tuple(map(_summary, names())))
+
+
+@dataclass(frozen=True)
 class Entry:
     """One mixer of the list; `modules` finds its implementations, which are imported only if the
     list shows them."""
 
-    mixer: Mixer
+    mixer: Summary
     modules: Modules
 
     @property
@@ -52,14 +83,6 @@ class Entry:
         return ""
 
     @property
-    def inference(self) -> dict[str, str | None]:
-        """Form -> the reason why it has no one-token inference; None if it has."""
-        return {
-            form: answers(self.mixer, form, "inference", Convention()).unanswered
-            for form in self.mixer.forms
-        }
-
-    @property
     def references(self) -> tuple[str, ...]:
         """The code of others that a module equals in float64: that of torch, then the packages and
         repositories of the recorded comparisons."""
@@ -74,7 +97,7 @@ class Entry:
     @property
     def forms(self) -> str:
         """The forms, with `*` after those without one-token inference."""
-        return ", ".join(f"{f}*" if reason else f for f, reason in self.inference.items())
+        return ", ".join(f"{f}*" if reason else f for f, reason in self.mixer.inference.items())
 
     def as_json(self) -> dict[str, object]:
         """The entry of JSON; `implementations` and `classes` are null if a package that they need
@@ -88,7 +111,10 @@ class Entry:
             "group": self.mixer.group,
             "paper": self.paper,
             "source": self.mixer.source,
-            "forms": {f: {"inference": r is None, "reason": r} for f, r in self.inference.items()},
+            "forms": {
+                form: {"inference": reason is None, "reason": reason}
+                for form, reason in self.mixer.inference.items()
+            },
             "options": dict(self.mixer.offers),
             "variants": dict(self.mixer.variants),
             "implementations": None if modules is None else list(modules),
@@ -97,8 +123,8 @@ class Entry:
         }
 
 
-def matching(word: str) -> tuple[str, ...]:
-    """The names of the built-in mixers that have a word beginning with `word`, in any case, in
+def matching(word: str, modules: Modules) -> list[Entry]:
+    """The entries of the built-in mixers that have a word beginning with `word`, in any case, in
     their name, title, idea, family, source, options or references; all mixers for "".
 
     Raises:
@@ -106,20 +132,22 @@ def matching(word: str) -> tuple[str, ...]:
             families. TableError: there is none, and the word may mean several columns.
     """
     begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
-    found = tuple(name for name in names() if begins.search(_searched(builtin(name))))
+    every = summaries()
+    found = [Entry(mixer, modules) for mixer in every if begins.search(_searched(mixer))]
     if not found:
         if (column := meant(word)) is not None:
             about = f"{column} ({FIGURES[column].meaning})"
             raise UnknownMixer(f"'{word}' is no mixer but a column: `costmodel table --columns "
                                f"mixer,{column}` shows {about}")  # fmt: skip
+        families = ", ".join(dict.fromkeys(mixer.group for mixer in every))
         raise UnknownMixer(
             f"no mixer has a word that begins with '{word}' in its name, title, idea, family, "
-            f"source, options or references; the families are {', '.join(groups())}"
+            f"source, options or references; the families are {families}"
         )
     return found
 
 
-def _searched(mixer: Mixer) -> str:
+def _searched(mixer: Summary) -> str:
     """The texts of a mixer in which a word is searched, one per line: name, title, idea, family,
     source, options and references."""
     called = (mixer.name, *mixer.aliases, *mixer.variants)
@@ -127,11 +155,6 @@ def _searched(mixer: Mixer) -> str:
     packages = (one.of for one in of_mixer(mixer.name))
     options = (*mixer.offers, *mixer.offers.values())
     return "\n".join((*said, *options, *mixer.references, *packages))
-
-
-def entries(of: Sequence[str], modules: Modules) -> list[Entry]:
-    """The entries of the built-in mixers with these names."""
-    return [Entry(builtin(name), modules) for name in of]
 
 
 def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
@@ -148,7 +171,7 @@ def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
     )
 
 
-def _names(mixer: Mixer) -> str:
+def _names(mixer: Summary) -> str:
     return mixer.name + "".join(f" ({alias})" for alias in mixer.aliases)
 
 
