@@ -114,6 +114,7 @@ def _texts() -> dict[str, str]:
     return {f.stem: f.read_text(encoding="utf-8") for f in files if f.stem != "__init__"}
 
 
+@cache
 def _module(file: str) -> ModuleType:
     return import_module(f"costmodel.mixers.{file}")
 

@@ -414,6 +414,17 @@ class Case:
         number, or a formula if the case is symbolic; an order of growth is a formula in both. Where
         no formula is derived, a number found by the figure's search (`Searched`) if it has one;
         else `Missing` with the reason."""
+        if figure.name not in self._values:
+            self._values[figure.name] = self._value(figure)
+        return self._values[figure.name]
+
+    @cached_property
+    def _values(self) -> dict[str, Value]:
+        """Name of a figure -> its value, as far as it was asked for."""
+        return {}
+
+    def _value(self, figure: Figure) -> Value:
+        """The value of a figure, as `figure` describes it."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):

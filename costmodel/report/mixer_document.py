@@ -126,7 +126,12 @@ def _used(
 ) -> set[str]:
     """The sizes that the values of the columns `names` depend on; in a table of formulas, those
     that the `cells` print or that have a number or another size in their place."""
-    used = {x for row in rows for name in names for x in _depends(row, name)}
+    used: set[str] = set()
+    for row in rows:
+        open_ = {*row.sizes, *row.ties}
+        for name in names:
+            if not open_ <= used:
+                used.update(_depends(row, name))
     if not any(row.symbolic for row in rows):
         return used
     return used & {x for row in rows for x in (*row.sizes, *row.ties)} | _letters(cells)
@@ -397,6 +402,8 @@ def _transforms(row: Row) -> bool:
 def _selections(row: Row) -> set[str]:
     """The kinds of selections (sorts, largest entries) in the form under the row's convention."""
     form = row.mixer.forms[row.form]
+    if not any(isinstance(node, Select) for e in form.equations for node, _ in walk(e.value)):
+        return set()
     rewrites = tuple(r for r in row.about.convention.rewrites if r == "sort=merge")
     parts = (node for e in lower(form, rewrites).equations for node, _ in walk(e.value))
     return {node.kind for node in parts if isinstance(node, Select)}
