@@ -95,7 +95,7 @@ def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = N
         raise Unanswered(f"nothing is drawn: {'; '.join(reasons)}")
     inside = tuple(one for one in break_evens if sizes[0] <= one.size <= sizes[-1])
     return Curves(
-        found.figure, found.over, found.phase, fixed_sizes([found]), drawn, inside, unmarked
+        found.figure, found.over, found.phase, fixed_sizes([found], board), drawn, inside, unmarked
     )
 
 
@@ -141,15 +141,20 @@ def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list
     return powers
 
 
-def fixed_sizes(found: Sequence[Crossover]) -> dict[str, int]:
-    """Letter -> value of each size other than the solved one, if all candidates that have the size
-    have the same value of it."""
+def fixed_sizes(found: Sequence[Crossover], board: object | None = None) -> dict[str, int]:
+    """Letter -> value of each size other than the solved one that the figure depends on, if all
+    candidates that have the size have the same value of it."""
     values: dict[str, set[int]] = {}
-    for one in (one for each in found for one in each.candidates):
+    used: set[str] = set()
+    for asked, one in ((each, one) for each in found for one in each.candidates):
+        for first in one.line.values[:1]:
+            at = one.line.sizes(first)
+            case = Case(one.about, at, symbolic=False, dtypes=asked.dtypes, board=board)
+            used |= case.sizes_of(asked.figure)
         for letter, size in {**one.line.given, **one.about.mixer.given}.items():
             values.setdefault(letter, set()).add(size)
     shared = {letter: min(sizes) for letter, sizes in values.items() if len(sizes) == 1}
-    return {letter: size for letter, size in shared.items() if letter != found[0].over}
+    return {x: size for x, size in shared.items() if x in used and x != found[0].over}
 
 
 def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object | None) -> Curve:

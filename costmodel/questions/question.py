@@ -409,6 +409,21 @@ class Case:
         found = figure.value(self)
         return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
 
+    def sizes_of(self, figure: Figure) -> frozenset[str]:
+        """The sizes that a figure depends on; all sizes of the case if the figure has no formula,
+        and none if it does not exist."""
+        try:
+            found = self.answer(figure)
+        except Unanswered:
+            return frozenset()
+        except Unsupported:  # the value is found by search
+            return frozenset(self.sizes)
+        if isinstance(found, Quotient):
+            return found.above.letters | found.below.letters
+        if isinstance(found, Largest):
+            return frozenset().union(*(term.letters for term in found.terms))
+        return found.letters if isinstance(found, Exact) else frozenset(self.sizes)
+
     def figure(self, figure: Figure) -> Value:
         """The value of a figure (a quantity, shown as a table's column) at the case's sizes: a
         number, or a formula if the case is symbolic; an order of growth is a formula in both. Where

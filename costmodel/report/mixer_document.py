@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from costmodel.errors import SizeError, TableError, Unsupported
+from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
@@ -22,7 +22,6 @@ from costmodel.questions.question import (
     FOUND,
     Figure,
     Kind,
-    Largest,
     Missing,
     Searched,
     Value,
@@ -52,8 +51,6 @@ from costmodel.report.mixer_table import (
     forms_of,
     varying,
 )
-from costmodel.symbolic.cases import Quotient
-from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.printing import identifier, polynomials
 from costmodel.symbolic.sizes import LETTERS, Letter, in_order, is_letter
 
@@ -141,19 +138,12 @@ def _depends(row: Row, name: str) -> Collection[str]:
     """The sizes that a value depends on; all sizes of the row if the value has no formula."""
     if is_letter(name):
         return [name]
-    if name in LABELS or isinstance(row.value(name), Missing):
+    value = None if name in LABELS else row.value(name)
+    if value is None or isinstance(value, Missing):
         return ()
-    try:
-        found = row.answer(COLUMNS[name])
-    except Unsupported:  # the value is found by search
-        return row.sizes
-    if isinstance(found, CriticalPath):  # the sizes decide which path has the most steps
-        return {*found.length.letters, *_depends(row, "sequential")}
-    if isinstance(found, Quotient):
-        return found.above.letters | found.below.letters
-    if isinstance(found, Largest):
-        return {x for term in found.terms for x in term.letters}
-    return found.letters if isinstance(found, Exact) else row.sizes
+    if isinstance(value, CriticalPath):  # the sizes decide which path has the most steps
+        return {*value.length.letters, *row.sizes_of(FIGURES["sequential"])}
+    return row.sizes_of(COLUMNS[name])
 
 
 def _letters(rows: Iterable[tuple[Text, ...] | doc.Section]) -> set[str]:

@@ -334,6 +334,15 @@ def test_colours_signs_and_lines_do_not_repeat_for_many_series() -> None:
     assert len({look.region(str(k))["hatch"] for k in range(8)}) == 8
 
 
+def test_a_title_names_the_sizes_that_the_figure_depends_on() -> None:
+    def title(by: str, over: str) -> str:
+        return of_mixers("self-attention", "linear-attention", by=by, over=over).panels[0].title
+
+    assert title("parameters", "d") == "forward pass"
+    assert title("total", "l") == "forward pass, b = 1, d = 128, n = 8"
+    assert title("sequential", "l") == "forward pass"
+
+
 def test_a_launch_bound_point_is_hollow() -> None:
     found = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, launches=lambda l: 4e-6)
     picture = of_records(found)
