@@ -24,6 +24,22 @@ from profiler.proofs.rounding import WrongKernels, sharp
 from profiler.proofs.trial import Decoding, Refused, Subject, Trial
 from tests.user_mixers import PLAIN, WINDOW, Change, written
 
+
+@pytest.fixture(autouse=True)
+def _called_often_at_one_draw(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Faults that only many calls show are sought at one draw instead of three, except by the tests
+    of such faults, which ask for `often`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "often" not in request.fixturenames:
+            patch.setattr("profiler.proofs.deep.SEVERAL", 1)
+        yield
+
+
+@pytest.fixture
+def often() -> None:
+    """As many draws are called many times as `check --deep` calls."""
+
+
 RETURN = "return s @ self.W_out"
 STEP = "return (held * self.w_win[: held.shape[1]]).sum(1) @ self.W_out"
 BEGIN = "        s = x * self.w_win[0]"
@@ -380,6 +396,7 @@ def test_depthwise_convolutions_of_many_taps_return_in_every_type() -> None:
     assert torch.backends.mkldnn.enabled == before
 
 
+@pytest.mark.usefixtures("often")
 def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     change = (MADE, f"{MADE}        self.calls = 0\n")
     late = (RETURN, f"self.calls += 1; s = s * (1.1 if self.calls > 40 else 1.0); {RETURN}")
@@ -391,6 +408,7 @@ def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     assert proof.passed is False and ": call 41, in " in proof.detail
 
 
+@pytest.mark.usefixtures("often")
 def test_what_is_wrong_in_low_precision_from_the_41st_call_on_is_found(tmp_path: Path) -> None:
     change = (MADE, f"{MADE}        self.calls = 0\n")
     late = "self.calls > 40 and x.dtype == torch.bfloat16"
@@ -603,6 +621,7 @@ LEAKS: dict[str, tuple[Change, ...]] = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("name", LEAKS)
 def test_a_state_that_takes_more_memory_than_it_needs(name: str, tmp_path: Path) -> None:
     mixer = cm.mixer(written(tmp_path, f"state-{name}", *LEAKS[name]))
