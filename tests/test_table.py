@@ -128,8 +128,8 @@ def test_work_done_once_is_apart_and_not_multiplied_by_the_batch() -> None:
     assert many.value("total") == 3 * (total - once) + once
 
 
-@pytest.mark.grid(4)
-@pytest.mark.parametrize("name", variants())
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("name", dict.fromkeys(name for name, _ in distinct()))
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
     mixer = cm.mixer(name)
@@ -165,6 +165,9 @@ def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
                 assert isinstance(hops, Searched)
             else:
                 assert hops == cm.path_length(mixer, form).at(**at)
+        if reason := LEFT_OPEN.get((name, form, "traffic")):
+            assert row.value("traffic") == row.value("unfused") == Missing(reason)
+            continue
         moved = cm.traffic(mixer, phase, form)
         least, unfused = (kind.at(**at, b=3) for kind in (moved.compulsory, moved.unfused))
         assert row.value("traffic") == 4 * sum(least.values())  # bytes of fp32
@@ -260,7 +263,7 @@ def test_a_token_past_the_weights_has_a_reason_and_self_attention_goes_on() -> N
 def test_a_token_beyond_the_length_costs_the_same_whatever_the_length_and_is_said_to() -> None:
     """Answers are derived for t <= l; where they do not name l, they hold beyond."""
     asked = [name for name, figure in FIGURES.items() if "inference" in figure.phases]
-    for name in names():
+    for name in sorted({name for name, _ in distinct()} & {*names()}):
         given = {**sizes(l=16, t=24, d=8, n=2, B=4, C=4, r=8)}
         request = Request((builtin(name),), given=given, phases=("inference",), form="all")
         far, near = table(request), table(replace(request, given={**given, "l": (24,)}))
