@@ -415,8 +415,9 @@ class TimeMixing:
         return self.f.arrays[f"X_{name}"]
 
     def _mapped(self, name: str) -> Array:
-        """Define and return `name` (n, l, h), x W_name; without `core`, x is mixed with the row
-        before."""
+        """Define and return `name` (n, l, h), x W_name in n heads. With the option `core` x is the
+        input as it is; without, each row of x is interpolated with the row before first, as RWKV-7
+        does (token shift)."""
         found, e = self._array(name), self.f.index("a", 1, self.d)
         rows, W = self._rows(name, self.i), self.m.arrays[f"W_{name}"]
         found[self.j, self.i, self.c] = sum_(

@@ -125,8 +125,10 @@ class _Writer:
         wire.name = f"{self.section}: residual stream" if self.section else "residual stream"
 
     def ending(self, ends: list[Wire]) -> None:
-        """Record the runs of the parts after the layers, which read the ends of all towers: the
-        first part that reads one row reads the first row of each end, side by side."""
+        """Record the runs of the parts after the layers, from the last rows of each stack of layers
+        (`ends`: two for a network that encodes two texts). They read the rows of the first stack,
+        up to the first part that reads one row alone, such as a pooler of BERT: it reads the first
+        row of every stack, side by side."""
         self.section, stream, rows = "", ends[0], True
         for part in self.network.described.ending:
             if rows and of_first_row(part):

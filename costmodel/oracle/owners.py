@@ -118,8 +118,10 @@ class Owners:
         return several and any(len(self._served(i)) > 1 for i in instances)
 
     def _tokens_read(self, instance: Instance, parts: frozenset[Array]) -> set[int]:
-        """The tokens, without 0, of the entries that an instance reads; of a single-use temporary,
-        the tokens of the entries that the temporary is computed from."""
+        """The tokens (numbers of the latest input row that an entry depends on) of the entries that
+        an instance reads, without 0, the number of entries that depend on no input. An entry of
+        `parts`, the arrays of which each entry is read once, has the tokens of the entries that it
+        is computed from."""
         found: set[int] = set()
         for entry in instance.reached:
             inside = entry[0] in parts and entry in self.writer

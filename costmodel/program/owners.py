@@ -152,11 +152,13 @@ class Owners:
     def _at_the_latest(
         self, block: Block, equation: Equation, late: Sequence[Constraints]
     ) -> Mapping[Equation, Terms]:
-        """{equation: its owner}; {} if no reader's owner is known yet. The owner is the least owner
-        of the readers at the points in `late`, and tau (the latest input row that the instance
-        depends on) at all others. It is tau everywhere if work of token tau reads the entries, or
-        if the array is a summary (rule 3). Raises Unsupported: the owner of a reader is not
-        derived, or the owner differs among the results of one transform or selection."""
+        """{equation: the owner of its instances}, by rules 3 and 4 of this file; {} if no reader's
+        owner is known yet. `late`: the indices (as constraints) at which the owner may be a later
+        token than tau, the latest input row that an instance depends on; at all others the owner is
+        tau. In `late` the owner is the least owner of the readers (of v[i], which y[i], y[i+1], ...
+        read: i), but tau if work of token tau reads the entry, or if the array is a summary, as the
+        state of a chunk is. Raises Unsupported: the owner of a reader is not derived, or the
+        entries that one transform or selection writes at once have several owners."""
         array, tau = equation.array, self.tokens.instance(equation)
         place = Ref(array, equation.positions)
         prompt = [read_term(place, Term(Poly(), part)).where for part in self._prompt(array)]

@@ -313,9 +313,10 @@ AGAIN_S = 0.3
 
 
 def further(asked: Asked) -> Starts | None:
-    """A dict: name of the device -> a function that starts a process in which short calls are timed
-    again, for one CPU; None on a GPU, with --processes or --compile, or with --seconds below
-    `LEAST_S`."""
+    """Starts of further processes, by which the interval of a time spans processes where the user
+    asks for none: {"cpu": a function that starts a fresh process which times calls again}. Calls
+    that are short enough are timed so. None if one process is enough or too dear: on a GPU, with
+    --processes (which start their own) or --compile, or with --seconds below `LEAST_S`."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import TIME_AGAIN

@@ -149,7 +149,9 @@ LESS = {"s": ("faster", "slower"), "J": ("takes less", "takes more"), "B": ("les
 
 
 def verdict_words(row: Row) -> str:
-    """The verdict on the second candidate in words, such as `second faster`."""
+    """The verdict on the second candidate in words, such as `second faster, in this process` for a
+    test over rounds of one process; `busy: no claim` where the times are estimates, since other
+    programs had the processor."""
     v = row.verdict
     if v.refused:
         return "not compared"

@@ -293,12 +293,13 @@ def bytes_held(
 
 
 def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
-    """The largest number of elements that one call holds at one time, at these sizes, by the
-    equations as the description `does` rewrites them: gradients of parameters included, arrays that
-    exist before the call excluded.
+    """The largest number of elements that one call of a module holds at one time, at these sizes:
+    gradients of parameters included, arrays that exist before the call excluded. The mixer's
+    equations are rewritten first as the module's description `does` says, such as by masked pairs
+    that the module computes.
 
     Raises:
-        Unanswered: a phase whose peak is not compared.
+        Unanswered: a phase in `APART`, whose memory is not compared with a measured peak.
         Unsupported: an equation whose gradient is not derived.
     """
     if reason := APART.get(phase):

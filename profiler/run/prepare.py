@@ -90,8 +90,9 @@ class PreparedCall:
         return rotated(self.fn, sets), self.reset
 
     def noted(self, measured: Measured) -> Measured:
-        """A copy of a reading with the number of sets of inputs in its details, unless its meter
-        stated the number; Unavailable as it is."""
+        """A copy of a reading whose details say over how many sets of inputs the calls went in turn
+        (so that inputs do not stay in the cache), and why if it is one; details that the meter gave
+        are kept. Unavailable as it is."""
         if not isinstance(measured, Reading):
             return measured
         facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}

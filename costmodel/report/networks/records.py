@@ -114,9 +114,9 @@ def rows(sheets: Sequence[Sheet]) -> Rows:
 
 
 def _csv_row(sheet: Sheet, line: Line, letters: Sequence[str], names: Sequence[str]) -> list[Any]:
-    """The row of CSV for a part or the total (`line`). A class of `other` that the line lacks is 0,
-    or empty if the counts are missing; a size without a number is its letter, or empty if the
-    network lacks the size."""
+    """The row of CSV for a part or the total (`line`). A kind of further operations (a column
+    `other_erf`, say) that the line lacks is 0, or empty if the line has no counts; a size without a
+    number is its letter, or empty if the network lacks the size."""
     by_name = line.parts(FIGURES["other"])
     values: dict[str, Value] = dict.fromkeys(names)
     reasons: dict[str, list[str]] = {}
