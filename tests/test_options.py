@@ -49,7 +49,7 @@ AT_ONCE = [
         "bias+grouped+window+gate+qk-layer-norm+v-norm+clipped+soft-cap+alibi+rotary",
         "output-bias+bidirectional+grouped+keys-as-values+clipped+soft-cap+relative-bias+rotary",
         "bias+bidirectional+window+sinks+gate+clipped+partial-rotary",
-        "bias+window+gate+clipped+alibi+partial-rotary",
+        "bias+window+gate+clipped+alibi+rotary-pairs+partial-rotary",
         "wide+grouped+chunked-window+sinks+head-gate+qk-layer-norm+unscaled",
         "wide+grouped+chunked-window+head-gate+qk-layer-norm+unscaled+alibi",
         "qk-layer-norm+relative-bias",

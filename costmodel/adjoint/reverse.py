@@ -251,7 +251,8 @@ class _Builder(Sums):
         at = {axis_atom(k): position_value(p) for k, p in enumerate(equation.positions)}
         for k, where in enumerate(regions):
             for piece in outside(where, regions[:k]):
-                yield equation.domain | {c.substitute(at) for c in piece}
+                conditions = (c.substitute(at) for c in piece)
+                yield equation.domain | {c for c in conditions if not implied(equation.known, c)}
 
     def _softmax(self, equation: Equation) -> Ref | None:
         """The scores of a softmax equation under `softmax-gradient`; None for any other equation,

@@ -114,6 +114,11 @@ class Equation:
         """The constraints on the free indices."""
         return frozenset().union(*(index.constraints for index in self.indices))
 
+    @cached_property
+    def known(self) -> Constraints:
+        """The constraints on the free indices, and the bounds of sizes that the mixer declares."""
+        return self.domain | self.array.owner.bounds
+
 
 def told_at(error: Told, equation: Equation) -> Told:
     """The error with the file and line of the equation that caused it: in its message if the mixer
@@ -586,6 +591,11 @@ class Mixer:
         said = "power_of_two takes a size of the mixer, such as m.power_of_two(l)"
         self._is_size(extent, "power_of_two", said)
         self.powers_of_two = tuple(dict.fromkeys((*self.powers_of_two, extent)))
+
+    @property
+    def bounds(self) -> frozenset[Poly]:
+        """For each size that `at_most` bounds, its bound minus the size: at least 0."""
+        return frozenset(bound - size for size, bound in self.bounded_sizes)
 
     def at_most(self, size: Poly, bound: Poly) -> None:
         """Declare that a size, such as the r channels of a head that turn, may not exceed another

@@ -552,6 +552,11 @@ class Owner(Protocol):
     name: str
     home: str
 
+    @property
+    def bounds(self) -> frozenset[Poly]:
+        """The differences, at least 0, of a size that the mixer bounds and its bound."""
+        ...
+
     def position(self, part: Any) -> Position:
         """An index expression as a position on an axis."""
         ...

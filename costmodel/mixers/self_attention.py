@@ -58,7 +58,8 @@ OPTIONS = {
     "relative-bias": "a learned number per head, of B by the distance, is added to each score",
     "rotary": "rotary embedding of queries and keys, channel c with c + h/2",
     "rotary-pairs": "rotary embedding of queries and keys, channel 2c-1 with 2c",
-    "partial-rotary": "rotary embedding of the first r channels of a head, c with c + r/2",
+    "partial-rotary": "rotary embedding of the first r channels of a head, c with c + r/2; with "
+    "rotary-pairs 2c-1 with 2c",
 }
 SOURCES = {
     "bias": f"biases as {TORCH} has them",
@@ -111,10 +112,7 @@ APART = {
     **dict.fromkeys(combinations(NORMS, 2), "each is the norm of queries and keys"),
     ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
     ("rotary", "rotary-pairs"): "each says which two channels turn together",
-    **{
-        (whole, "partial-rotary"): "'partial-rotary' turns the first r channels in halves"
-        for whole in ("rotary", "rotary-pairs")
-    },
+    ("rotary", "partial-rotary"): "'partial-rotary' turns r channels of a head, 'rotary' all",
     **{
         (near, "relative-bias"): "no score reads the numbers of distances beyond a window"
         for near in ("window", "chunked-window")

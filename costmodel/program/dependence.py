@@ -212,8 +212,8 @@ def _latest_of(
         where: Constraints = frozenset()
         if known != around or (read.over and may_be_empty(equation)):
             reached = projected(known, hidden)
-            where = frozenset(c for c in reached if not implied(equation.domain, c))
-        if not infeasible(equation.domain | where):
+            where = frozenset(c for c in reached if not implied(equation.known, c))
+        if not infeasible(equation.known | where):
             yield Term(token, where)
 
 

@@ -120,6 +120,12 @@ def test_more_channels_than_a_head_has_do_not_turn() -> None:
         FusedSelfAttention(d=128, n=8, l=1, r=20, options=("partial-rotary",))
 
 
+def test_a_training_step_in_which_r_channels_turn_in_pairs_is_explained() -> None:
+    """Neighbouring channels are two axes of r channels; that r is at most h is only declared."""
+    sizes = {"b": 1, "l": 2, "d": 8, "n": 2, "r": 2}
+    held.everything_is_explained("self-attention+rotary-pairs+partial-rotary", sizes, "explicit")
+
+
 @pytest.mark.parametrize("letter", ["d", "n", "r"])
 def test_the_sizes_at_which_r_channels_turn_are_those_that_a_scan_finds(letter: str) -> None:
     mixer, sizes = cm.mixer("self-attention+partial-rotary"), {"l": 5, "d": 24, "n": 2, "r": 8}

@@ -34,7 +34,7 @@ def model(name: str, prefix: str) -> str:
 
 
 LLAMA, LLAMA_4 = model("llama", "Llama"), model("llama4", "Llama4Text")
-MISTRAL, OLMO_2, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE = (
+MISTRAL, OLMO_2, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE, GLM = (
     model(name, prefix)
     for name, prefix in (
         ("mistral", "Mistral"),
@@ -45,6 +45,7 @@ MISTRAL, OLMO_2, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE = (
         ("gemma4", "Gemma4Text"),
         ("qwen3_next", "Qwen3Next"),
         ("glm4_moe", "Glm4Moe"),
+        ("glm", "Glm"),
     )
 )
 
@@ -76,6 +77,10 @@ MISTRAL, OLMO_2, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT, GLM_4_MOE = (
 @compared(f"{ATTENTION}grouped+partial-rotary", "transformers", GLM_4_MOE,
           l=7, d=8, n=2, g=1, r=2)  # fmt: skip
 @compared(f"{ATTENTION}grouped+partial-rotary", "transformers", GLM_4_MOE,
+          l=12, d=32, n=4, g=2, r=6)  # fmt: skip
+@compared(f"{ATTENTION}grouped+rotary-pairs+partial-rotary", "transformers", GLM,
+          l=7, d=8, n=2, g=1, r=2)  # fmt: skip
+@compared(f"{ATTENTION}grouped+rotary-pairs+partial-rotary", "transformers", GLM,
           l=12, d=32, n=4, g=2, r=6)  # fmt: skip
 @compared(f"{ATTENTION}bias+grouped+window+sinks+rotary", "transformers", GPT_OSS,
           l=7, d=8, n=2, g=1, w=3)  # fmt: skip
