@@ -176,7 +176,7 @@ def test_chunks_of_every_length(name: str, form: str) -> None:
     """Chunks that divide the length or not, of one row, and longer than the sequence."""
     mixer = cm.mixer(name)
     derived = cm.path_length(mixer, form)
-    for length, chunk in lengths_and_chunks(12):
+    for length, chunk in lengths_and_chunks(9):
         sizes = least(mixer) | {"l": length, "C": chunk}
         assert derived.at(**sizes) == furthest(mixer, form, sizes, {}), sizes
 

@@ -135,7 +135,7 @@ def test_rung_2_is_what_executing_the_description_does(chosen: Implementation, p
             assert +Counter(executed_classes(equations, does, phase, at)) == done, at
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(12)
 @each_case
 def test_causes_lead_from_every_rung_to_the_next(chosen: Implementation, phase: str) -> None:
     result = swept(chosen, phase, 1)
