@@ -38,16 +38,17 @@ AT_ONCE = [
     for text in (
         "bias+wide+grouped",
         "output-bias+bidirectional+grouped",
-        "bias+wide+grouped+window+sinks+gate+qk-norm+soft-cap+rotary-pairs",
-        "bias+grouped+chunked-window+sinks+head-gate+qk-norm+soft-cap+rotary",
-        "bias+bidirectional+wide+sinks+gate+qk-norm+v-norm+soft-cap+partial-rotary",
-        "bias+grouped+window+sinks+gate+keys-as-values+v-norm+unscaled+soft-cap",
-        "output-bias+wide+cross+grouped+sinks+head-gate+qk-norm+soft-cap",
-        "bias+grouped+window+sinks+gate+whole-qk-norm+v-norm+soft-cap+rotary",
+        "bias+wide+grouped+window+sinks+gate+heads-norm+qk-norm+soft-cap+rotary-pairs",
+        "bias+grouped+chunked-window+sinks+head-gate+heads-norm+qk-norm+soft-cap+rotary",
+        "bias+bidirectional+wide+sinks+gate+heads-norm+qk-norm+v-norm+soft-cap+partial-rotary",
+        "bias+grouped+window+sinks+gate+heads-norm+keys-as-values+v-norm+unscaled+soft-cap",
+        "output-bias+wide+cross+grouped+sinks+head-gate+heads-norm+qk-norm+soft-cap",
+        "bias+grouped+window+sinks+gate+heads-norm+whole-qk-norm+v-norm+soft-cap+rotary",
         "wide+cross+grouped+whole-qk-norm",
         "bias+grouped+window+sinks+gate+qk-layer-norm+v-norm+clipped+soft-cap+rotary",
-        "bias+grouped+window+gate+qk-layer-norm+v-norm+clipped+soft-cap+alibi+rotary",
-        "output-bias+bidirectional+grouped+keys-as-values+clipped+soft-cap+relative-bias+rotary",
+        "bias+grouped+window+gate+heads-norm+qk-layer-norm+v-norm+clipped+soft-cap+alibi+rotary",
+        "output-bias+bidirectional+grouped+heads-norm+keys-as-values+clipped+soft-cap+"
+        "relative-bias+rotary",
         "bias+bidirectional+window+sinks+gate+clipped+partial-rotary",
         "bias+window+gate+clipped+alibi+rotary-pairs+partial-rotary",
         "wide+grouped+chunked-window+sinks+head-gate+qk-layer-norm+unscaled",
@@ -274,8 +275,10 @@ def reference(
         if "G" in weight:
             gates = np.split(linear(x[i], weight["G"], bias["G"], added[i]), n)
             read = [gated(row, gate, added[i]) for row, gate in zip(read, gates, strict=True)]
-        W_out = arrays["W_out"].reshape(-1, x.shape[1])
-        y.append(linear(np.concatenate(read), W_out, bias["out"], added[i]))
+        W_out, joined = arrays["W_out"].reshape(-1, x.shape[1]), np.concatenate(read)
+        if "w_R" in arrays:
+            joined = normed(joined, arrays["w_R"].ravel(), added[i])
+        y.append(linear(joined, W_out, bias["out"], added[i]))
     return np.array(y), added, apart
 
 

@@ -46,6 +46,7 @@ OPTIONS = {
     "sinks": "a learned score per head in the softmax's denominator",
     "gate": "heads times sigmoid(x W_G), a number per channel, before the output",
     "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
+    "heads-norm": "an RMS norm of all heads as one row, before the output",
     "keys-as-values": "no W_V: values are the keys before their norm and rotary embedding",
     "qk-norm": "an RMS norm of each head of queries and of keys",
     "whole-qk-norm": "an RMS norm of all heads of queries as one row, and of all heads of keys",
@@ -75,6 +76,7 @@ SOURCES = {
     "sinks": "sinks: Agarwal et al. 2025, arXiv 2508.10925, gpt-oss",
     "gate": "gate: Qiu et al. 2025, arXiv 2505.06708, elementwise, after the heads",
     "head-gate": "gate: Qiu et al. 2025, arXiv 2505.06708, headwise, after the heads",
+    "heads-norm": "norm of the heads: transformers, BitNetAttention, attn_sub_norm",
     "keys-as-values": "keys as values: transformers, Gemma4TextAttention, attention_k_eq_v",
     "qk-layer-norm": "layer norms: transformers, PersimmonAttention, qk_layernorm",
     "clipped": "bounds of queries, keys and values: transformers, DbrxAttention, clip_qkv",
@@ -371,6 +373,7 @@ def self_attention(chosen: Chosen) -> Mixer:
     offsets = {
         one: m.parameter(f"o_{one}", key) for one in ("QK" if "qk-layer-norm" in chosen else "")
     }
+    w_R = m.parameter("w_R", *rows) if "heads-norm" in chosen else None
     heads = (g, n / g) if grouped else (n,)
     sink = m.parameter("b_sink", *heads) if "sinks" in chosen else None
     turned = Rotated(m, chosen, key) if chosen & {*ROTARY} else None
@@ -459,6 +462,10 @@ def self_attention(chosen: Chosen) -> Mixer:
             G[i, *group, own] = function("sigmoid", mapped("G", x, i, *group, own))
             O[i, *group, column] = R[i, *group, column] * G[i, *group, own]
             R = O
+        if w_R is not None:
+            N = array("N", l, *rows)
+            N[i, *group, r] = rms_norm(R[i, *group, r], over=(*group, r), gain=w_R[*group, r])
+            R = N
         total = sum_(R[i, *group, r] * W["out"][*group, r, b], over=(*group, r))
         y[i, b] = with_bias(total, b_.get("out"), b)
     return m

@@ -135,7 +135,6 @@ MISSING: Mapping[str, str] = {
     ),
     "bailing_hybrid": "gates of KDA and of latent attention by maps of full rank",
     "big_bird": "attention to blocks that are drawn",
-    "bitnet": "a norm of the heads before the output, and one inside the FFN",
     "blt": "patches of bytes",
     "cohere_compass_text": "a pooling of all rows",
     "cpmant": "relative positions by segments",

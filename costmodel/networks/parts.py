@@ -380,10 +380,13 @@ def _above(f: Form, entry: Node, at: Width) -> Node:
 
 
 @noting
-def gated_ffn(activation: str = "silu", bias: bool = False, *, sparse: bool = False) -> Mixer:
+def gated_ffn(
+    activation: str = "silu", bias: bool = False, *, sparse: bool = False, normed: bool = False
+) -> Mixer:
     """Make the part gated FFN, as a mixer of rows (l, d): act(x W_gate) * (x W_up), f wide, times
     W_down to d. `sparse`: of a row's gates relu(g - mean - q deviation) stays, with a constant q,
-    as in Gemma 3n.
+    as in Gemma 3n. `normed`: an RMS norm stands before W_down, and the activation is squared, as in
+    BitNet.
 
     Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu.
     """
@@ -403,9 +406,16 @@ def gated_ffn(activation: str = "silu", bias: bool = False, *, sparse: bool = Fa
 
         first = mapped("gate", sum_(x[i, a] * W["gate"][a, c], over=a), c)
         first = _above(f, first, (i, c)) if sparse else first
-        G[i, c] = ACTIVATIONS[activation](first)
+        A = f.array("active", l, width) if normed else G
+        A[i, c] = ACTIVATIONS[activation](first)
+        if normed:
+            G[i, c] = A[i, c] * A[i, c]
         U[i, c] = mapped("up", sum_(x[i, a] * W["up"][a, c], over=a), c)
         H[i, c] = G[i, c] * U[i, c]
+        if normed:
+            N, gain = f.array("normed", l, width), m.parameter("gain_F", width)
+            N[i, c] = norms.rms_norm(H[i, c], over=c, gain=gain[c], eps=RMS_EPS)
+            H = N
         y[i, b] = mapped("down", sum_(H[i, c] * W["down"][c, b], over=c), b)
     return m
 

@@ -33,14 +33,14 @@ from profiler.modules.running_sums import ChunkState
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fromkeys(
-    ("Q_c", "K_c", "V_c", "Q_n", "K_n", "O"), "elementwise"
+    ("Q_c", "K_c", "V_c", "Q_n", "K_n", "O", "N"), "elementwise"
 )
 """Array that an option brings -> kernel class."""
 
 BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V")}
 """Option -> the linear maps that get a bias."""
 
-AROUND = ("gate", "head-gate", "keys-as-values", *NORMS, "v-norm", "clipped")
+AROUND = ("gate", "head-gate", "heads-norm", "keys-as-values", *NORMS, "v-norm", "clipped")
 """The options before and after attention, which any implementation of attention can have."""
 INSIDE = ("sinks", "soft-cap", "unscaled")
 """The options that change the scores or the softmax, for attention with or without a mask."""
@@ -78,6 +78,7 @@ class Heads(SequenceMixer):
     b_G: nn.Parameter | None
     b_out: nn.Parameter | None
     b_sink: nn.Parameter | None
+    w_R: nn.Parameter | None
     w_Q: nn.Parameter | None
     w_K: nn.Parameter | None
     o_Q: nn.Parameter | None
@@ -138,6 +139,8 @@ class Heads(SequenceMixer):
             self.register_parameter(name, gain)
             offset = nn.Parameter(self.like.new_zeros(shape)) if self.layer_norms else None
             self.register_parameter(name.replace("w", "o"), offset)
+        joined = nn.Parameter(self.like.new_ones(self.W_out.shape[:-1]))
+        self.register_parameter("w_R", joined if "heads-norm" in options else None)
         self.buckets = self._needed("relative-bias", "B", B, options)
         learned = None
         if self.buckets is not None:
@@ -277,13 +280,16 @@ class Heads(SequenceMixer):
         return rows.view(*rows.shape[:-1], heads, rows.shape[-1] // heads)
 
     def _out(self, heads: Tensor, x: Tensor) -> Tensor:
-        """The output y (..., d): the heads (..., n, V) of rows x (..., d), times their gate, if
-        any, through the output map."""
+        """The output y (..., d): the heads (..., n, V) of rows x (..., d), times their gate and
+        normed, where the options ask for that, through the output map."""
         if self.W_G is not None:
             bias = None if self.b_G is None else self.b_G.flatten()
             gate = torch.sigmoid(linear(x, self.W_G.flatten(1), bias))
             heads = heads * self._split(gate, self.n)
-        return linear(heads.flatten(-2), self.W_out.flatten(0, -2), self.b_out)
+        rows = heads.flatten(-2)
+        if self.w_R is not None:
+            rows = F.rms_norm(rows, rows.shape[-1:], self.w_R.flatten(), float(RMS_EPS))
+        return linear(rows, self.W_out.flatten(0, -2), self.b_out)
 
     def _across(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """y (b, s, d) of x: attention of q (b, s, n, K) to k (b, t, g, K) and v (b, t, g, V)."""

@@ -43,7 +43,7 @@ OFFSETS = ("b", "offset", "moved")
 """How the names of parameters begin that are zeros before training."""
 
 
-GAINS = ("gain", "gain_L", "gain_M", "gain_P", "factor", "w_Q", "w_K", "w_x")
+GAINS = ("gain", "gain_F", "gain_L", "gain_M", "gain_P", "factor", "w_Q", "w_K", "w_x")
 """Names of parameters that are ones before training."""
 
 
@@ -214,16 +214,21 @@ def xielu(p: Any, x: Tensor) -> Tensor:
     return grown + (F.softplus(p.alpha_n) + 0.5) * (below.exp() - 1 - below) + 0.5 * x
 
 
-def gated_ffn(p: Any, x: Tensor, other: None, activation: str, bias: bool, sparse: bool) -> Tensor:
+def gated_ffn(
+    p: Any, x: Tensor, other: None, activation: str, bias: bool, sparse: bool, normed: bool
+) -> Tensor:
     """The activation of one map times another map, mapped back; `sparse`: of what one map has above
-    a bound."""
+    a bound; `normed`: the activation is squared, and the product normed."""
     gate = linear(p, x, "W_gate", "b_gate")
     if sparse:
         centred = gate - gate.mean(-1, keepdim=True)
         deviation = (centred * centred).mean(-1, keepdim=True).sqrt()
         gate = torch.relu(centred - float_of(QUANTILE) * deviation)
     gate = ACTIVATIONS[activation](gate)
-    return linear(p, gate * linear(p, x, "W_up", "b_up"), "W_down", "b_down")
+    hidden = (gate * gate if normed else gate) * linear(p, x, "W_up", "b_up")
+    if normed:
+        hidden = F.rms_norm(hidden, hidden.shape[-1:], p.gain_F, float(RMS_EPS))
+    return linear(p, hidden, "W_down", "b_down")
 
 
 def head(

@@ -302,6 +302,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "ffn_round_up_to_multiple_of": (7, 64),
         "use_bias": (),
     },
+    "bitnet": {"num_attention_heads": (6, 12), "attention_bias": (True, False)},
     "youtu": {**LATENT, "num_experts_per_tok": ()},
     "cohere": {"use_qk_norm": (False,)},
     "dots1": {"num_local_experts": (), "n_routed_experts": (4,)},

@@ -92,7 +92,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"c_proj\.bias", "b_out", ""),
         (r"(q_norm|q_layernorm|query_layernorm)\.weight", "w_Q", ""),
         (r"(k_norm|k_layernorm|key_layernorm)\.weight", "w_K", ""),
-        ("sinks", "b_sink", ""),
+        ("sinks", "b_sink", ""), (r"attn_sub_norm\.weight", "w_R", ""),
     ],
     "attention-to-given-keys": [
         (r"q_proj\.weight", "W_Q", "columns"), (r"q_proj\.bias", "b_Q", ""), *BIASED,
@@ -168,7 +168,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(gate_proj|w1|proj_up_gate)\.weight", "W_gate", "columns"),
         (r"(up_proj|w3|proj_up)\.weight", "W_up", "columns"),
         (r"(down_proj|w2|output_linear|proj_down)\.weight", "W_down", "columns"),
-        (r"gate_proj\.bias", "b_gate", ""),
+        (r"gate_proj\.bias", "b_gate", ""), (r"ffn_sub_norm\.weight", "gain_F", ""),
         (r"(gate_up_proj|input_linear)\.weight", "W_gate W_up", "columns"),
         (r"up_proj\.bias", "b_up", ""), (r"down_proj\.bias", "b_down", ""),
     ],
@@ -464,7 +464,7 @@ def with_constants(model: nn.Module) -> None:
 
 def eps_of(name: str, module: nn.Module) -> float:
     """What the equations add under the root of a norm."""
-    if re.search(r"attn\.(q|k|v|query|key)_(layer)?norm$", name):
+    if re.search(r"attn\.(q|k|v|query|key|attn_sub)_(layer)?norm$", name):
         return 2.0**-52
     if name.endswith("multihead_norm"):
         return 1e-6

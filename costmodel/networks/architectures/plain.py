@@ -409,9 +409,13 @@ class Plain:
         """The FFN of layers without experts, as a part: gated or plain; "relu2" is the square of
         relu."""
         bias = _switched(c, self.ffn_bias)
+        named = c.get(self.activation)
+        if self.ffn == "gated, normed":
+            if named != "relu2":
+                raise c.refused(f"{self.activation} {named!r} is not known here: expected 'relu2'")
+            return part("gated FFN", parts.gated_ffn("relu", bias, normed=True))
         if self.ffn == "gated":
             return part("gated FFN", parts.gated_ffn(self._activation(c), bias))
-        named = c.get(self.activation)
         if named == "relu2":
             return part("FFN", parts.ffn("relu", bias, squared=True))
         if named == "xielu":

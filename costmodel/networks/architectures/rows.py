@@ -414,6 +414,13 @@ ROWS: Mapping[str, Plain] = {
         positions="learned", offset=2, scaled="scale_embedding", dropout="hidden_dropout_prob",
         numbers="layerdrop activation_dropout attention_probs_dropout_prob",
     ),
+    "bitnet": Plain(
+        name="BitNet", options=("heads-norm",), ffn="gated, normed", ffn_bias=False,
+        check=lambda c: (
+            "" if head_width(c) * c.size("num_attention_heads") == c.size("hidden_size")
+            else "the norm of the heads is not as wide as the heads"
+        ),
+    ),
     "bloom": Plain(
         name="Bloom", norm="layer", options=("bias", "alibi"), turned="", ffn="plain",
         ffn_bias=True, width="", activation="gelu-tanh", embedding_norm=True,
