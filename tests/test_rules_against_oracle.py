@@ -51,13 +51,9 @@ def test_rules_under_rewrites_equal_execution(place: int) -> None:
         made.at(complete(builtin(name), SIZES))
         assert made.apart == [], rewrites
         open_ = DEPTHS if (name, form, "span") in LEFT_OPEN else set[str]()
-        if "dense" in rewrites and (name, form) == ("rwkv-7", "chunked"):
-            open_ = open_ | FLATTENED
         assert {line.partition(": ")[0] for line in made.refused} == open_, rewrites
 
 
-FLATTENED = {"counts", "compulsory traffic", "unfused traffic", "peak"}
-"""Not derived where a token depends on an index that stands in a flattened axis alone."""
 DEPTHS = {"steps of the critical path", "span", "sequential operations"}
 
 
@@ -281,6 +277,74 @@ def test_a_row_is_as_deep_as_its_own_chunk() -> None:
         made = OracleComparison(mixer).at({"l": l_, "C": C_})
         assert made.apart == [], (l_, C_)
         assert not [line for line in made.refused if " at t=" in line]
+
+
+# --------------------------------------------------------------------------------------------------
+# Zeros that a rewrite reads
+# --------------------------------------------------------------------------------------------------
+
+
+def _products(gate: str) -> Mixer:
+    """S[t] = P[t] + x[t], where P[t] = S[t-1] times a gate: a weight, or G, of which the entry of
+    row 1 and b = 1 is not defined, or the whole row 1 (at k + 1), or row 1 of two parts."""
+    mixer = Mixer(f"products-{gate}")
+    l, d = mixer.sizes("l d")
+    x, y, w = mixer.input("x", l, d), mixer.output("y", l, d), mixer.parameter("w_", d)
+    with mixer.form("direct") as f:
+        i, t, b = f.index("i", 1, l), f.index("t", 2, l), f.index("b", 1, d)
+        G, P, S = (f.array(name, l, d) for name in "GPS")
+        gates = w[b] if gate == "weight" else G[t, b]
+        if gate == "entry":
+            k = f.index("k", cm.max_(1, 3 - b), l)
+            G[k, b] = x[k, b] * x[k, b]
+        elif gate == "row":
+            k = f.index("k", 1, l - 1)
+            G[k + 1, b] = x[k + 1, b] * x[k + 1, b]
+        elif gate == "parts":
+            k = f.index("k", 2, d)
+            G[1, k] = x[1, k] * x[1, k]
+            G[t, b] = x[t, b] * x[t, b]
+        S[1, b] = x[1, b] * 1
+        P[t, b] = S[t - 1, b] * gates
+        S[t, b] = P[t, b] + x[t, b]
+        y[i, b] = S[i, b] * x[i, b]
+    return mixer
+
+
+@pytest.mark.parametrize("gate", ["weight", "entry", "row", "parts"])
+def test_zero_state_multiplies_each_gate_of_the_first_row(gate: str) -> None:
+    for sizes in ({"l": 4, "d": 3}, {"l": 1, "d": 2}):
+        if gate == "parts":  # what row 1 lacks is derived like the other rows: l d squares
+            counts = cm.count(_products(gate), convention="strict,zero-state").at(**sizes)
+            assert counts.mul == 3 * sizes["l"] * sizes["d"], sizes
+        assert differences(_products(gate), sizes, rewrites=("zero-state",)) == [], sizes
+
+
+def test_zero_state_gives_the_first_chunk_the_rows_of_any_chunk() -> None:
+    """RWKV-7 leaves out what row 1 of the first chunk does not remove."""
+    mixer = builtin("rwkv-7+core")
+    made = OracleComparison(mixer, "chunked", ("zero-state",))
+    for l, C in ((5, 2), (3, 1)):
+        made.at({**complete(mixer, {"l": l, "d": 4, "n": 2}), "C": C})
+    assert made.apart == []
+    assert {line.partition(": ")[0] for line in made.refused} == DEPTHS
+
+
+def test_a_zero_among_weights_belongs_to_each_sequence() -> None:
+    """Under `dense`, B doubles A[1, 1], which is not defined; row 1 of A is made of weights."""
+    mixer = Mixer("weights-first")
+    l, chunk = mixer.sizes("l C")
+    x, y, p = mixer.input("x", l), mixer.output("y", l), mixer.parameter("p", chunk)
+    with mixer.form("direct") as f:
+        i, e = f.index("i", 1, l), f.index("e", 1, chunk)
+        later, g, q = f.index("e2", 2, chunk), f.index("g", 2, 3), f.index("q", 1, 3)
+        z = f.index("z", cm.max_(1, 3 - q), chunk)
+        A, B = f.array("A", 3, chunk), f.array("B", 3, chunk)
+        A[1, later] = p[later] * p[later]
+        A[g, e] = x[1] * p[e]
+        B[q, z] = A[q, z] * 2
+        y[i] = x[i] + cm.sum_(B[q, z], over=(q, z))
+    assert differences(mixer, {"l": 3, "C": 3}, rewrites=("dense",)) == []
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Gather, Ref, position_value, refs
 from costmodel.program.nonempty import may_be_empty
-from costmodel.program.wellformed import defined, every_choice, whole
+from costmodel.program.wellformed import defined, every_choice, region, whole
 from costmodel.symbolic.constraints import (
     Constraints,
     bounds,
@@ -86,6 +86,41 @@ def unproven_inside(equation: Equation, read: Read) -> Constraints:
     return frozenset(c for c in conditions if not implied(around, c))
 
 
+@cache
+def holes(system: System, array: Array) -> Sequence[Constraints]:
+    """The entries inside an array that some reference reads although no equation defines them, as
+    regions of its axes; an endless sequence is assumed. Only `dense` and `zero-state` bring such
+    reads (`System.beyond`): the entries are zeros, and token 0 is their latest.
+
+    Raises:
+        Unsupported: entries that are defined or read lie at a stride.
+    """
+    if not system.beyond or array not in system.defining:
+        return ()
+    length = system.inputs[0].shape[0].letters
+    there = [
+        frozenset(c for c in own if not length <= c.letters)
+        for equation in system.defining[array]
+        if (own := _own(equation, equation.domain)) is not None
+    ]
+    missing = outside(whole(array), there)
+    read = [
+        reached
+        for equation in (system.equations if missing else ())
+        for read in (anywhere(system, read) for read in reads(equation) if read.ref.array is array)
+        if (reached := _reached(equation, read)) is not None
+    ]
+    return [hole for hole in missing if any(not infeasible(hole | reached) for reached in read)]
+
+
+def _reached(equation: Equation, read: Read) -> Constraints | None:
+    """The entries that the instances of an equation read by one reference, in the axes of the
+    array; None if there are none."""
+    hidden = [index.atom for index in (*equation.indices, *read.over)]
+    around = equation.domain | read.constraints
+    return region(read.ref.array, read.ref.positions, around, hidden)
+
+
 def bounded_by(index: Index, bound: Poly) -> Poly:
     """The bound of an index in a constraint: l for the constraint l - i >= 0, and 1 for i - 1 >=
     0."""
@@ -126,7 +161,8 @@ def latest(
         arrays: array -> its token in the axes of the array; other arrays have token 0.
         length: the letters of the sizes in the length of the sequence.
         system: tells which positions a gather may select.
-        zeros: whether a read outside of an array counts as token 1 (`SOMETHING`), else as 0.
+        zeros: whether a read outside of an array, or of an entry of the array that no equation
+            defines, counts as token 1 (`SOMETHING`), else as 0.
         passing: which references count; all by default.
 
     Raises:
@@ -141,6 +177,9 @@ def latest(
         if zeros and read.ref.array in arrays:
             for inside in unproven_inside(equation, read):  # outside the array where it fails
                 there = Term(SOMETHING, frozenset({-inside - 1}))
+                found.update(dict.fromkeys(_latest_of(equation, read, there, length)))
+            for hole in holes(system, read.ref.array):
+                there = read_term(read.ref, Term(SOMETHING, hole))
                 found.update(dict.fromkeys(_latest_of(equation, read, there, length)))
     return needed(equation.domain, list(found))
 
@@ -258,32 +297,38 @@ def _maximised(
             yield token.substitute({index.atom: end}), known | tightest
 
 
-def joined_terms(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
+def joined_terms(
+    system: System,
+    array: Array,
+    equations: Mapping[Equation, Terms],
+    domain: Callable[[Equation], Constraints] = lambda equation: equation.domain,
+) -> Terms:
     """The token of an array's entry in the axes of the array, from the tokens of the equations that
     define the array (in their free indices), all as terms (token, conditions). If the terms of one
     equation are right at the entries of all equations, they are used alone: the token i of later
-    rows also covers the token 1 of a first row. Otherwise the terms of each equation hold at the
-    entries that the equation defines."""
+    rows also covers the token 1 of a first row. Otherwise, and where the system reads entries that
+    no equation defines, the terms of each equation hold at the entries that the equation defines
+    on `domain`."""
     found = {
         equation: tuple(_on_axes(equation, term) for term in terms)
         for equation, terms in equations.items()
         if equation.array is array
     }
-    for candidate in found.values():
+    for candidate in found.values() if not holes(system, array) else ():
         if all(_same_token(equation, candidate, terms) for equation, terms in found.items()):
             return candidate
     return tuple(
         Term(term.token, term.where | own)
         for equation, terms in found.items()
-        if (own := _own(equation)) is not None
+        if (own := _own(equation, domain(equation))) is not None
         for term in terms
     )
 
 
-def _own(equation: Equation) -> Constraints | None:
-    """The conditions on the entries that an equation defines, beyond the extents of its array; None
-    if it defines no entry."""
-    where = defined(equation)
+def _own(equation: Equation, domain: Constraints) -> Constraints | None:
+    """The conditions on the entries that an equation defines on a domain, beyond the extents of its
+    array; None if it defines no entry."""
+    where = region(equation.array, equation.positions, domain, [i.atom for i in equation.indices])
     if where is None:
         return None
     every = whole(equation.array)

@@ -41,6 +41,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.program.chunks import by_chunk_and_place, with_chunks
 from costmodel.program.conventions import REWRITES, SCALES
+from costmodel.program.dependence import holes
 from costmodel.program.recurrences import Block, blocks, loops
 from costmodel.symbolic.constraints import Constraints, implied
 from costmodel.symbolic.polynomial import Poly, is_index
@@ -181,18 +182,22 @@ def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping
 def _zero_state(system: System) -> System:
     """The system without the equations for row 1 of every recurrence, and with those for later rows
     starting at row 1. There they read row 0, which lies outside the array and is zero. An array
-    that they read at their own row, such as a gate, and that begins at row 2 gets a row 1 as
-    well."""
+    that they read at their own row, such as a gate, gets the entries of row 1 that it lacks."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
+
+    def so_far() -> System:
+        kept = (started[equation] for equation in system.equations)
+        return replace(system, equations=tuple(filter(None, kept)), beyond=True)
+
     # an array that gets a row 1 may read further arrays without row 1
     waiting = [(old, new) for old, new in started.items() if new is not None and new is not old]
     while waiting:
-        more = [pair for old, new in waiting for pair in _gates_of_row_1(system, old, new)]
-        waiting = [(old, new) for old, new in more if started[old] is old]
-        started.update(waiting)
-    kept = (started[equation] for equation in system.equations)
-    equations = tuple(equation for equation in kept if equation)
-    return replace(system, equations=equations, beyond=True)
+        old, new = waiting.pop()
+        for gate, begun in _gates_of_row_1(so_far(), old, new):
+            if started[gate] is gate and begun is not gate:
+                started[gate] = begun
+                waiting += [(gate, begun)] if begun else []
+    return so_far()
 
 
 def _from_row_1(block: Block, equation: Equation) -> Equation | None:
@@ -200,41 +205,45 @@ def _from_row_1(block: Block, equation: Equation) -> Equation | None:
     1 alone. An equation outside of loops over tokens is returned unchanged."""
     if not any("l" in last.letters for last in block.last_rows.values()):
         return equation
-    row = block.row(equation)
-    if implied(equation.domain, 1 - row):
+    return _begun_at(ONE, equation, block.row(equation))
+
+
+def _begun_at(first: Poly, equation: Equation, row: Poly) -> Equation | None:
+    """An equation whose `row` (a position on its left side) begins one after `first`, begun at
+    `first`; None for an equation of the row `first` alone. An equation that begins at another row
+    is returned unchanged."""
+    if implied(equation.domain, first - row):
         return None
-    (index,) = (i for i in equation.indices if i.atom in row.letters)
-    first = index + 1 - row
-    lower = tuple(first if bound == first + 1 else bound for bound in index.lower)
-    started = replace(index, lower=lower)
-    indices = tuple(started if i is index else i for i in equation.indices)
-    return replace(equation, indices=indices)
+
+    def begun(index: Index) -> Index:
+        start = index + first - row
+        lower = tuple(start if bound == start + 1 else bound for bound in index.lower)
+        return replace(index, lower=lower) if lower != index.lower else index
+
+    indices = tuple(begun(i) if i.atom in row.letters else i for i in equation.indices)
+    return replace(equation, indices=indices) if indices != equation.indices else equation
 
 
 def _gates_of_row_1(
     system: System, old: Equation, new: Equation
-) -> Iterator[tuple[Equation, Equation]]:
-    """Yield (equation, extended equation) for each equation to extend to row 1 because it begins at
-    row 2, and `new`, which is `old` extended to row 1, reads the equation's array at its own
-    row."""
+) -> Iterator[tuple[Equation, Equation | None]]:
+    """Yield (equation, changed equation) for the arrays that `new`, which is `old` extended to row
+    1, reads at its own row (or chunk), where the arrays lack entries that are read: an equation
+    from row 2 on begins at row 1, and an equation of row 1 alone is left out (None)."""
     (row,) = (i for i, before in zip(new.indices, old.indices, strict=True) if i != before)
     for ref, _ in refs(new.value):
-        if row.as_poly() in ref.positions and ref.array is not new.array:
-            equations = system.defining.get(ref.array, ())
-            at = (e.positions[ref.positions.index(row.as_poly())] for e in equations)
-            found = [
-                next((i for i in e.indices if i.as_poly() == position), None)
-                for e, position in zip(equations, at, strict=True)
-            ]
-            if all(index is not None and index.lower == (row.lower[0] + 1,) for index in found):
-                for equation, index in zip(equations, found, strict=True):
-                    yield equation, _with_index(equation, index, row.lower)
+        for axis, position in enumerate(ref.positions):
+            if _outer(position) == row.as_poly() and holes(system, ref.array):
+                for equation in system.defining[ref.array]:
+                    if (place := _outer(equation.positions[axis])) is not None:
+                        yield equation, _begun_at(row.lower[0], equation, place)
 
 
-def _with_index(equation: Equation, index: Index | None, lower: tuple[Poly, ...]) -> Equation:
-    """The equation with another lower bound of one of its indices."""
-    indices = (replace(i, lower=lower) if i is index else i for i in equation.indices)
-    return replace(equation, indices=tuple(indices))
+def _outer(position: Position) -> Poly | None:
+    """The number of a row, or of a chunk where a position is flattened; None for a gather."""
+    if isinstance(position, Flat):
+        return position.outer
+    return position if isinstance(position, Poly) else None
 
 
 def _all_indices(equation: Equation) -> Iterator[Index]:

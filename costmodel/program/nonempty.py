@@ -13,7 +13,7 @@ from functools import cache
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation
-from costmodel.language.indices import outer_first
+from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
     Add,
     Binary,
@@ -52,17 +52,28 @@ def may_be_empty(equation: Equation) -> bool:
         if RULES[type(part)] in (_always, both, _either, _inside):
             continue  # empty only where operands are
         around = equation.domain.union(*(index.constraints for index in over))
-        bare = any(_bare(one, around) for one in part.parts) if part.binders else True
+        bare = any(_bare(one.binders, around) for one in part.parts) if part.binders else True
         if bare and not (isinstance(part, Bracket) and part.otherwise is not None):
             return True
     return False
 
 
-def _bare(node: Node, around: Constraints) -> bool:
+def always_met(over: Sequence[Index], equation: Equation) -> bool:
+    """Whether sums over the indices `over`, one within another, are proven to have a term at every
+    point of an equation, whatever its other sums have. Not proven of an equation with a bracket (a
+    value under a condition), or of an index over a union of ranges."""
+    if not over or not may_be_empty(equation):
+        return True
+    known = not any(isinstance(node, Bracket) for node, _ in walk(equation.value))
+    single = all(len(index.pieces) == 1 for index in over)
+    return known and single and not _bare(over, equation.domain)
+
+
+def _bare(over: Sequence[Index], around: Constraints) -> bool:
     """Whether some range of the indices that a node, such as a sum, binds is not proven, from the
     constraints `around`, to be nonempty."""
     known = around
-    for index in outer_first(node.binders):
+    for index in outer_first(over):
         for low in index.lower:
             for up in index.upper:
                 if not implied(known, up - low):
@@ -128,7 +139,7 @@ def with_terms(node: Reduce, around: Constraints) -> Places:
     for part in node.parts:
         inner = around.union(*(index.constraints for index in part.over))
         body = present(part.body, inner)
-        if body == EVERYWHERE and not _bare(part, around):
+        if body == EVERYWHERE and not _bare(part.binders, around):
             return EVERYWHERE
         hidden = [index.atom for index in reversed(outer_first(part.over))]
         for place in body:

@@ -125,7 +125,11 @@ class Owners:
             tau = {e: self.tokens.instance(e) for e in block.equations if e.array is array}
             found = {e: self._equations.setdefault(e, tau[e]) for e in tau}
             same = found == tau
-            self._arrays[array] = self.tokens.of(array) if same else joined_terms(array, found)
+            self._arrays[array] = (
+                self.tokens.of(array)
+                if same
+                else joined_terms(self.system, array, found, self.unbounded)
+            )
 
     def _of_row(self, equation: Equation) -> Terms:
         """The owner of an output row (rule 1): its own number, or tau (the latest input row that it
@@ -267,7 +271,7 @@ class Owners:
                     equation, arrays, length, system, zeros=False, passing=passing
                 )
                 of_it = {e: terms for e, terms in found.items() if e.array is equation.array}
-                arrays[equation.array] = joined_terms(equation.array, of_it)
+                arrays[equation.array] = joined_terms(self.system, equation.array, of_it)
         return found
 
     def _is_part(self, array: Array) -> bool:

@@ -27,7 +27,7 @@ from costmodel.program.dependence import (
     read_term,
     reads,
 )
-from costmodel.program.nonempty import may_be_empty
+from costmodel.program.nonempty import always_met
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied, variables_of
 from costmodel.symbolic.polynomial import axis_atom
@@ -73,7 +73,7 @@ class Tokens:
         """(of arrays, of equations): token 1 (`SOMETHING`) where they depend on a context, 0
         elsewhere."""
         given = dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),))
-        return self._derived({**given}, zeros=self.system.beyond)
+        return self._derived({**given})
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
@@ -122,14 +122,14 @@ class Tokens:
                 equations[equation] = latest(equation, arrays, self.length, self.system, zeros)
                 known = {e: equations[e] for e in block.equations if equations.get(e)}
                 if alike and known:
-                    arrays[equation.array] = joined_terms(equation.array, known)
+                    arrays[equation.array] = joined_terms(self.system, equation.array, known)
             settled = before == [equations[equation] for equation in block.equations]
             if settled or not alike:
                 for array in dict.fromkeys(equation.array for equation in block.equations):
                     complete = {e: equations[e] for e in block.equations if e.array is array}
                     # an array without readers may do without tokens in its axes
                     with suppress(*(() if array in self._read else (Unsupported,))):
-                        arrays[array] = joined_terms(array, complete)
+                        arrays[array] = joined_terms(self.system, array, complete)
             if not block.is_loop or (settled and not alike):
                 return
             alike = alike and not settled
@@ -211,6 +211,8 @@ class Tokens:
             here = self._found(ref.array, self._dependence[0])
             return in_parts(around, tuple(read_term(ref, term) for term in here), ())
         context = self._found(ref.array, self._from_context[0])
+        if self.system.beyond:  # zeros that surround the rows of each sequence
+            context += self._found(ref.array, self._dependence[0])
         return in_parts(around, self.at(ref), tuple(read_term(ref, term) for term in context))
 
     @cached_property
@@ -240,14 +242,14 @@ class Tokens:
     @cached_property
     def _whole(self) -> frozenset[Array]:
         """The arrays each entry of which is proven to depend on an input or a context: every
-        equation of the array reads such an array, in no sum that may be empty."""
+        equation of the array reads such an array, in a sum that is never empty or in none."""
         found = set(self.given)
         while True:
             partly = {
                 equation.array
                 for equation in self.system.equations
                 if not any(
-                    read.ref.array in found and not (read.over and may_be_empty(equation))
+                    read.ref.array in found and always_met(read.over, equation)
                     for read in reads(equation)
                 )
             }
