@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from typing import ClassVar
 
@@ -63,7 +64,7 @@ class OrderClaim(Related):
     def formulas(self) -> Sequence[Formula]:
         return (parse(self.formula, growing=True),) if self.formula else ()
 
-    @property
+    @cached_property
     def letters_of_formulas(self) -> frozenset[str]:
         growths = (parse(text, growing=True).letters for text in self.growing.values())
         return super().letters_of_formulas.union(self.growing, *growths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from itertools import product
 from math import prod
 from typing import Any, ClassVar
@@ -97,7 +98,7 @@ class Claim(ABC):
         """The sizes that the claim names."""
         return frozenset(self.sizes) | self.letters_of_formulas
 
-    @property
+    @cached_property
     def letters_of_formulas(self) -> frozenset[str]:
         """The sizes that the formulas of the claim name."""
         return frozenset[str]().union(*(formula.letters for formula in self.formulas))
@@ -217,9 +218,10 @@ class Claim(ABC):
             ValueError: a letter of the claim's formula is no size of its network or mixer.
         """
         if not self.model:
-            self._check_letters()
+            names = tuple(name for _, name in self.subjects)
+            _check_letters(self.mixer, names, frozenset(self.sizes), self.letters_of_formulas)
         found = tuple(self._answer(*subject, interpretation) for subject in self.subjects)
-        return found if "b" in self.letters else tuple(a.substitute({"b": 1}) for a in found)
+        return found if "b" in self.letters else tuple(a.of_one_sequence for a in found)
 
     def _answer(self, model: str, mixer: str, interpretation: Interpretation) -> Answer:
         """The derived answer, a formula in sizes, for a mixer ("" for `model`), or for the network
@@ -230,23 +232,6 @@ class Claim(ABC):
         return derive_network(
             model, mixer, self.quantity, interpretation, given, left_open, self.recompute
         )
-
-    def _check_letters(self) -> None:
-        """Check the letters of a claim about mixers.
-
-        Raises:
-            ValueError: a key of `sizes` that is none of `LETTERS` and no size of a mixer that the
-                claim compares; a letter in a formula that is a size neither of the mixer nor of
-                the mixer with one more option.
-        """
-        brought = self.sizes.keys() - LETTERS.keys()
-        found = frozenset[str]().union(*(mixer_of(name).open_sizes for _, name in self.subjects))
-        refuse_letters(brought, found, self.mixer)
-        named, mixer = self.letters_of_formulas, mixer_of(self.mixer)
-        if not named <= own_sizes(mixer.open_sizes):
-            options = (m.open_sizes for m in further_options(self.mixer).values())
-            if not named <= own_sizes(mixer.open_sizes).union(*options):
-                refuse_letters(named, mixer.open_sizes, self.mixer)
 
     def compared(self, interpretation: Interpretation) -> object:
         """A key of the check's outcome: interpretations with equal keys have the same finding, so
@@ -278,6 +263,26 @@ class Claim(ABC):
             sorts=any(map(_sorts, forms)),
             normed=any(map(normalises, forms)),
         )
+
+
+@cache
+def _check_letters(
+    mixer: str, compared: tuple[str, ...], sizes: frozenset[str], named: frozenset[str]
+) -> None:
+    """Check the letters of a claim about a mixer, and the mixers that it is `compared` with.
+
+    Raises:
+        ValueError: a letter of the claim's `sizes` that is none of `LETTERS` and no size of a
+            compared mixer; a letter in a formula (`named`) that is a size neither of the mixer nor
+            of the mixer with one more option.
+    """
+    found = frozenset[str]().union(*(mixer_of(name).open_sizes for name in compared))
+    refuse_letters(sizes - LETTERS.keys(), found, mixer)
+    own = mixer_of(mixer).open_sizes
+    if not named <= own_sizes(own):
+        options = (m.open_sizes for m in further_options(mixer).values())
+        if not named <= own_sizes(own).union(*options):
+            refuse_letters(named, own, mixer)
 
 
 def _sorts(form: Form) -> bool:

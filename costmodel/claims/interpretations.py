@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations, product
 
 from costmodel.program.conventions import (
@@ -54,7 +54,7 @@ class Interpretation:
     position: str = ""
     """One of `POSITIONS`; empty where the formula is in t."""
 
-    @property
+    @cached_property
     def parsed_convention(self) -> Convention:
         """The convention that the names stand for."""
         return convention(self.convention)

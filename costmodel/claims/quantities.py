@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,11 @@ class Answer:
         """The value as one polynomial; None if it is piecewise."""
         cases = self.exact.chambers()
         return cases[0][1] if len(cases) == 1 and not cases[0][0] else None
+
+    @cached_property
+    def of_one_sequence(self) -> Answer:
+        """The answer for a batch b of 1."""
+        return self.substitute({"b": 1})
 
     @property
     def letters(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -60,6 +60,7 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
     return found
 
 
+@lru_cache(maxsize=1000)
 def builtin(name: str) -> Mixer:
     """The built-in mixer with a name or alias (or the variant with a name of its own), with the
     options and sizes that follow the name: `NAME+OPTION{n=32,h=128}`. Upper-case letters of the

@@ -7,7 +7,7 @@ import gc
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -229,8 +229,11 @@ def energy_wanted(asked: bool | None, device: str | None) -> bool:
     return not (device or default_device()).startswith("cuda") if asked is None else asked
 
 
-def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Session:
-    """Measure what a command line asks for, and print the failures.
+def measured(
+    asked: Asked, command: str, *, counts_only: bool = False, cold: bool = True
+) -> Session:
+    """Measure what a command line asks for, and print the failures. Without `cold`, calls are not
+    timed from cold caches.
 
     A plan that may take longer than `LONG_S` is announced. Raises UsageError: `counts_only` is
     given together with an option of timing.
@@ -241,7 +244,7 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
     from profiler.sweep import session
     from profiler.sweep.points import Point
 
-    limits = LatencyLimits.within(asked.seconds)
+    limits = replace(LatencyLimits.within(asked.seconds), cold=cold)
     wanted = list({Point(request).key: request for request in requests(planned(asked))}.values())
     number = asked.processes or 1
     bounded(len(wanted), 1, number)
@@ -408,7 +411,9 @@ def reconcile(
         raise UsageError("--own needs --from FILE.jsonl: add --from, or leave out --own")
     else:
         held_against_equations(asked.mixers or ())
-        found = measured(asked, regenerating(context), counts_only=counts_only)
+        # cold times stand in no table here: only a file of records is given them
+        cold = asked.output is not None
+        found = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
         records, problems = found.measurements, found.failures
     made, unknown = ladders(records, on)
     told(unknown)

@@ -274,6 +274,8 @@ GRAPH_BOUND = "bound by the graph's launch"
 """The label of a graph whose replay takes less than 1.3 times as long as the host needs to launch
 it."""
 
+NO_COLD = "not asked for: `costmodel profile` times calls from cold caches, too"
+
 STATIC = "a CUDA graph replays the buffers that it was captured with"
 
 
@@ -289,7 +291,7 @@ def latency_readings(
 ) -> dict[str, Measured]:
     """Measure the times of a call, name -> reading or Unavailable: back to back (`latency`,
     labelled if it is launch-bound), from cold caches (`latency_cold`), and as a CUDA graph
-    (`latency_graph`).
+    (`latency_graph`). Without `limits.cold`, nothing is timed from cold caches.
 
     The graph comes last. If capturing made the device unusable, the graph's entry is `DeviceLost`
     and the earlier readings are kept.
@@ -299,7 +301,9 @@ def latency_readings(
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
     hot = latency(fn, reset_is_trivial=reset_is_trivial, launches=launches, **same)
-    found = {"latency": hot, "latency_cold": latency_cold(fn, tried=threads_of(hot), **same)}
+    found: dict[str, Measured] = {"latency": hot, "latency_cold": Unavailable(NO_COLD)}
+    if limits is None or limits.cold:
+        found["latency_cold"] = latency_cold(fn, tried=threads_of(hot), **same)
     try:
         graph = latency_graph(still or fn, reset_is_trivial=reset_is_trivial, **same)
     except ContextLost as lost:

@@ -470,6 +470,7 @@ class LatencyLimits:
     retries: int = 3  # of a warm-up that ended too early
     late: float = 5.0  # a first sample this many medians long belongs to the warm-up
     slow_clock: float = 0.75  # a clock below this part of its median is a disturbance
+    cold: bool = True  # whether calls are also timed from cold caches
 
     def __post_init__(self) -> None:
         if not (1 <= self.min_blocks <= self.max_blocks and self.regions and self.warmup_calls):

@@ -14,7 +14,7 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
     """The most seconds that the latencies and the energy of one request take, if no warm-up
     restarts. Building, counting, compiling and hardware counters take additional time."""
     on_gpu = request.device.startswith("cuda")
-    kinds = len(LATENCIES) - (not on_gpu)  # no graph on a CPU
+    kinds = len(LATENCIES) - (not on_gpu) - (not limits.cold)  # no graph on a CPU
     timed = kinds * (limits.warmup_seconds + limits.max_seconds)
     if not (on_gpu and request.energy):
         return timed
