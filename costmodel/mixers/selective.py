@@ -25,9 +25,9 @@ the row before, weighed by lambda = sigmoid(x W_lam):
 taken modulo 2 pi. Pairs are states z and R + z here, neighbours in mamba-ssm, which has R = N/4 or
 N/2; -A = max(softplus(x W_A), 1e-4), as in mamba-ssm 2.3.2 (its repository has another function
 since June 2026). With multiple inputs and outputs (`mimo`) a head has r rows K, Q, X up_X and gates
-Z up_Z in place of one, all turned by the same theta; S adds the sum of r products, and y is the sum
-of r gated reads times `down`. mamba-ssm holds X of the row before, so the products of the row
-before are multiplied by up_X anew.
+Z up_Z in place of one; theta turns all r rows of K and Q alike. S adds the sum of r products, and y
+is the sum of r gated reads times `down`. As in mamba-ssm, a state holds X of the row before, and
+its r products with up_X are computed again.
 
 Layers as in transformers and mamba-ssm: the short convolutions have biases, no other map but that
 of Delta has one; eps is 1e-5. One in-projection there is a map for each part here. Later rows read

@@ -331,14 +331,15 @@ class PartAnswers(Answers):
     def _common(self) -> dict[object, Exact]:
         """The number of entries that one run reads of each table which the network holds once,
         however many layers have the part, in the part's sizes. The keys are equal for parts that
-        read one table: (name, section) of a shared parameter, (array, *extents) of a constant, such
-        as the cosines of a rotary embedding."""
+        read one table: (name, section) of a shared parameter, (name, *extents) of a constant, such
+        as the cosines of a rotary embedding, which mixers with one width of a head share."""
         sharing = training.tables(self.network)
         keys = {key[0]: key for key, uses in sharing.items() if self.use in uses}
-        return {
-            keys.get(array.name, (array, *(x.substitute(self.use.sizes) for x in array.shape))): n
-            for array, n in read_together(self._system, self.own.phase, frozenset(keys)).items()
-        }
+        found: dict[object, Exact] = {}
+        for array, n in read_together(self._system, self.own.phase, frozenset(keys)).items():
+            extents = (extent.substitute(self.use.sizes) for extent in array.shape)
+            found[keys.get(array.name, (array.name, *extents))] = n
+        return found
 
     def _answer(self, question: Callable[[Answers], Any]) -> Any:
         """The answer to a question for one run, in the part's sizes. In phases with gradients,

@@ -196,7 +196,8 @@ def network(given: Choices | Description, **sizes: int) -> Network:
 
 def refuse_layers(described: Description, number: int | None) -> None:
     """Raise ModelError for a number of layers L, None if it is open, at which a stack has fewer
-    layers than sets of parameters, or more than share a parameter of the first layer."""
+    layers than sets of parameters, or more than the blocks whose layers share parameters or rows
+    (the last of T5's blocks stands for all further layers without a table)."""
     for stack in described.stacks:
         sharing = {n for block in stack.blocks for s in block.sublayers for n in s.part.shared}
         layers = stack.depth or number
@@ -204,8 +205,8 @@ def refuse_layers(described: Description, number: int | None) -> None:
             continue
         if sharing and layers > len(stack.blocks):
             raise ModelError(
-                f"{described.name}: L = {layers} is too large: layer 1 shares "
-                f"{', '.join(sorted(sharing))} with layers up to {len(stack.blocks)} alone"
+                f"{described.name}: L = {layers} is too large: only {len(stack.blocks)} layers "
+                f"are known, which share {', '.join(sorted(sharing))}"
             )
         if stack.sets is not None and layers < stack.sets:
             raise ModelError(

@@ -143,7 +143,8 @@ def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
         if read.ref.array.role == "parameter" and len(read.ref.array.shape) > 1 and not part.once
     }
     convolved: tuple[str, ...] = ()
-    if short := CONVOLUTIONS.get(_named(case)):
+    short = CONVOLUTIONS.get(_named(case))
+    if short and "core" not in _options(case):
         convolved = KERNELS[f"prefill {short}"].equations
     for (name, _), read in maps.items():
         if name not in convolved:
@@ -179,6 +180,11 @@ def _named(case: Case) -> str:
     return case.mixer.name.partition("+")[0].partition("{")[0]
 
 
+def _options(case: Case) -> set[str]:
+    """The options in the mixer's name."""
+    return {*case.mixer.name.partition("{")[0].split("+")[1:]}
+
+
 def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield (name of a kernel, its sizes by letter) for each kernel between a mixer's linear maps.
 
@@ -186,7 +192,7 @@ def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
         Unanswered: no kernel is known for this mixer, or for one of its options.
     """
     name, sizes = _named(case), dict(case.sizes)
-    options = {*case.mixer.name.partition("{")[0].split("+")[1:]}
+    options = _options(case)
     unknown = options - ATTENTION_OPTIONS if name == "self-attention" else set()
     if name not in CORES or unknown:
         what = f"{name} with {', '.join(sorted(unknown))}" if unknown else name

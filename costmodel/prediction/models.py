@@ -52,7 +52,8 @@ class Counted(Calls):
 class Part:
     """A part of a block (`block` is "" for parts beside the layers) in one stage: the calls of one
     run, and the runs in all layers with the block. `floor`: the reason why the calls are floors;
-    "" if they are predicted. `least`: the floor of one run in seconds, 0 if unknown."""
+    "" if they are predicted. `least`: the floor of one run in seconds; 0 if none is derived, if
+    rows choose weights (`_least`), or if the calls are floors."""
 
     block: str
     name: str

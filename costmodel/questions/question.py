@@ -283,8 +283,8 @@ class Share(Generic[T]):
         runs: how often the part runs for one sequence; of a chain, how often on the chain.
         copies: how many sets of parameters the part has.
         elsewhere: the names of parameters that are counted at another part.
-        common: what names a table that all copies, and all parts with the same key, have together
-            -> how many of its entries the answer counts.
+        common: key of a table that all copies of the part, and all parts with an equal key, share
+            -> the number of its entries that the answer counts.
     """
 
     name: str
@@ -429,13 +429,13 @@ class Case:
         number, or a formula if the case is symbolic; an order of growth is a formula in both. Where
         no formula is derived, a number found by the figure's search (`Searched`) if it has one;
         else `Missing` with the reason."""
-        if figure.name not in self._values:
-            self._values[figure.name] = self._value(figure)
-        return self._values[figure.name]
+        if figure not in self._values:
+            self._values[figure] = self._value(figure)
+        return self._values[figure]
 
     @cached_property
-    def _values(self) -> dict[str, Value]:
-        """Name of a figure -> its value, as far as it was asked for."""
+    def _values(self) -> dict[Figure, Value]:
+        """A figure -> its value, as far as it was asked for."""
         return {}
 
     def _value(self, figure: Figure) -> Value:

@@ -1,4 +1,4 @@
-"""The list of all questions, which tables, explanations, claims and exports read; users' words.
+"""All questions, for tables, explanations, claims and exports; and what users' words for them mean.
 
 To add a question, write its file with its record in this folder, and add a line to `QUESTIONS`.
 """

@@ -566,7 +566,7 @@ def _distinct(
     text: str,
     mixers: Sequence[Mixer],
 ) -> None:
-    """Raise SizeError, with an option that works, if the name of size `letter` is that of another
+    """Raise SizeError, with an option to try, if the name of size `letter` is that of another
     size. `found`: letter -> its new name, from `--symbols` with `text`; `others`: the other sizes
     of the mixers."""
     for other in in_order(others):

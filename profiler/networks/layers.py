@@ -111,8 +111,8 @@ class Place(nn.Module):
         return part.initial_state(batch, length, *((memory,) if self.crosses else ()))
 
     def read(self, reads: tuple[str, ...], rows: Tensor, named: Mapping[str, Any]) -> Any:
-        """What a part reads: its rows, and beside them the position of the first row, or further
-        rows and this position."""
+        """The two arguments of a part's module: its rows, and the position of the first row or,
+        for a part that reads several arrays, (further rows, ..., this position)."""
         of, *others = (named[name] if name else rows for name in reads or ("",))
         return of, (*others, named["first"]) if others else named["first"]
 

@@ -16,7 +16,7 @@ from costmodel.prediction.boards import Board
 from costmodel.program.phases import phase_name
 from costmodel.symbolic.sizes import LETTERS
 from profiler.host.device import dtype_name
-from profiler.plots.picture import SIZES, Axis, Line, Panel, Picture
+from profiler.plots.picture import HOLLOW, SIZES, Axis, Line, Panel, Picture
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED, MeasuredQuantity
 from profiler.records.reading import MeasureError
@@ -34,9 +34,6 @@ from profiler.scaling.series import (
 
 DRAWN = tuple({each.unit: each for each in reversed(COMPARED)}.values())[::-1]
 """The quantities drawn, one panel each: the first of each unit."""
-
-HOLLOW = "hollow markers, no evidence on the work"
-"""The words before the reasons why values are drawn hollow."""
 
 THEORY: Mapping[str, str] = {"s": OPERATIONS, "J": OPERATIONS, "B": LIVE}
 """Unit of a quantity -> the derived quantity that is drawn beside it."""

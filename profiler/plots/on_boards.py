@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from costmodel.errors import Unanswered
+from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import BY_DTYPE, Board
 from costmodel.prediction.columns import NO_BOARD, limits, together
 from costmodel.questions.question import Case
-from profiler.plots.picture import Axis, Bar, Line, Panel, Picture
+from profiler.plots.picture import HOLLOW, Axis, Bar, Line, Panel, Picture
 from profiler.reconcile.cost import COMPARABLE
 from profiler.reconcile.ladder import ladders
 from profiler.reconcile.levels import Ladder
@@ -52,13 +52,16 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     for (phase, dtype), group in groups.items():
         title = ", ".join((PHASES[phase], dtype, on.title))
         points = _points(group)
-        panels.append(roofline_panel(title, points, _limits(dtype, on)))
+        try:
+            panels.append(roofline_panel(title, points, _limits(dtype, on)))
+        except BoardError as reason:
+            missing.append(f"{title} is not drawn: {reason}")
     missing = list(dict.fromkeys(missing))
     if not panels:
         raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
     verdicts = [ladder.rungs["5"]["verdict"] for group in groups.values() for ladder in group]
     hollow = dict.fromkeys(verdict for verdict in verdicts if verdict != COMPARABLE)
-    notes = (f"hollow: {'; '.join(hollow)}",) if hollow else ()
+    notes = (f"{HOLLOW}: {'; '.join(hollow)}",) if hollow else ()
     return Picture(tuple(panels), notes, tuple(missing))
 
 

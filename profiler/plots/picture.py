@@ -8,6 +8,9 @@ from dataclasses import dataclass
 SIZES = "sizes"
 """The unit of an axis of sizes, which has a tick at powers of two or at the sizes drawn."""
 
+HOLLOW = "hollow markers, no evidence on the work"
+"""The words before the reasons why values are drawn hollow."""
+
 
 @dataclass(frozen=True)
 class Axis:

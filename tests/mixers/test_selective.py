@@ -35,7 +35,8 @@ NAMES = (
     "mamba-3", "mamba-2+core", "mamba+norms", "mamba-2", "mamba-3+core", "mamba-2+no-norm",
     "mamba-3+mimo", "mamba-3+core+mimo", "mamba+core", "mamba",
 )  # fmt: skip
-"""In an order of which a grid takes the training steps that are derived fastest."""
+"""In an order of which `grid(3)` below takes the names whose training steps are derived fastest;
+the choice follows the name of the test (tests/conftest.py)."""
 ROUNDING = 1e-10
 """Sums of at most 12 terms of normal numbers and of exponentials of their products, in float64."""
 

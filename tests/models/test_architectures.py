@@ -247,6 +247,8 @@ REFUSED = [
     ({"model_type": "gpt_oss", "experts_per_token": 3}, "= 3 differs from what other fields say"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "has keys for full_attention"),
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
+    ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
+    ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
     ({"model_type": "mamba", "use_bias": True}, "use_bias = True is not known here"),
     ({"model_type": "mamba2", "num_heads": 7}, "7 heads of 64 channels are not the 8192 of"),
     ({"model_type": "mpt", "d_model": 24}, "16 heads do not divide the 24 channels of a row"),
@@ -448,7 +450,7 @@ def test_layers_keep_the_parameters_that_they_share(tmp_path: Path) -> None:
     small = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "vocab_size": 11}
     for layers in (1, 2):
         t5 = read(tmp_path, {"model_type": "t5", **small, "num_layers": layers}).described
-        with pytest.raises(ModelError, match=r"L = 3 is too large: layer 1 shares b_rel"):
+        with pytest.raises(ModelError, match=r"only 2 layers are known, which share b_rel"):
             network(t5, L=3)
         by_number = network(t5, L=2).parameters().at()
     assert (

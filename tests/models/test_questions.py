@@ -108,8 +108,9 @@ def test_lengths_are_those_of_the_longest_path(name: str, layers: int) -> None:
         if name not in ("simpletron-matching", "mixed"):
             expected["inference"] = longest(net, figure, "inference", layers, at)
         assert {phase: value(net, figure, phase, at) for phase in expected} == expected
-    for phase, number in expected.items():
-        assert value(net, "critical_path", phase, at).length.at(at) == number
+        if figure == "sequential":
+            paths = {phase: value(net, "critical_path", phase, at) for phase in expected}
+            assert {phase: path.length.at(at) for phase, path in paths.items()} == expected
 
 
 class Following(Interpreter):

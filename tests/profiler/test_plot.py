@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import costmodel as cm
 from cli import run
@@ -16,6 +17,7 @@ from costmodel.program.chosen_sizes import sizes_in_python
 from profiler.plots import drawing, measured
 from profiler.plots.kinds import KINDS, OfMixers, OfRecords
 from profiler.plots.measured import PlotSelection
+from profiler.plots.on_boards import roofline
 from profiler.plots.picture import Axis, Line, Panel, Picture
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
@@ -217,6 +219,13 @@ def test_a_roofline_holds_rates_against_the_limits_of_a_board() -> None:
     assert conv.x == pytest.approx((dispatched / bytes_,))
     with pytest.raises(MeasureError, match="no board is given: name one"):
         of_runs("roofline", None)
+
+
+def test_a_board_without_a_rate_in_the_type_of_the_records_is_named() -> None:
+    found, _ = recorded([RUNS])
+    doubles = [replace(m, dtype="fp64") for m in found]
+    with pytest.raises(MeasureError, match="fp64"):
+        roofline(doubles, board("rtx_4090"))
 
 
 @pytest.mark.parametrize(("name", "heads"), [("h100", 32), ("h200", 256)])

@@ -173,7 +173,8 @@ def _sparse(c: Configuration, number: int) -> list[bool]:
     given = c.get("activation_sparsity_pattern")
     if given is None:
         return [number > 10 and k < 10 for k in range(number)]
-    if not isinstance(given, list) or len(given) != number:
+    numbers = isinstance(given, list) and all(isinstance(one, (int, float)) for one in given)
+    if not numbers or len(given) != number:
         raise c.refused(f"'activation_sparsity_pattern' must have a share for {number} layers")
     return [share > 0 for share in given]
 
@@ -199,6 +200,8 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
         return [Heads(kind, *((full_g, full_h) if kind == KINDS[0] else (g, h))) for kind in kinds]
     if not isinstance(given, dict) or not all(isinstance(own, dict) for own in given.values()):
         raise c.refused("'per_layer_config' must be an object with an object for some layers")
+    if unknown := given.keys() - {str(k) for k in range(len(kinds))}:
+        raise c.refused(f"'per_layer_config' names layer {min(unknown)}, of {len(kinds)} layers")
     found = []
     for k, kind in enumerate(kinds):
         own = {"head_dim": h, "num_key_value_heads": g}
@@ -219,14 +222,11 @@ def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int
     return found
 
 
-def _biased(c: Configuration) -> bool:
-    return c.switch("attention_bias")
-
-
 def _attention(c: Configuration, own: Heads) -> Use:
     """Make the attention, with heads `own`, of a layer whose keys no other layer reads."""
     near, n = own.kind == KINDS[1], c.size("num_attention_heads")
-    options = ["qk-norm", "v-norm", "unscaled", "rotary", *(["bias"] if _biased(c) else [])]
+    options = ["qk-norm", "v-norm", "unscaled", "rotary"]
+    options += ["bias"] if c.switch("attention_bias") else []
     options += ["window"] if near else ["keys-as-values"] if c.get("attention_k_eq_v") else []
     options += ["grouped"] if own.g != n else []
     return mixer(
@@ -244,7 +244,7 @@ def _names(kind: str) -> tuple[str, str]:
 def _made(c: Configuration, own: Heads) -> tuple[Use, ...]:
     """Make the parts keys and values, with heads `own`, of a layer; later layers read them too."""
     sizes = {"g": Poly.of(own.g), "K": Poly.of(own.h)}
-    biased = _biased(c)
+    biased = c.switch("attention_bias")
     made = (layer_rows.keys(biased), layer_rows.values(biased))
     named = _names(own.kind)
     return tuple(
@@ -261,7 +261,7 @@ def _given(c: Configuration, own: Heads, maker: int, layer: int) -> Use:
     label = "attention, with a window" if near else "attention"
     label += " to keys of an earlier layer" if layer > maker else " to keys for later layers too"
     return Use(
-        label, layer_rows.attention(near, _biased(c)),
+        label, layer_rows.attention(near, c.switch("attention_bias")),
         sizes={x: Poly.of(value) for x, value in sizes.items()},
         shared=frozenset({"K", "V"}) if layer > maker else frozenset(),
         reads=("", *_names(own.kind)),

@@ -357,12 +357,17 @@ def _unlike_opt(c: Configuration) -> str:
     return "" if e in (None, d) else f"rows of the embedding are {e} wide, not {d}"
 
 
-def _factor(c: Configuration, name: str) -> int:
-    """The channels of a row times the factor in a field, rounded down."""
+def _positive(c: Configuration, name: str) -> float:
+    """The positive number in a field; ModelError for any other value."""
     value = c.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise c.refused(f"'{name}' must be a positive number, got {value!r}")
-    return int(c.size("hidden_size") * value)
+    return value
+
+
+def _factor(c: Configuration, name: str) -> int:
+    """The channels of a row times the factor in a field, rounded down."""
+    return int(c.size("hidden_size") * _positive(c, name))
 
 
 def _mlstm(c: Configuration) -> Use:
@@ -375,7 +380,7 @@ def _mlstm(c: Configuration) -> Use:
 
 def _rounded(c: Configuration) -> int:
     """The width of the FFN of xLSTM, rounded up to a multiple."""
-    multiple, factor = c.size("ffn_round_up_to_multiple_of"), c.get("ffn_proj_factor")
+    multiple, factor = c.size("ffn_round_up_to_multiple_of"), _positive(c, "ffn_proj_factor")
     return int((c.size("hidden_size") * factor + multiple - 1) // multiple * multiple)
 
 

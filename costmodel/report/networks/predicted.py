@@ -173,7 +173,8 @@ def _says(parts: Sequence[Part], every: float) -> Iterator[str]:
     """Yield the sentences below a table: what was predicted, and which parts were counted by a
     lower bound of their time instead, with their share of the seconds `every` and the reasons."""
     yield (
-        "matrix products, attention and delta rules are predicted, one call after the other; "
+        "matrix products, attention, delta rules, scans and short convolutions are predicted, one "
+        "call after the other; "
         "latency is what calls take beside their largest limit: launches, tails, idle units"
     )
     floors = [part for part in parts if part.floor]
