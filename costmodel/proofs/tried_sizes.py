@@ -56,15 +56,16 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
 
 def crossing_sizes(mixer: Mixer) -> list[dict[str, int]]:
     """Sets of sizes with lengths from 1 to beyond every bound of an index. Sizes in bounds
-    (windows, chunks) are 2, 3, ... in ascending and in descending order; all other sizes are
-    small."""
+    (windows, chunks) are all 1 at three rows, then 2, 3, ... in ascending and in descending order;
+    all other sizes are small."""
     letters = bounding_letters(mixer)
+    ones = [_around(mixer, 3, dict.fromkeys(letters, 1))] if letters else []
     ascending = {letter: 2 + k for k, letter in enumerate(letters)}
     descending = {letter: 1 + len(letters) - k for k, letter in enumerate(letters)}
     # beyond all bounds together, the largest of them once more, and the largest constant
     reach = 2 + sum(ascending.values()) + max(ascending.values(), default=1) + _constant(mixer)
     orders = [ascending, descending] if len(letters) > 1 else [ascending]
-    found = [_around(mixer, l, bounds) for bounds in orders for l in range(1, reach + 1)]
+    found = ones + [_around(mixer, l, bounds) for bounds in orders for l in range(1, reach + 1)]
     return [sizes for sizes in found if fits(mixer, sizes)]
 
 
