@@ -860,8 +860,9 @@ class Mamba3Layer(Mamba3):
 @implementation(
     "mamba-3+core", "recurrent", form="recurrent", kernels=TURNING, step_kernels=TURNING
 )
+@implementation("mamba-3+core+mimo", "recurrent", form="recurrent", kernels=MANY, step_kernels=MANY)
 class Mamba3Core(Mamba3):
-    """The recurrence of Mamba-3 with bare projections."""
+    """The recurrence of Mamba-3 with bare projections, with one input and output a head or r."""
 
     core = True
 
@@ -875,10 +876,3 @@ class Mamba3Core(Mamba3):
 )
 class Mamba3LayerOfMany(Mamba3):
     """Mamba-3 with r inputs and outputs a head, by the recurrence."""
-
-
-@implementation("mamba-3+core+mimo", "recurrent", form="recurrent", kernels=MANY, step_kernels=MANY)
-class Mamba3CoreOfMany(Mamba3):
-    """The recurrence of Mamba-3 with r inputs and outputs a head, and bare projections."""
-
-    core = True
