@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache, wraps
+from statistics import NormalDist
 from typing import Any, TypeVar, cast
 
 from costmodel.language.equations import Form, Mixer
@@ -33,7 +34,7 @@ CAP = 30
 MULTIPLIER = Constant(Poly.of(Fraction(11, 50)))
 """A constant of Granite; each model has another one."""
 
-QUANTILE = Constant(Poly.of(Fraction("1.6448536269514722")))
+QUANTILE = Constant(Poly.of(Fraction(NormalDist().inv_cdf(0.95))))
 """How many deviations above the mean 5 % of a normal distribution lie."""
 
 RMS_EPS = Fraction(1, 10**6)

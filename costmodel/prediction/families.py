@@ -202,7 +202,8 @@ def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) 
     mean = np.minimum(longest, np.ceil((lines + spread / 2) / KEYS * 2) / 2 + 0.5)
     mean = np.maximum(1, mean)
     product = 2 * (a.key + a.value) / (on[f"matrix.{calls.dtype}"] / sms * c["peak"])
-    softmax = c.get("softmax", 0) / (on["special"] / sms)
+    # where products hid the exponentials no constant is fitted: these run at their units' peak
+    softmax = c.get("softmax", 1) / (on["special"] / sms)
     pair = product + softmax if flash_attention_2(on) else np.maximum(product, softmax)
     start = c["tile"] * THOUSAND * cycle
     waves = np.ceil(a.groups * blocks / sms)

@@ -75,7 +75,8 @@ def total(parts: Iterable[Part], name: str) -> float:
 
 def binds(parts: Iterable[Part]) -> str:
     """The name of what takes the most of the time of all parts: one of the limits, each call adding
-    the time of its largest limit to this one, or `latency`, the time beside them."""
+    the time of its largest limit to this one, or `latency`, the time beside them. Time that a
+    part's floor adds to its calls belongs to none."""
     found: dict[str, float] = {LATENCY: 0.0}
     for part in parts:
         for step in part.steps:

@@ -439,6 +439,18 @@ def test_layers_with_the_same_weights_add_up_their_gradients(
     assert once.total - (alone.total if alone else 0) == (layers - groups) * layer
 
 
+def test_layers_of_gemma_4_have_the_heads_of_their_own(tmp_path: Path) -> None:
+    """As the class's own files say them: an entry for each full layer."""
+    kind = {"model_type": "gemma4_text"}
+    full = {str(layer): {"head_dim": 512} for layer in range(5, 30, 6)}
+    own = read(tmp_path, {**kind, "per_layer_config": full}).parameters().at()
+    assert own == read(tmp_path, kind).parameters().at()
+    narrow = {**full, "5": {"head_dim": 256, "num_key_value_heads": 4}}
+    fewer = read(tmp_path, {**kind, "per_layer_config": narrow}).parameters().at()
+    maps, norms = 2304 * (8 + 2 * 4 + 8), 2  # queries, keys, values and output; of queries and keys
+    assert own - fewer == 256 * (maps + norms)
+
+
 def test_layers_keep_the_parameters_that_they_share(tmp_path: Path) -> None:
     """As few layers as sets in ALBERT; in T5 one table of positions in each stack, whose further
     layers only a configuration adds."""

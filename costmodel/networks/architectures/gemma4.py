@@ -28,6 +28,9 @@ from costmodel.networks.experts import experts
 from costmodel.symbolic.polynomial import Poly
 
 KINDS = ("full_attention", "sliding_attention")
+GLOBAL_WIDTH = 512
+"""The width of heads in full layers of a file without `global_head_dim`: the class takes it as an
+argument (transformers 5.23.0, Gemma4TextConfig.__post_init__), not as a field with a default."""
 SCALARS = "products with a number of each layer are not counted"
 SHARED = (
     "layers that read the keys of another layer pass all tokens of a prompt, where generate of the "
@@ -191,7 +194,7 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
     """The heads of each layer: as `per_layer_config` says; else, in full layers, as the fields with
     `global` in their names say."""
     h, g = c.size("head_dim"), c.size("num_key_value_heads")
-    full_h, full_g = c.size_or_none("global_head_dim") or 512, g
+    full_h, full_g = c.size_or_none("global_head_dim") or GLOBAL_WIDTH, g
     if c.switch("attention_k_eq_v"):
         full_g = c.size_or_none("num_global_key_value_heads") or g
     c.taken.add("num_global_key_value_heads")
