@@ -200,6 +200,17 @@ def test_joins_have_lines_of_their_own() -> None:
     assert str(shared.runs) == "1"  # two uses of E give two gradients, which are added once
 
 
+def test_a_parameter_of_several_layers_gets_a_gradient_from_each(tmp_path: Path) -> None:
+    """The gain of 3 numbers that Gemma 4's 6 layers share: 5 sums of 3 additions."""
+    file, fields = tmp_path / "config.json", {"num_hidden_layers": 6, "sliding_window": 3}
+    fields |= {"vocab_size_per_layer_input": 7, "hidden_size_per_layer_input": 3}
+    file.write_text(json.dumps({"model_type": "gemma4_text", **fields}), encoding="utf-8")
+    costs = network(networks.described(None, file, {})).costs("backward")
+    (shared,) = [p for p in costs if p.use.name == "sum of gradients: shared gain_P"]
+    assert not isinstance(shared.counts, Missing) and shared.counts.once is not None
+    assert (str(shared.runs), str(shared.counts.once.add)) == ("5", "15")
+
+
 def test_what_only_the_tokens_would_need_is_left_out() -> None:
     """A one-hot product's table gets a gradient, l u d products; its rows, the tokens, get none."""
     (first, *_) = networks.model("chen-v1").costs("backward")
