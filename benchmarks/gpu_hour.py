@@ -1,8 +1,10 @@
-"""What does the first hour on an NVIDIA GPU show: do the GPU tests pass, what do attention and the
-Extractors cost whole, and which claims about GPUs hold?
+"""What does the first hour on an NVIDIA GPU show: do the GPU tests pass, what does the board reach,
+what do attention, the Extractors and shipped layers cost, and which claims about GPUs hold?
 
     python -m benchmarks.gpu_hour -o FOLDER              every stage that is not done, in order
     python -m benchmarks.gpu_hour -o FOLDER energy       one stage, anew
+    python -m benchmarks.gpu_hour -o FOLDER --minutes 5  what is cut off after five minutes goes on
+                                                         with the next run
     python -m benchmarks.gpu_hour -o FOLDER page         the page of what the stages found, printed
     python -m benchmarks.gpu_hour lacks                  the packages that this machine lacks; anew
                                                          after packing: what those need in turn
@@ -33,6 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,11 @@ OWN = "torch", "ray", "matplotlib"
 TESTS = "tests/profiler/"
 NUMERIC = "modules", "reconcile", "networks"
 KINDS = "passed", "failed", "error", "skipped"
+SHIPPED = (
+    "self-attention:sdpa", "self-attention+grouped:sdpa", "mla:absorbed", "mla:expanded",
+    "mamba-2:chunked", "gated-deltanet:chunked-wy", "kda:chunked-wy", "retnet:chunked",
+    "gla:chunked", "linear-attention:chunked", "mamba:recurrent", "rwkv-7:chunked",
+)  # fmt: skip
 METERS = ("ceilings", "compare", "counters", "doctor", "environment", "latency_disturbance",
           "latency_kinds", "measure", "memory", "memory_saved", "sweep_processes")  # fmt: skip
 
@@ -61,6 +69,8 @@ class Hour:
     """Sizes and times at which nothing is learned but that everything runs."""
     anew: bool = False
     """Whether records of an earlier run of a stage are left out."""
+    ends: float = float("inf")
+    """When all stages end, in seconds of `time.monotonic`."""
     path: list[str] = field(default_factory=list)
     """Where packages are that were carried along."""
 
@@ -84,8 +94,8 @@ class Stage:
     def run(self, title: str, *words: str, **variables: str) -> str:
         """What a command prints; its exit code and its last words are kept. One whose time is over
         is interrupted, as from the keyboard, and keeps what it measured."""
-        left = STAGE_S - (time.monotonic() - self.began)
         began = time.monotonic()
+        left = min(self.began + STAGE_S, self.hour.ends) - began
         search = os.pathsep.join([*self.hour.path, str(ROOT)])
         env = {**os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1", **variables}
         process = subprocess.Popen(
@@ -171,9 +181,28 @@ class Stage:
 def doctor(stage: Stage) -> None:
     """What can be measured here, and the tests that compare numbers or look at meters."""
     stage.json("doctor", "doctor", "--device", stage.hour.device)
-    stage.test("numbers", NUMERIC if not stage.hour.small else NUMERIC[:1])
+    at_once = min((os.cpu_count() or 1) - 1, 12)
+    workers = ["-n", str(at_once)] if at_once > 1 and find_spec("xdist") else []
+    stage.test("numbers", NUMERIC if not stage.hour.small else NUMERIC[:1], *workers)
     if not stage.hour.small:
         stage.test("meters", METERS)
+
+
+def board(stage: Stage) -> None:
+    """What the board reaches, as a file that --board takes."""
+    seconds = "5" if stage.hour.small else "45"
+    stage.cost("calibrate", "--device", stage.hour.device, "--seconds", seconds, "--force",
+               "-o", str(stage.hour.folder / "board.toml"))  # fmt: skip
+
+
+def shipped(stage: Stage) -> None:
+    """Layers that models ship, in both phases, beside the times that the board predicts."""
+    hour = stage.hour
+    mixers = SHIPPED[:1] if hour.small else SHIPPED
+    kept = stage.records("shipped")
+    stage.cost("sweep", *mixers, *hour.sizes(2048, 2048, 16), "--C", "64", "--phase", "both",
+               "--dtype", "bf16", "--rounds", "1", *hour.seconds(0.5), "-o", kept)  # fmt: skip
+    stage.json("ladders", "reconcile", "--from", kept)
 
 
 def whole(stage: Stage) -> None:
@@ -263,8 +292,8 @@ def studies(stage: Stage) -> None:
                    "--largest", "3", "-o", stage.records("training"))  # fmt: skip
 
 
-STAGES = {each.__name__: each for each in
-          (doctor, whole, energy, joules, counters, calibration, studies)}  # fmt: skip
+EACH = doctor, board, shipped, whole, energy, joules, counters, calibration, studies
+STAGES = {each.__name__: each for each in EACH}
 
 
 def run(hour: Hour, name: str) -> int:
@@ -484,6 +513,7 @@ def main(typed: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-o", "--output", type=Path, help="the folder of what is found")
     parser.add_argument("--device", default="cuda", help="cuda or cpu")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="all stages end then")
     parser.add_argument("--small", action="store_true", help="sizes that show only that it runs")
     asked = parser.parse_args(typed)
     if asked.words[:1] == ["lacks"]:
@@ -510,7 +540,8 @@ def main(typed: Sequence[str] | None = None) -> int:
     try:
         code = 0
         if asked.words != ["page"]:
-            hour = Hour(asked.output.resolve(), asked.device, asked.small, bool(asked.words))
+            ends = time.monotonic() + 60 * asked.minutes
+            hour = Hour(asked.output.resolve(), asked.device, asked.small, bool(asked.words), ends)
             todo = asked.words or [name for name in STAGES if not done(hour, name)]
             hour.path = carried()
             if missing := lacks():

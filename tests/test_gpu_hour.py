@@ -158,13 +158,14 @@ def test_tests_that_did_not_pass_settle_nothing(
 def test_all_stages_run_without_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The doctor has been asked and the studies are done, so that they are not run again."""
+    """The doctor has been asked, and the board and the studies are done: they are not run again."""
     monkeypatch.setattr(gpu_hour, "WHEELS", tmp_path / "none")
     refused = [{"what": what, "verdict": "no", "said": f"no {what} here"}
                for what in ("energy", "hardware counters")]  # fmt: skip
     folder = tmp_path / "hour"
     left(folder, "doctor.json", stage("doctor", "cpu", doctor={"measures": refused}))
-    left(folder, "studies.json", stage("studies", "cpu"))
+    for done in ("board", "studies"):
+        left(folder, f"{done}.json", stage(done, "cpu"))
     words = ["-o", str(folder), "--device", "cpu", "--small"]
     code = main(words)
     assert code in (0, 1)  # 1: a busy machine leaves points without latencies
