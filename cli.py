@@ -363,7 +363,7 @@ def explain(
     force: Force = False,
     symbols: Symbols = "",
 ) -> None:
-    """A mixer's equations, each one's share of every count, its critical path and its state."""
+    """A mixer's costs as numbers and formulas, its equations, and what each equation costs."""
     from costmodel.networks.answers import NetworkMixer
     from costmodel.networks.network import Network
     from costmodel.networks.part_costs import Counting

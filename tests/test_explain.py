@@ -88,7 +88,7 @@ def holds_printed_sums(
 def test_printed_sums_run_term_by_term_are_the_counts(name: str, form: str, phase: str) -> None:
     mixer = cm.mixer(name)
     if phase == "inference" and (reason := without_inference(mixer, form)):
-        assert f"There is no answer for this phase: {reason}." in words(
+        assert f"(the papers' inference phase): no answer: {reason}." in words(
             explained(name, phase, form).parts()
         )
         return
@@ -275,8 +275,8 @@ def test_what_the_state_is_and_why(name: str, said: list[str]) -> None:
 def test_forms_without_inference_say_why() -> None:
     text = words(explained("she", "inference", "fft").parts())
     assert (
-        "There is no answer for this phase: form 'fft' transforms the whole token axis at once"
-        in text
+        "One new token (the papers' inference phase): no answer: form 'fft' transforms the whole "
+        "token axis at once" in text
     )
     assert "fft: no one-token inference" in text and "direct (the default): has" in text
 
@@ -323,9 +323,19 @@ def test_lists_are_closed_in_latex() -> None:
 
 TOPICS = {
     "Maximum path length": "path_length",
-    **dict.fromkeys(("Critical path", "Span", "Sequential operations"), "span"),
+    **dict.fromkeys(("Critical path", "critical path", "span", "Sequential operations"), "span"),
 }
-"""The beginning of a sentence -> the question in `LEFT_OPEN`."""
+"""The beginning of a sentence, or of a row of costs -> the question in `LEFT_OPEN`."""
+
+
+def told(parts: list[Part]) -> list[str]:
+    """The sentences of an explanation, and the rows of the table of its costs, with their
+    footnotes, as sentences."""
+    said = [PLAIN_TEXT.text(part.line) for part in parts if isinstance(part, Paragraph)]
+    costs = [part for part in parts if isinstance(part, Table) and part.title == "Costs"]
+    return said + [
+        f"{' '.join(PLAIN_TEXT.text(cell) for cell in row)}." for part in costs for row in part.body
+    ]
 
 
 @pytest.mark.grid(4)
@@ -333,15 +343,36 @@ TOPICS = {
 def test_no_sentence_ends_in_a_comma_and_nothing_is_left_open(name: str, form: str) -> None:
     both = replace(explained(name, "training", form), phases=PHASES)
     left: set[str] = set()
-    for part in both.parts():
-        if isinstance(part, Paragraph):
-            said = PLAIN_TEXT.text(part.line)
-            assert said.rstrip()[-1] in ".:", said
-            if "not derived" in said or FOUND in said:
-                question = TOPICS[next(topic for topic in TOPICS if said.startswith(topic))]
-                assert LEFT_OPEN[name, form, question] in said
-                left.add(question)
+    for said in told(both.parts()):
+        assert said.rstrip()[-1] in ".:", said
+        if "not derived" in said or FOUND in said:
+            question = TOPICS[next(topic for topic in TOPICS if said.startswith(topic))]
+            assert LEFT_OPEN[name, form, question] in said
+            left.add(question)
     assert left == {question for *key, question in LEFT_OPEN if key == [name, form]}
+
+
+SCREEN = 48
+"""The lines of a terminal that the costs of both phases and the state take at most."""
+
+
+@pytest.mark.parametrize("name", ["s4d", "gdn", "rwkv-7"])
+def test_an_explanation_opens_with_the_costs(name: str) -> None:
+    """Every figure of a default table stands in the first lines, before any equation."""
+    mixer = cm.mixer(name)
+    about = Explanation(mixer, mixer.default_form, PHASES, sizes_of(mixer), full=False)
+    parts = about.parts()
+    lines = words(parts, 100).splitlines()
+    (costs,) = [part for part in parts if isinstance(part, Table) and part.title == "Costs"]
+    (rows,) = [index for index, line in enumerate(lines) if line.startswith("state kept")]
+    assert rows < SCREEN and "Equations" not in lines[:rows]
+    sizes = {x: size for x, size in sizes_of(mixer).items() if x != "b"}
+    (own, *_), *body = ((row[1], row[0]) for row in costs.body)
+    assert own == cm.parameters(mixer).at(**sizes)
+    told = [number for number, name in body if name in ("mul", "total", "state kept (elements)")]
+    one, token = (cm.count(mixer, phase).at(**sizes) for phase in PHASES)
+    kept = cm.state(mixer).at(**sizes)
+    assert told == [one.mul, one.total, token.mul, token.total, kept]
 
 
 def test_a_mixer_without_parameters_says_so() -> None:
@@ -370,9 +401,9 @@ def test_what_is_not_derived_does_not_hide_the_rest() -> None:
     parts = Explanation(made, "direct", PHASES, {"b": 1, "l": 4, "d": 3, "t": 4}).parts()
     shown = words(parts)
     said = (
-        "Span, levels of dependent operations: 6, found at these sizes by search (no formula: the "
+        "span 6 - (found at these sizes by search (no formula: the depth is not monotone in index"
     )
-    assert f"{said}depth is not monotone in index" in shown
+    assert any(row.startswith(said) for row in told(parts))
     assert "30 (100.0 %)" in shown
 
 
@@ -382,5 +413,5 @@ def test_a_number_without_a_short_formula_is_said() -> None:
     found = explained("bigbird", "backward")
     sizes = {x: v for x, v in found.sizes.items() if x in ("l", *mixer.letters)}
     depth = cm.span(mixer, "backward").at(**sizes)
-    said = f"{depth} at these sizes (no formula: the value is the largest of more than 20"
-    assert said in " ".join(words(found.parts()).split())
+    said = f"span {depth} - (no formula: the value is the largest of more than 20"
+    assert any(row.startswith(said) for row in told(found.parts()))

@@ -24,7 +24,6 @@ from costmodel.questions.question import (
     Adding,
     Answers,
     Case,
-    Explained,
     Figure,
     Question,
     Share,
@@ -248,12 +247,6 @@ TOTAL = Figure(
 )
 
 
-def _explained(case: Case) -> Explained:
-    """The section of `explain` on a case's operations, and their total as a formula."""
-    yield from explained(case)
-    yield TOTAL.sentence(case)
-
-
 OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
 """The classes besides mul, add, div and exp; the default table shows their sum."""
 
@@ -298,5 +291,5 @@ COUNT = Question(
     ),
     count,
     (Tally("counts", _tallied),),
-    explained=_explained,
+    explained=explained,
 )

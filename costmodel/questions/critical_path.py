@@ -264,9 +264,9 @@ def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
 
 
 def _explained(case: Case) -> Explained:
-    """Yield a sentence with the critical path in words, and a table of its steps: number,
-    operation, how often the step repeats (a column that is left out if no step repeats), the array
-    computed and its equation."""
+    """Yield, as details, a sentence with the critical path in words, and a table of its steps:
+    number, operation, how often the step repeats (a column that is left out if no step repeats),
+    the array computed and its equation."""
     path = _path_of(case)
     yield Sentence(
         (
@@ -275,7 +275,8 @@ def _explained(case: Case) -> Explained:
             ". No chain is longer than its ",
             _times(path.length),
             " steps; others may be as long.",
-        )
+        ),
+        detail=True,
     )
     repeated = any(times != 1 for _, _, times in path.places)
     yield Listing(

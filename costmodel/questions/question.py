@@ -749,7 +749,8 @@ class Question:
         ask: the function that users call; None if no function of `costmodel` answers the question.
         tallies: the derived answers that `check` compares with the oracle.
         untallied: the reason why there are no tallies, if there are none.
-        explained: what `explain` says of a case; None: a sentence for each number.
+        explained: what `explain` says of a case below its table of usual figures; None: a sentence
+            for each other number.
         place: where `explain` prints them: in its introduction, among the answers of each phase, or
             under a heading at the end.
     """
@@ -787,5 +788,6 @@ class Question:
             yield from self.explained(case)
             return
         for figure in self.figures:
-            if not figure.within and figure.kind == "number" and case.phase in figure.phases:
+            own = not figure.within and figure.kind == "number" and case.phase in figure.phases
+            if own and not figure.usual([case]):
                 yield figure.sentence(case)

@@ -13,6 +13,7 @@ from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation, equation
+from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import limits, told
 from costmodel.program.chosen_sizes import fit, letters_of
@@ -20,12 +21,16 @@ from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.question import (
     FORWARD,
+    FOUND,
     Case,
     Dtypes,
+    Figure,
     Listing,
+    Missing,
     Name,
     Question,
     Said,
+    Searched,
     Source,
     Written,
     answers,
@@ -44,11 +49,14 @@ from costmodel.report.document import (
     Note,
     Paragraph,
     Part,
+    Row,
+    Section,
     Shown,
     Table,
     letter,
     listed,
 )
+from costmodel.report.mixer_document import cell, steps
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.pretty import ORDERED
 from costmodel.symbolic.printing import Latex, Names, identifier, prints_head_width
@@ -114,7 +122,8 @@ class Explanation:
         return self._arrays[name].cite
 
     def parts(self) -> list[Part]:
-        """The explanation: introduction, equations, a section for each phase, and the forms.
+        """The explanation: introduction, the table of costs, equations, where the costs of each
+        phase come from, and the forms.
 
         Raises:
             SizeError: sizes that do not fit the mixer; EquationError: an unknown form.
@@ -122,10 +131,11 @@ class Explanation:
         system_of(self.mixer, self.form, (), "training")
         fit(self.mixer, self.sizes)
         found: list[Part] = [Heading(f"{self.mixer.title}, form {self.form}", 1)]
-        found += [self._introduction(), *self._placed("introduction")]
+        found += [self._introduction(), *self._costs(), *self._placed("introduction")]
         found += [Heading("Equations"), self._equations()]
         for phase in self.phases:
-            found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase), *self._limits(phase)]
+            if self._reason(phase) is None:
+                found += [Heading(f"{PHASE_TITLES[phase]}, in detail"), *self._phase(phase)]
         found += [*self._placed("end"), Heading("Forms"), *self._forms()]
         return found if self.full else [*found, Paragraph((MORE,))]
 
@@ -161,13 +171,51 @@ class Explanation:
         about = answers(self.mixer, self.form, phase, self.convention)
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
+    def _reason(self, phase: str) -> str | None:
+        """Why a phase does not exist or is not derived, as the end of a sentence; None if the phase
+        has an answer."""
+        try:
+            system_of(self.mixer, self.form, self.convention.rewrites, phase)
+        except Unsupported as error:
+            return f"not derived: {error}"
+        except Unanswered as error:
+            return f"no answer: {error}"
+        about = answers(self.mixer, self.form, phase, self.convention)
+        reason = about.unanswered or about.beyond(self.sizes)
+        return f"no answer: {reason}" if reason else None
+
+    def _costs(self) -> Iterator[Part]:
+        """Yield the table of the usual figures: those of all phases, then a section for each phase
+        with an answer; below it the reasons of the other phases, and the limits of a board."""
+        reasons = {phase: self._reason(phase) for phase in self.phases}
+        cases = [self.case(phase) for phase, reason in reasons.items() if reason is None]
+        rows: list[Row | Section] = []
+        meanings: dict[str, None] = {}
+        notes: dict[str, None] = {}
+        for case, anywhere in [(self.case(self.phases[0]), True), *((x, False) for x in cases)]:
+            rows += [] if anywhere else [Section((PHASE_TITLES[case.phase],))]
+            for figure in summarised(case, anywhere=anywhere):
+                rows += _rows(case, figure)
+                if figure.kind != "names":
+                    meanings[f"{_header(figure)}: {figure.meaning}"] = None
+                if figure.kind == "steps":
+                    notes |= {line: None for note in figure.notes for line in note([case], ())}
+        said = ("; ".join(meanings), *notes)
+        yield Table("Costs", COST_COLUMNS, tuple(rows), tuple(Note((line,)) for line in said))
+        for phase, reason in reasons.items():
+            if reason is not None:
+                yield Paragraph((f"{PHASE_TITLES[phase]}: {reason}.",))
+        for case in cases:
+            yield from self._limits(case.phase)
+
     def _limits(self, phase: str) -> Iterator[Part]:
         """Yield, if a board is asked for, a sentence with the least time on the board and the
         seconds of each limit (arithmetic, memory) alone, or why there is none; in a forward pass
         also the predicted time and its constants."""
         if self.on is None:
             return
-        lead = f"With {self.dtypes.caption} on the board {self.on.caption}: "
+        occasion = f"{OCCASIONS[phase]}, with {self.dtypes.caption}"
+        lead = f"{occasion} on the board {self.on.caption}: "
         case = replace(self.case(phase), dtypes=self.dtypes, board=self.on)
         try:
             found = limits(case)
@@ -263,27 +311,15 @@ class Explanation:
         return Display(tuple(shown))
 
     def _phase(self, phase: str) -> Iterator[Part]:
-        """Yield the section of a phase: the equations that the phase adds (loss, gradients), then
-        the answers of all questions. A phase that does not exist or is not derived gets a sentence
-        with the reason."""
-        try:
-            system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
-        except Unanswered as error:
-            yield Paragraph((f"There is no answer for this phase: {error}.",))
-            return
-        except Unsupported as error:
-            yield Paragraph((f"This phase is not derived: {error}.",))
-            return
+        """Yield where the costs of a phase come from: the equations that the phase adds (loss,
+        gradients), then the answers of all questions."""
+        system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
         if phase in TRAINING_STEP:
             yield from self._loss(system)
         if phase == "backward":
             yield from self._gradients(system)
         elif phase in TRAINING_STEP:
             yield self._named(system)
-        about = answers(self.mixer, self.form, phase, self.convention)
-        if reason := about.unanswered or about.beyond(self.sizes):
-            yield Paragraph((f"There is no answer for this phase: {reason}.",))
-            return
         for question in QUESTIONS:
             if question.place == "phase":
                 yield from self._told(question, phase)
@@ -366,6 +402,58 @@ class Explanation:
             lengths = (" With all sizes but ", letter(over), " fixed, ", *ranges, ".")
         here = f". At these sizes {numbers}."
         yield Paragraph((f"{OCCASIONS[phase]}, ", *words, here, *lengths))
+
+
+COST_COLUMNS = (
+    Column("cost", "cost", numeric=False, names=True),
+    Column("number", "number"),
+    Column("formula", "formula", numeric=False, wide=True),
+)
+
+
+def summarised(case: Case, *, anywhere: bool) -> list[Figure]:
+    """The figures of the table of costs that opens an explanation: those that a default table
+    shows for the case, without ratios; with `anywhere` those that are equal in all phases, which
+    the introduction tells, else the others."""
+    return [
+        figure
+        for question in QUESTIONS
+        for figure in question.figures
+        if anywhere == (question.place == "introduction")
+        and figure.kind in ("number", "names", "steps")
+        and case.phase in figure.phases
+        and figure.usual([case])
+    ]
+
+
+def _header(figure: Figure) -> str:
+    """The name of a figure in the table of costs, with its unit: amounts are in elements."""
+    name = " ".join((figure.header or figure.name).split()).partition(" (")[0]
+    return f"{name} (elements)" if figure.unit in ("elements", "bytes") else name
+
+
+def _rows(case: Case, figure: Figure) -> Iterator[Row]:
+    """Yield the rows of a figure: its name, its number at the case's sizes and its formula; a row
+    for each part of a figure with names, such as `erf`; the steps of a critical path behind their
+    number."""
+    batch = {letter: size for letter, size in case.sizes.items() if letter == "b"}
+    symbolic = replace(case, sizes=batch, symbolic=True)
+    if figure.kind == "names":
+        numbers, formulas = case.parts(figure), symbolic.parts(figure)
+        if not isinstance(numbers, Missing) and not isinstance(formulas, Missing):
+            yield from ((name, cell(numbers[name]), cell(formulas[name])) for name in numbers)
+            return
+    number = case.figure(figure)
+    if isinstance(number, CriticalPath):
+        count = Formula(number.length)
+        yield _header(figure), number.length.at(case.sizes), listed([count, steps(number)], ": ")
+        return
+    formula = symbolic.figure(figure)
+    if isinstance(number, Searched):
+        formula = Missing(f"{FOUND} (no formula: {number.reason})")
+    elif isinstance(formula, Missing) and not isinstance(number, Missing):
+        formula = Missing(f"no formula: {formula.reason}")
+    yield _header(figure), cell(number), cell(formula)
 
 
 def _fewer(form: str, other: str, about: Crossover, names: Names) -> Line:

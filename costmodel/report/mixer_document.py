@@ -228,11 +228,11 @@ def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
         return _by_name(row, COLUMNS[name], shown)
     value = row.value(name, shown)
     if isinstance(value, CriticalPath):
-        return _steps(value)
+        return steps(value)
     return cell(value, of="O" if kind == "order" else "")
 
 
-def _steps(path: CriticalPath) -> Text:
+def steps(path: CriticalPath) -> Text:
     """A path as `CriticalPath.text` has it, with the formulas of its loops as formulas."""
     line = tuple(piece if isinstance(piece, str) else Formula(piece) for piece in path.written)
     return path.text if all(isinstance(piece, str) for piece in line) else line
