@@ -298,7 +298,7 @@ def test_a_flaw_is_found(flaw: str, mutated: pytest.MonkeyPatch) -> None:
     def wrong(shape: losses.Shape) -> Mixer:
         m = Mixer("wrong")
         m.sizes("l d")
-        x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
+        x, target, y = m.input("x", *shape), m.input("target", *shape), m.output("y", 1)
         entries = 1 if flaw == "no mean" else shape[0] * shape[1]
         with m.form("direct") as f:
             i, b = f.index("i", 1, shape[0]), f.index("b", 1, shape[1])

@@ -187,11 +187,11 @@ def of_a_step(parameters: int, mixer: int) -> int:
     """Bytes of a training step of Table 1, whose mixer keeps so many numbers of one window.
 
     A window keeps its one-hot rows; of each layer the mixer's, the FFN's input and hidden rows; the
-    head's input; powers and probabilities of the softmax with the powers' sums; and the targets'
-    probabilities. Parameters are there four times: a gradient, and two numbers of AdamW.
+    head's input; powers and probabilities of the softmax with the powers' sums; and the targets
+    with their probabilities. Parameters are there four times: a gradient, and two numbers of AdamW.
     """
     u, l, d, c, m = 5000, 128, 128, 512, 6
-    window = l * u + m * (mixer + l * d + l * c) + l * d + 2 * l * u + l + l
+    window = l * u + m * (mixer + l * d + l * c) + l * d + 2 * l * u + l + 2 * l
     return 4 * (4 * parameters + 64 * window)
 
 

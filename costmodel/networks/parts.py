@@ -171,7 +171,7 @@ def segments(kinds: int) -> Mixer:
     m = _new_part("segments", "Segments", source)
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
-    S, which = m.parameter("S", kinds, d), m.buffer("which", l, below=kinds)
+    S, which = m.parameter("S", kinds, d), m.input("which", l, below=kinds)
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
         y[i, b] = x[i, b] + S[which[i], b]
@@ -278,7 +278,7 @@ def dropout() -> Mixer:
     """
     m = _new_part("dropout", "Dropout", "Chen 2023, arXiv 2308.07661v2, eq. (6)")
     l, d = m.sizes("l d")
-    x, y, mask = m.input("x", l, d), m.output("y", l, d), m.buffer("mask", l, d)
+    x, y, mask = m.input("x", l, d), m.output("y", l, d), m.input("mask", l, d)
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
         y[i, b] = x[i, b] * mask[i, b]
@@ -475,7 +475,7 @@ def loss_of_probabilities() -> Mixer:
     m = _new_part("loss", "Cross-entropy of probabilities", source)
     l, u = m.sizes("l u")
     x, y = m.input("x", l, u), m.output("y", 1, cite="(3)")
-    target = m.buffer("target", l, below=u)
+    target = m.input("target", l, below=u)
     with m.form("direct") as f:
         i = f.index("i", 1, l)
         logs = f.array("logs", l)

@@ -69,14 +69,17 @@ class _Writer:
 
     def run(self, part: Use | None, *wires: Wire, context: Wire | None = None) -> Wire:
         """Record a run of a part that reads the arrays `wires` and, if its mixer has a second
-        sequence, `context`; return the array (a wire) that the run writes. No run is recorded for
-        dropout, or if `part` is None: the first array passes unchanged."""
+        sequence, `context`; return the array (a wire) that the run writes. Further inputs of the
+        part that `Use.reads` does not name, such as a loss's targets, are inputs of the network. No
+        run is recorded for dropout, or if `part` is None: the first array passes unchanged."""
         if part is None or part.regularises:
             return wires[0]
         use = self.network.use(self.section, part)
         reads = {use.mixer.role("input").name: wires}
         for array, name in zip(use.mixer.inputs, use.reads, strict=bool(use.reads)):
             reads[array.name] = (self.named[name],) if name else wires
+        for array in use.mixer.inputs[len(use.reads) or 1 :]:
+            reads[array.name] = (Wire(array.name, entries_of(use, array), source=True),)
         for array in use.mixer.arrays.values():
             if array.role == "context" and context is not None:
                 reads[array.name] = (context,)

@@ -76,11 +76,18 @@ class Graph:
         """The rewrites of the convention."""
         return self.counting.convention.rewrites
 
+    def given(self, use: Use) -> frozenset[str]:
+        """The names of a part's arrays that get no gradients: those that `given_arrays` finds, and
+        the mask of dropout, which has no run of its own."""
+        if use.regularises:
+            return frozenset(array.name for array in use.mixer.inputs[1:])
+        return given_arrays(self.network)[use]
+
     def gradients(self, use: Use) -> PartGradients:
         """The equations of a part's gradients, without gradients of the network's own inputs;
         Unsupported for an equation whose gradient is not derived."""
-        unwanted = frozenset() if use.regularises else given_arrays(self.network)[use]
-        return gradients(use.mixer, use.form_under(self.rewrites), self.rewrites, unwanted)
+        form = use.form_under(self.rewrites)
+        return gradients(use.mixer, form, self.rewrites, self.given(use))
 
     def counts(self, use: Use) -> Counts:
         """The number of operations by class of one run of a part's backward pass, in the part's own
@@ -92,8 +99,8 @@ class Graph:
         """
         if peer := self.counting.convention.peer:
             system = system_of(use.mixer, use.form_under(self.rewrites), ("dense",), "training")
-            unwanted = () if use.regularises else given_arrays(self.network)[use]
-            fixed = {array for array in use.mixer.arrays.values() if array.name in unwanted}
+            given = self.given(use)
+            fixed = {array for array in use.mixer.arrays.values() if array.name in given}
             return together(
                 of_system(replace(system, fixed=system.fixed | fixed), "backward", peer), peer
             )
@@ -297,8 +304,8 @@ def step_of(graph: Graph, use: Use) -> System:
     """The equations of a training step of a part, without gradients of the network's own inputs;
     Unsupported for an equation whose gradient is not derived."""
     form = use.form_under(graph.rewrites)
-    unwanted = frozenset() if use.regularises else given_arrays(graph.network)[use]
-    return without_unwanted(system_of(use.mixer, form, graph.rewrites, "training-step"), unwanted)
+    system = system_of(use.mixer, form, graph.rewrites, "training-step")
+    return without_unwanted(system, graph.given(use))
 
 
 def activations_of(graph: Graph, use: Use) -> Activations:

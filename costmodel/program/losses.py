@@ -38,7 +38,7 @@ def squared_error(shape: Shape) -> Mixer:
     """The loss as a mixer: y (1,) is the mean of the squared differences between x and a target,
     both of the given shape."""
     m = _loss("Mean squared error", shape)
-    x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
+    x, target, y = m.input("x", *shape), m.input("target", *shape), m.output("y", 1)
     entries = Poly.of(1)
     for extent in shape:
         entries = entries * extent
@@ -62,7 +62,7 @@ def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
     """
     m = _loss("Cross-entropy of scores", shape)
     l, u = shape
-    x, y, target = m.input("x", l, u), m.output("y", 1), m.buffer("target", l, below=u)
+    x, y, target = m.input("x", l, u), m.output("y", 1), m.input("target", l, below=u)
     for name in ("plain", "stable"):
         with m.form(name) as f:
             i, c = f.index("i", 1, l), f.index("c", 1, u)
@@ -140,7 +140,8 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
         if array.origin and array.origin.of is output:
             instead[array] = replace(array, origin=replace(array.origin, of=scored))
     named = _renamed(written, scored, mixer)
-    added = {a.name: a for old, a in named.items() if old.role in ("buffer", "output")}
+    ends = (a for old, a in named.items() if old.role != "intermediate" and a is not scored)
+    added = {a.name: a for a in ends}
     kept = {n: a for n, a in mixer.arrays.items() if a is not output}
     mixer.arrays = {**kept, **added}
     form = mixer.forms[system.form]
@@ -166,7 +167,7 @@ def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
             part = array.name.replace("_", ",")
             named = derived(of, LOSS, f"loss.{array.name}", shape=shape, owner=owner, cite="",
                             latex=rf"{SYMBOL}^{{[\mathrm{{{part}}}]}}")  # fmt: skip
-        elif array.role == "buffer":
+        elif array.role == "input":
             named = derived(of, LOSS, array.name, role="context", shape=shape, owner=owner, cite="",
                             below=array.below, latex=rf"{{{latex}}}^{{\ast}}")  # fmt: skip
         else:

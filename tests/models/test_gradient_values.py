@@ -93,8 +93,6 @@ class Executed:
                     found[name] = found[name][:, 0]
             elif name == "I":
                 found[name] = np.eye(shape[0])
-            elif name in self.given and array.role == "buffer":
-                found[name] = self.given[name]
             elif name == f"{system.mixer.role('output').name}.grad":
                 found[name] = gradient
             elif array.role == "context":
@@ -104,6 +102,8 @@ class Executed:
         return found
 
     def _value(self, wire: Wire, one: PartRun, shape: tuple[int, ...]) -> Any:
+        if wire.name in ("target", "which"):
+            return self.given[wire.name]
         if wire.source:
             which = "source" if one.use.section == "encoder" else "tokens"
             tower = sum(r.use is one.use for r in self.runs[: self.runs.index(one)])

@@ -32,6 +32,7 @@ from costmodel.program.chosen_sizes import one_combination
 from costmodel.program.lowering import lower
 from costmodel.questions.question import Case, Dtypes, Searched
 from costmodel.questions.registry import FIGURES
+from costmodel.questions.traffic import traffic_of
 from tests.models.test_architectures import TINY, read
 from tests.test_unrolled import HILL
 
@@ -278,16 +279,37 @@ def test_traffic_of_one_new_token_by_hand() -> None:
     assert value(net, "traffic", "inference", at, dtypes=types) == in_bytes
 
 
-def test_a_step_reads_weights_and_writes_their_gradients_once() -> None:
-    """Of tied weights too; the gradient of the positions has a row a token."""
+@pytest.mark.parametrize("b", [1, 3])
+def test_a_step_reads_weights_and_writes_their_gradients_once(b: int) -> None:
+    """Of tied weights too; the gradient of the positions has a row a token. Tokens, targets and
+    loss are those of each sequence."""
     net = networks.model("gpt-2")
     d, l = 768, 64
-    at = {**net.sizes, "l": l, "b": 1}
+    at = {**net.sizes, "l": l, "b": b}
     weights = net.parameters().at() - (1024 - l) * d
-    tokens_targets_loss = 2 * l + 1
+    tokens_targets_loss = b * (2 * l + 1)
+    assert value(net, "weights", "training", at) == weights
     assert value(net, "traffic", "training-step", at) == 2 * weights + tokens_targets_loss
     kept = value(net, "activations", "backward", at)
     assert value(net, "traffic", "backward", at) >= weights + kept
+
+
+def test_each_sequence_has_segments_and_masks_of_its_own() -> None:
+    """A further sequence brings tokens, segments, targets and a loss, and without fusion a mask at
+    each dropout: after the embedding and after both sublayers of a layer. No weight comes along."""
+    net = networks.model("bert-base-masked-lm", sizes={"L": 2})
+    l, d = 5, net.sizes["d"]
+    sizes = {**net.sizes, "l": l}
+    one, two = ({**sizes, "b": b} for b in (1, 2))
+    more = value(net, "traffic", "training", two) - value(net, "traffic", "training", one)
+    assert more == 3 * l + 1
+    free, drawn = (net.answers("training", part_costs.counting(f"dropout={how}"))
+                   for how in ("free", "mul"))  # fmt: skip
+    moved = (about.of(traffic_of).unfused for about in (free, drawn))
+    less, dropped = (elements.kinds for elements in moved)
+    assert (dropped["weights"] - less["weights"]).is_zero
+    masked = (dropped["activations"] - less["activations"]).at({**sizes, "b": 1})
+    assert masked == (1 + 2 * 2) * 3 * l * d  # read rows and mask, write rows
 
 
 @pytest.mark.parametrize(
