@@ -97,9 +97,13 @@ class AtomSearch:
         self.size = Poly.atom(letter)
         self.step = step
         self.start = start
+        self.beyond = [start + k * step for k in BEYOND]
         self.numbers = cache(numbers)
         self.without_bytes = cache(without_bytes)
         self.quick = quick
+        self.runs = cache(self.tried_at)
+        self.row = cache(self.values)
+        self.tests = cache(self.tested_places)
         self.mixed = cache(mixed_numbers)
         self.tried: set[frozenset[Poly]] = set()
 
@@ -111,23 +115,21 @@ class AtomSearch:
         if key in self.tried or len(atoms) > MOST_ATOMS:
             return None
         self.tried.add(key)
-        far = [self.start + k * self.step for k in BEYOND]
-        even = [k * self.step for k in EVEN]
-        farther = [k * self.step for k in FARTHER if self.quick(k * self.step)]
-        some = [*far, *even, *farther, *places[:: max(1, len(places) // 12)]]
-        checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
-        each = [p for p in dict.fromkeys((*checks, *places)) if self.runs(p)]
-        listed = ((self.numbers, tuple(checks)), (self.without_bytes, tuple(each)))
-        # places -> values of the size and the atoms, computed once for all degrees
-        known = cache(lambda places: self.values(atoms, places))
-        for degree in DEGREES:
-            # a quick test modulo a prime; `spans` below tests in exact numbers
-            if not all(
-                in_span(monomial_values(known(where), degree), self.mixed(numbers, where))
-                for numbers, where in listed
-            ):
-                continue
-            basis = axis(self.letter, monomials([self.size, *atoms], degree), [*places, *far])
+        checks, each = self.tests(tuple(places))
+        listed = ((self.numbers, checks), (self.without_bytes, each))
+
+        def may_span(degree: int) -> bool:
+            """A quick test modulo a prime; `spans` below tests in exact numbers."""
+            for numbers, where in listed:
+                known = np.array([self.row(atom, where) for atom in (self.size, *atoms)])
+                if not in_span(monomial_values(known, degree), self.mixed(numbers, where)):
+                    return False
+            return True
+
+        # what the highest degree does not span, no lower one does
+        for degree in filter(may_span, DEGREES if may_span(DEGREES[-1]) else ()):
+            powers = monomials([self.size, *atoms], degree)
+            basis = axis(self.letter, powers, [*places, *self.beyond])
             if len(basis.places) > len(places) or not all(map(self.runs, basis.places)):
                 return None
             if (
@@ -158,10 +160,19 @@ class AtomSearch:
         )
         return [p for p in beside if p >= self.start and self.quick(p) and self.runs(p)]
 
-    def values(self, atoms: Sequence[Poly], places: Sequence[int]) -> NDArray[np.int64]:
-        """An array of shape (1 + atoms, places): the values of the size and of the atoms."""
-        every = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
-        return np.array(every, dtype=np.int64)
+    def tested_places(self, places: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The places at which every number is tested, some of `places` and far ones, and the places
+        at which the numbers without bytes are: all of these. Places where the module fails are left
+        out."""
+        even = [k * self.step for k in EVEN]
+        farther = [k * self.step for k in FARTHER if self.quick(k * self.step)]
+        some = [*self.beyond, *even, *farther, *places[:: max(1, len(places) // 12)]]
+        checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
+        return tuple(checks), tuple(p for p in dict.fromkeys((*checks, *places)) if self.runs(p))
+
+    def values(self, atom: Poly, places: Sequence[int]) -> NDArray[np.int64]:
+        """The values of an atom (or of the size) at places, shape (places,)."""
+        return np.array([atom.at({self.letter: p}) for p in places], dtype=np.int64)
 
     def reordered(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
         """Yield bases of the same space of functions, from the products in two other orders: a
@@ -173,8 +184,8 @@ class AtomSearch:
             if len(other.places) == len(basis.places) and other.places[0] == basis.places[0]:
                 yield other
 
-    def runs(self, place: int) -> bool:
-        """Whether the module runs at a place."""
+    def tried_at(self, place: int) -> bool:
+        """Whether the module runs at a place; `runs` keeps the answer."""
         try:
             self.numbers(place)
         except TraceError:
