@@ -180,6 +180,8 @@ class Stack:
     """The number of its layers; None: that of the network, L."""
     sets: int | None = None
     """How many sets of parameters its layers, equal ones, share; None: each layer has its own."""
+    first: frozenset[str] = frozenset()
+    """The names of parameters of the first layer that all others share, as T5's."""
 
     @property
     def period(self) -> int:
@@ -295,8 +297,9 @@ class Description:
 
     @property
     def patterned(self) -> bool:
-        """Whether the layers of a stack differ, so that L must be a number."""
-        return self.period > 1
+        """Whether the layers of a stack differ, or would if there were more, so that L must be a
+        number."""
+        return self.period > 1 or any(stack.first for stack in self.stacks)
 
     def with_sizes(self, **given: Size) -> Description:
         """The description with other sizes; a size that is given follows from no others."""

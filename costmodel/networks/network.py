@@ -196,17 +196,18 @@ def network(given: Choices | Description, **sizes: int) -> Network:
 
 def refuse_layers(described: Description, number: int | None) -> None:
     """Raise ModelError for a number of layers L, None if it is open, at which a stack has fewer
-    layers than sets of parameters, or more than the blocks whose layers share parameters or rows
-    (the last of T5's blocks stands for all further layers without a table)."""
+    layers than sets of parameters, or more than the blocks whose layers share parameters or
+    rows."""
     for stack in described.stacks:
-        sharing = {n for block in stack.blocks for s in block.sublayers for n in s.part.shared}
+        parts = (s.part for block in stack.blocks for s in block.sublayers)
+        sharing = stack.first.union(*(part.shared for part in parts))
         layers = stack.depth or number
         if layers is None:
             continue
         if sharing and layers > len(stack.blocks):
             raise ModelError(
-                f"{described.name}: L = {layers} is too large: only {len(stack.blocks)} layers "
-                f"are known, which share {', '.join(sorted(sharing))}"
+                f"{described.name}: L = {layers} is too large: the configuration describes "
+                f"{len(stack.blocks)}, and the layers share {', '.join(sorted(sharing))}"
             )
         if stack.sets is not None and layers < stack.sets:
             raise ModelError(

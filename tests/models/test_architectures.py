@@ -62,8 +62,10 @@ def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
     some = [one for one in RECORDED if one["config"]["model_type"] == kind]
     assert len(some) > 5
     for one in some:
-        found = read(tmp_path, one["config"]).parameters().at()
-        assert found == one["parameters"], one["config"]
+        net = read(tmp_path, one["config"])
+        assert net.parameters().at() == one["parameters"], one["config"]
+        described = {use.label for use in net.described.parts()}
+        assert described == {use.label for use in net.uses}, "each described part is there"
 
 
 MORE = {
@@ -453,22 +455,19 @@ def test_layers_of_gemma_4_have_the_heads_of_their_own(tmp_path: Path) -> None:
 
 def test_layers_keep_the_parameters_that_they_share(tmp_path: Path) -> None:
     """As few layers as sets in ALBERT; in T5 one table of positions in each stack, whose further
-    layers only a configuration adds."""
+    layers only a configuration describes. T5ForConditionalGeneration has as many parameters."""
     albert = read(tmp_path, {"model_type": "albert", "num_hidden_groups": 2})
     with pytest.raises(ModelError, match="L = 1 is too small: the layers have 2 sets"):
         albert.count("backward").at(L=1, l=5)
     words = ["model", "--hf", str(tmp_path / "config.json"), "--L", "1"]
     assert "the layers have 2 sets" in str(CliRunner().invoke(app, words).exception)
     small = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "vocab_size": 11}
-    for layers in (1, 2):
-        t5 = read(tmp_path, {"model_type": "t5", **small, "num_layers": layers}).described
-        with pytest.raises(ModelError, match=r"only 2 layers are known, which share b_rel"):
-            network(t5, L=3)
-        by_number = network(t5, L=2).parameters().at()
-    assert (
-        by_number
-        == read(tmp_path, {"model_type": "t5", **small, "num_layers": 2}).parameters().at()
-    )
+    for layers, parameters in ((1, 1168), (2, 2104)):
+        net = read(tmp_path, {"model_type": "t5", **small, "num_layers": layers})
+        assert (net.parameters().at(), net.layers) == (parameters, layers)
+        assert [len(stack.blocks) for stack in net.described.stacks] == [layers, layers]
+        with pytest.raises(ModelError, match=rf"describes {layers}, and the layers share b_rel"):
+            network(net.described, L=layers + 1)
 
 
 def test_dropout_after_the_last_norm_of_t5_is_outside_of_its_layers(tmp_path: Path) -> None:

@@ -127,10 +127,10 @@ class T5:
             first: block(kind.mixer.base, kind, *inner, norm=norm, dropout=drop)
             for first, kind in kinds.items()
         }
-        # the second block of a single layer says that further layers have no table
-        blocks = in_turn([made[k == 0] for k in range(max(layers, 2))])
+        blocks = in_turn([made[k == 0] for k in range(layers)])
         end = [Use("norm at the end", norm), *([drop] if drop else [])]
-        return Stack(tuple(entry), blocks, tuple(end), when=ALWAYS)
+        first = frozenset() if self.every else TABLE
+        return Stack(tuple(entry), blocks, tuple(end), when=ALWAYS, first=first)
 
     def _heads(self, c: Configuration) -> dict[str, int]:
         return {"n": c.size("num_heads"), "h": c.size("d_kv")}
