@@ -284,6 +284,14 @@ def test_the_list_names_the_classes_of_a_few_mixers(capsys: pytest.CaptureFixtur
     assert "class of" not in capsys.readouterr().out
 
 
+def test_a_heading_takes_two_lines_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    """`unfused traffic (B)` breaks once, though its numbers are narrower than `traffic (B)`."""
+    assert cli.run(["table", "me", "--phase", "training", "--columns", "mixer,unfused"]) == 0
+    *_, first, second, rule, _ = capsys.readouterr().out.partition("bytes:")[0].splitlines()
+    assert (first.split(), second.split()) == (["unfused"], ["mixer", "traffic", "(B)"])
+    assert {*rule} == {"─"}
+
+
 def test_all_forms_are_explained_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["explain", "we", "--phase", "training", "--l", "4", "--format", "markdown", "--form"]
     said = {}

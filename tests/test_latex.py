@@ -560,6 +560,15 @@ def test_all_mixers_are_one_table_over_turned_pages() -> None:
     assert text.count(r"\begin{longtable}") == 2  # the critical paths stand behind the numbers
     first = text.partition(r"\end{longtable}")[0]
     assert "Mult." in first and "Parameters" in first and "Span" in first
+    assert text.count(r"Mixer & Critical path \\") == 2  # the column is as wide as the page
+
+
+def test_a_heading_breaks_where_its_own_column_is_narrower() -> None:
+    """The room is that of the column on the page, which a table of few columns widens."""
+    wide = latex_of("she", "we", "--phase", "inference", "--columns", "mixer,critical_path,state")
+    assert r"Mixer & Critical path & State kept (elements) \\" in wide
+    narrow = latex_of("she", "we", "--phase", "training", "--width", "acl")
+    assert r"Ratio to\\self-attention\end{tabular}" in narrow
 
 
 def test_long_headings_are_abbreviated_and_sections_stand_across() -> None:

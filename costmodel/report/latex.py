@@ -366,14 +366,20 @@ class _Set:
 
     def _lines(self, panel: Sequence[int]) -> float:
         """The estimated lines of a panel: its rules and gaps, its headings, and its rows."""
-        shares = self._shares(panel)
-        room = {k: max(round(shares[k] * self.room) - GAP, 1) for k in panel} if shares else {}
-        head = max(len(_heading(self.table.columns[k], self.widths[k] - GAP)) for k in panel)
+        room = self._rooms(panel)
+        head = max(len(_heading(self.table.columns[k], room[k])) for k in panel)
         sections = len(self.table.rows) - len(self.table.body)
         return 1.5 + head + 1.5 * sections + sum(
-            max((-(-self._length(row[k]) // room[k]) for k in room), default=1)
+            max(-(-self._length(row[k]) // room[k]) for k in panel)
             for row in self.table.body
         )  # fmt: skip
+
+    def _rooms(self, panel: Sequence[int]) -> Mapping[int, int]:
+        """Column -> the estimated width in characters in which its heading and its cells stand: its
+        share of the page's width, or the width of its longest unbroken line."""
+        shares = self._shares(panel)
+        widths = {k: round(shares[k] * self.room) if shares else self.widths[k] for k in panel}
+        return {k: max(width - GAP, 1) for k, width in widths.items()}
 
     def breaks(self, k: int) -> bool:
         """Whether a column holds words or formulas that LaTeX breaks into lines."""
@@ -494,14 +500,15 @@ class _Set:
 
     def head(self, panel: Sequence[int]) -> str:
         """The row of headings of a panel."""
-        return " & ".join(map(self._head, panel)) + r" \\"
+        return " & ".join(self._head(k, room) for k, room in self._rooms(panel).items()) + r" \\"
 
-    def _head(self, k: int) -> str:
-        """The heading of a column; a heading of several lines is a tabular of its own."""
+    def _head(self, k: int, room: int) -> str:
+        """The heading of a column of `room` characters; a heading of several lines is a tabular of
+        its own."""
         column = self.table.columns[k]
         if not column.title and not isinstance(column.header, str):
             return self.writer.text(column.header)
-        lines = [escaped(line) for line in _heading(column, self.widths[k] - GAP)]
+        lines = [escaped(line) for line in _heading(column, room)]
         if len(lines) == 1:
             return lines[0]
         side = "r" if column.numeric and not self.breaks(k) else "l"

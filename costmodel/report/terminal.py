@@ -203,9 +203,10 @@ def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
     """The natural width of each column: its longest cell, and its header in two lines."""
     widths = []
     for k, column in enumerate(columns):
-        header = text(column.header)
-        words = [-(-len(header) // 2), *map(len, header.split())]  # half the header, rounded up
-        widths.append(max([*words, *(len(row[k]) for row in cells)]))
+        words = text(column.header).split()
+        halves = [(" ".join(words[:j]), " ".join(words[j:])) for j in range(len(words))]
+        head = min((max(map(len, two)) for two in halves), default=0)
+        widths.append(max([head, *(len(row[k]) for row in cells)]))
     return widths
 
 
