@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         maximum as maximum,
         minimum as minimum,
         rfft as rfft,
+        scan as scan,
         sort as sort,
         sum_ as sum_,
         top_k as top_k,
@@ -136,7 +137,7 @@ if not TYPE_CHECKING:
         "costmodel.language.indices": "max_ min_ union",
         "costmodel.language.macros.softmax": "scaled softmax",
         "costmodel.language.writing": "argmax exp fft function irfft max_over maximum minimum"
-        " rfft sort sum_ top_k",
+        " rfft scan sort sum_ top_k",
         "costmodel.mixers.load": "mixer",
         "costmodel.proofs.check": "prove",
         "costmodel.questions.activations": "activations",

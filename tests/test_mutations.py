@@ -15,7 +15,19 @@ import pytest
 
 from costmodel import Mixer, function, max_, min_, sum_, union
 from costmodel.language.equations import Form, System
-from costmodel.language.nodes import Array, Call, Constant, Div, Fft, Gather, Mul, Reduce, Ref, Sub
+from costmodel.language.nodes import (
+    Array,
+    Call,
+    Constant,
+    Div,
+    Fft,
+    Gather,
+    Mul,
+    Reduce,
+    Ref,
+    Scan,
+    Sub,
+)
 from costmodel.mixers import builtin
 from costmodel.paths import growing_rows, hops, longest_path, reachability
 from costmodel.program import (
@@ -249,6 +261,19 @@ def a_transform_is_one_product_deep(patch: Patch) -> None:
     patch.setitem(span.RULES, Fft, rule)
 
 
+def products_of_decays_are_free(patch: Patch) -> None:
+    patch.setitem(executed.RULES, Scan, executed.RULES[Fft])
+
+
+def a_scan_is_one_combination_deep(patch: Patch) -> None:
+    true = span.RULES[Scan]
+
+    def rule(depths: Any, node: Scan, part: Any, around: Any) -> Any:
+        return true(depths, replace(node, length=Poly.of(2)), part, around)
+
+    patch.setitem(span.RULES, Scan, rule)
+
+
 def the_newest_token_is_not_held(patch: Patch) -> None:
     patch.setattr("costmodel.questions.state.T", phases.T - 1)
 
@@ -437,6 +462,8 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] 
     (a_sum_takes_one_level, "she", "direct", (), "span"),
     (the_last_term_is_the_first_to_be_ready, "self-attention", "direct", (), "span"),
     (a_transform_is_one_product_deep, "he", "fft", (), "span"),
+    (products_of_decays_are_free, "rg-lru+core", "scan", (), "counts"),
+    (a_scan_is_one_combination_deep, "rg-lru+core", "scan", (), "span"),
     (the_newest_token_is_not_held, "she", "direct", (), "state"),
     (an_entry_read_twice_moves_twice, "she", "direct", (), "compulsory traffic"),
     (subtraction_adds, "we", "fft", (), "values"),

@@ -10,7 +10,7 @@ import pytest
 
 import costmodel as cm
 from costmodel import Mixer
-from costmodel.language.nodes import Fft, Gather, Ref, Select, walk
+from costmodel.language.nodes import Along, Gather, Ref, Select, walk
 from costmodel.mixers import builtin
 from costmodel.proofs.against_oracle import causal
 from costmodel.proofs.check import prove
@@ -38,7 +38,7 @@ def test_the_tokens_add_up_to_the_forward_pass(name: str, form: str) -> None:
         written = mixer.forms[form]
         nodes = [node for e in written.equations for node, _ in walk(e.value)]
         holds = {
-            "the whole token axis at once": any(isinstance(node, Fft | Select) for node in nodes),
+            "the whole token axis at once": any(isinstance(node, Along | Select) for node in nodes),
             "gathers": any(
                 isinstance(p, Gather) for n in nodes if isinstance(n, Ref) for p in n.positions
             ),

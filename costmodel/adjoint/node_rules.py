@@ -40,9 +40,11 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
     names_in,
+    substitute,
     walk,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
@@ -277,6 +279,32 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     builder.keep(cotangent, scope)
 
 
+def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
+    """Hand the gradient of a scan to its operands, at the points of `scope`: what is added
+    gets the scan of the gradient from the last row to the first, with the same decays, written to
+    an array of its own; the decay of a row gets that times the result of the row before."""
+    assert isinstance(gradient, Ref)  # a scan is a whole right-hand side
+    (row,) = node.over
+    (number,) = (i for i in scope.free if i.atom not in names_in(node.body.positions))
+    others = tuple(i for i in scope.free if i is not number)
+    kept = substitute(node.kept, {row.atom: number.as_poly()})
+    back = Scan(node.kind, gradient, (number,), node.length, kept, reverse=True)
+    of = node.body.array
+    array = builder.handed_by(of)
+    indices = tuple(outer_first([*others, row]))
+    equation = Equation(array, node.body.positions, back, indices, builder.gradient(of))
+    builder.written[equation] = SEQUENCE if scope.sequence else STEP
+    found = Ref(array, node.body.positions)
+    around = frozenset().union(*(index.constraints for index in indices))
+    builder.keep(transposed(node.body, indices, around, found), scope)
+    later = Index(row.name, tuple(low + 1 for low in row.lower), row.upper)
+    result = Ref(scope.equation.array, scope.equation.positions)
+    before = substitute(result, {number.atom: row - 1})
+    inner = tuple(outer_first([*others, later]))
+    there = frozenset().union(*(index.constraints for index in inner))
+    builder.hand(node.kept, Mul(found, before), replace(scope, free=inner, around=there))
+
+
 def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Scope) -> None:
     """Nothing to propagate: the node depends on no array that gets a gradient."""
 
@@ -335,6 +363,11 @@ def _largest(node: Reduce, reader: Reader) -> Reads:
     return Reads((node.kind == "max",), node.kind == "max")
 
 
+def _decays(node: Scan, reader: Reader) -> Reads:
+    """The decays are read, and for their own gradient the result."""
+    return Reads((False, True), reader.wants(node.kept))
+
+
 @dataclass(frozen=True)
 class Adjoint:
     """The rule of a kind of node: `hand` propagates a gradient to the operands, `reads` says which
@@ -362,6 +395,7 @@ RULES: Rules[Adjoint] = Rules(
         Reduce: Adjoint(_reduce, _largest),
         Bracket: Adjoint(_OF_GRADIENTS, _OF_GRADIENTS),
         Fft: Adjoint(_fft),
+        Scan: Adjoint(_scan, _decays),
         Select: Adjoint(_none),
         Composite: Adjoint(WRITTEN_OUT, WRITTEN_OUT),
     },

@@ -53,6 +53,7 @@ from costmodel.language.nodes import (
     Operands,
     Position,
     Ref,
+    Scan,
     Select,
     Sub,
     has_room,
@@ -945,6 +946,7 @@ class Mixer:
         equation = Equation(array, positions, value, indices, array, written_at())
         _check_own(form, equation)
         _check_bound(equation)
+        _check_scanned(equation)
         form.equations.append(_with_rank(equation))
 
 
@@ -1200,6 +1202,21 @@ def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
                 f"{equation.name}: {index.name} is declared beside {other}: put both on the left "
                 "side, or reduce over both"
             )
+
+
+def _check_scanned(equation: Equation) -> None:
+    """Raise EquationError if the left side of a scan has not one index in place of the scanned one,
+    with the same range."""
+    if not isinstance(equation.value, Scan):
+        return
+    (row,) = equation.value.over
+    read = names_in(equation.value.body.positions)
+    made = [i for i in equation.indices if i.atom not in read]
+    if [(i.lower, i.upper) for i in made] != [(row.lower, row.upper)]:
+        raise EquationError(
+            f"{equation.name}: scan needs one index on the left side in place of {row.name}, with "
+            f"the same range; got {', '.join(i.name for i in made) or 'none'}"
+        )
 
 
 def _with_rank(equation: Equation) -> Equation:

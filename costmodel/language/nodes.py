@@ -426,8 +426,34 @@ TRANSFORMS: Mapping[str, Transform] = {
 }
 
 
+@record
+class Along(Node):
+    """An opaque operation along the indices `over` of an entry `body`, by a named algorithm on
+    `length` points: the left side has one or two indices of its own in their place."""
+
+    kind: str
+    body: Ref
+    over: tuple[Index, ...]
+    length: Poly
+
+    @property
+    def binders(self) -> tuple[Index, ...]:
+        """The indices along which it goes."""
+        return self.over
+
+    @property
+    def work(self) -> dict[str, Poly]:
+        """Class -> the number of operations of the algorithm on one row of entries."""
+        raise NotImplementedError
+
+    @property
+    def levels(self) -> Poly:
+        """The depth: dependent operations of the algorithm."""
+        raise NotImplementedError
+
+
 @kind(free=False, alone="transforms")
-class Fft(Node):
+class Fft(Along):
     """An opaque transform along indices of its operand, zero-padded to `length` points.
 
     `rfft`: `over` is one index; the equation's left side has a bin in 1..length/2+1 and a part (1
@@ -437,16 +463,6 @@ class Fft(Node):
     nominal: radix-2 at powers of two, and at other lengths as many butterflies with the logarithm
     rounded up; a real transform is half of a complex one.
     """
-
-    kind: str
-    body: Ref
-    over: tuple[Index, ...]
-    length: Poly
-
-    @property
-    def binders(self) -> tuple[Index, ...]:
-        """The indices that are transformed."""
-        return self.over
 
     @property
     def work(self) -> dict[str, Poly]:
@@ -464,6 +480,60 @@ class Fft(Node):
         """The depth: every radix-2 level is a twiddle product (2) and a sum (1)."""
         doubled = 1 if TRANSFORMS[self.kind].doubled_bins else 0
         return call("ceil_log2", self.length) * 3 + doubled
+
+
+@kind(free=False, alone="scans")
+class Scan(Along):
+    """An opaque linear recurrence along one index w of `body`, by an algorithm of `SCANS`: entry i
+    of the result is `body` at i plus the entry before i times `kept` at i. With `reverse` (the
+    gradient of a scan) it is `body` at i plus the entry after i times `kept` at i + 1.
+
+    The algorithms combine spans of rows. Two neighbours (decay of a span, sum of its rows) give
+    (late decay * early decay, late decay * early sum + late sum), which takes two multiplications
+    and one addition. The product of decays is taken once for all entries of `body` that share
+    `kept`. The decay of the first row is multiplied like any other and changes no result.
+    """
+
+    kept: Ref
+    reverse: bool = False
+
+    @property
+    def combinations(self) -> Poly:
+        """How many pairs of spans are combined, for N rows with L = ceil(log2 N) and P = 2^L."""
+        stages = call("ceil_log2", self.length)
+        padded = call("pow2", stages)
+        if self.kind == BRENT_KUNG:
+            return padded * 2 - 2 - stages
+        return self.length * stages - padded + 1
+
+    @property
+    def work(self) -> dict[str, Poly]:
+        """One product and one sum of rows per combination, beside the product of decays."""
+        return {"mul": self.combinations, "add": self.combinations}
+
+    @property
+    def levels(self) -> Poly:
+        """The depth: a product and a sum for each round; a combination waits for both spans."""
+        stages = call("ceil_log2", self.length)
+        if self.kind == BRENT_KUNG:
+            return call("Max", stages * 2, stages * 4 - 4)
+        return stages * 2
+
+
+BRENT_KUNG = "brent-kung"
+"""The kind that a scan becomes under the convention `scan=brent-kung`."""
+
+SCANS: Mapping[str, str] = {
+    "kogge-stone": "Kogge and Stone's, N L - P + 1 combinations in L rounds",
+    BRENT_KUNG: "Brent and Kung's, 2P - L - 2 combinations in max(L, 2L - 2) rounds",
+}
+"""Kind of scan -> its algorithm for N rows, with L = log2 N rounded up and P = 2^L.
+
+Kogge and Stone 1973 (also Hillis and Steele 1986): round p combines each row with the row 2^p
+before it, if there is one. Brent and Kung 1982 (also Blelloch 1990; jax.lax.associative_scan):
+neighbours are combined, the pairs are scanned, and every other row gets one more combination; rows
+are padded to P.
+"""
 
 
 @kind(free=False, alone="chooses from")

@@ -37,6 +37,7 @@ from costmodel.language.nodes import (
     Position,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
     substitute,
@@ -296,6 +297,17 @@ def _fft(notation: Notation, node: Fft) -> Piece:
     return Piece(f"{node.kind}({body}, over {over}, {length} points)", ATOM)
 
 
+def _scan(notation: Notation, node: Scan) -> Piece:
+    """The text of a scan: `scan(A[w,b], B[w,b], over w)` with decays A; of a gradient,
+    `scan-back`."""
+    kept, added = (printed(notation, part).text for part in (node.kept, node.body))
+    name, (index,) = "scan-back" if node.reverse else "scan", node.over
+    if notation.latex:
+        over = symbol(index.name, {})
+        return Piece(rf"\mathrm{{{name}}}_{{{over}}}\left({kept}, {added}\right)", ATOM)
+    return Piece(f"{name}({kept}, {added}, over {index.name})", ATOM)
+
+
 def _select(notation: Notation, node: Select) -> Piece:
     """The text of a selection (argmax, top-k, sort): `argmax(e = 1..u) s[i,e]`."""
     body = printed(notation, node.body).text
@@ -377,6 +389,7 @@ RULES: Rules[Callable[..., Piece]] = Rules(
         Reduce: _reduce,
         Bracket: _bracket,
         Fft: _fft,
+        Scan: _scan,
         Select: _select,
         Composite: _composite,
     },

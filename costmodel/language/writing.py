@@ -8,8 +8,19 @@ from costmodel.errors import EquationError, WrongKind, described, shortened
 from costmodel.language.arguments import checked
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index, UnionIndex
-from costmodel.language.nodes import Call, Fft, Maximum, Node, Reduce, Ref, Select, names_in, node
-from costmodel.symbolic.polynomial import Poly
+from costmodel.language.nodes import (
+    Call,
+    Fft,
+    Maximum,
+    Node,
+    Reduce,
+    Ref,
+    Scan,
+    Select,
+    names_in,
+    node,
+)
+from costmodel.symbolic.polynomial import Poly, atom_name
 
 
 def indices_in(over: Any) -> tuple[Index, ...]:
@@ -158,6 +169,29 @@ def _select(kind: str, body: Ref, over: Index) -> Node:
     if indices[0].atom not in names_in(body.positions):
         raise EquationError(f"{kind} runs over {indices[0].name}, which its entry does not name")
     return Select(kind, body, indices)
+
+
+@checked
+def scan(kept: Ref, added: Ref, over: Index) -> Node:
+    """A linear recurrence by a parallel scan: with `S[i, c] = cm.scan(A[w, c], B[w, c], over=w)`,
+    S[1, c] is B[1, c], and S[i, c] is A[i, c] S[i-1, c] + B[i, c].
+
+    It must be a whole right side; the left side has an index i in place of w. Both run from 1 to a
+    size. The indices of A are among those of B. The first row of A changes no result: let it be 0.
+    Operations are those of Kogge and Stone's scan, or under the convention `scan=brent-kung` of a
+    scan with fewer combinations and more rounds.
+    """
+    for ref in (kept, added):
+        if not isinstance(ref, Ref):
+            raise EquationError("scan takes two array entries: define its operands as arrays first")
+    for name in (over.atom, *names_in(kept.positions)):
+        if name not in names_in(added.positions):
+            raise EquationError(
+                f"scan adds {added.array.name}, which does not name the index {atom_name(name)}"
+            )
+    if over.lower != (Poly.of(1),) or len(over.upper) != 1 or over.upper[0].variables:
+        raise EquationError(f"scan runs from 1 to a size, and {over.name} has another range")
+    return Scan("kogge-stone", added, (over,), over.upper[0], kept)
 
 
 def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:

@@ -11,7 +11,8 @@ U. Two gates of U, the recurrence gate R and the input gate I, have matrices of 
 
 and H times gelu(Z) is mapped to the output. The first row is H = I U, as the shipped code has it:
 no row before, and no root. As there, A^2 is an exponential of its own, and gelu is its
-approximation by tanh.
+approximation by tanh. `recurrent` computes H row by row, `scan` by a parallel scan, as
+lru_associative_scan of recurrentgemma does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from costmodel.language.macros.gates import gelu_tanh
 from costmodel.language.macros.positions import short_convolution
 from costmodel.language.nodes import Array
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import exp, function, sum_
+from costmodel.language.writing import exp, function, scan, sum_
 
 CORE = {"core": "the recurrence alone: bare projections, no convolution, no gate on the output"}
 
@@ -85,16 +86,17 @@ def rg_lru(chosen: Chosen) -> Mixer:
     W_out = m.parameter("W_out", width, d)
     if whole:
         m.parameter("b_out", d)
-    with m.form("recurrent") as f:
-        i, e, b = f.index("i", 1, l), f.index("e", 1, width), f.index("b", 1, d)
-        read = _unit(f, _convolved(f) if whole else _mapped(f, "X"))
-        if whole:
-            Z, Y, G = _mapped(f, "Z"), f.array("Y", l, width), f.array("G", l, width)
-            Y[i, e] = gelu_tanh(Z[i, e])
-            G[i, e] = read[i, e] * Y[i, e]
-            y[i, b] = sum_(G[i, e] * W_out[e, b], over=e) + m.arrays["b_out"][b]
-        else:
-            y[i, b] = sum_(read[i, e] * W_out[e, b], over=e)
+    for form in ("recurrent", "scan"):
+        with m.form(form) as f:
+            i, e, b = f.index("i", 1, l), f.index("e", 1, width), f.index("b", 1, d)
+            read = _unit(f, _convolved(f) if whole else _mapped(f, "X"))
+            if whole:
+                Z, Y, G = _mapped(f, "Z"), f.array("Y", l, width), f.array("G", l, width)
+                Y[i, e] = gelu_tanh(Z[i, e])
+                G[i, e] = read[i, e] * Y[i, e]
+                y[i, b] = sum_(G[i, e] * W_out[e, b], over=e) + m.arrays["b_out"][b]
+            else:
+                y[i, b] = sum_(read[i, e] * W_out[e, b], over=e)
     return m
 
 
@@ -138,6 +140,11 @@ def _unit(f: Form, U: Array) -> Array:
     Q[later, e] = exp(2 * T[later, e])
     N[1, e] = I[1, e] * U[1, e]
     N[later, e] = function("sqrt", 1 - Q[later, e]) * (I[later, e] * U[later, e])
-    H[1, e] = N[1, e]
-    H[later, e] = A[later, e] * H[later - 1, e] + N[later, e]
+    if f.name == "scan":
+        row = f.index("s2", 1, l)
+        A[1, e] = 0
+        H[i, e] = scan(A[row, e], N[row, e], over=row)
+    else:
+        H[1, e] = N[1, e]
+        H[later, e] = A[later, e] * H[later - 1, e] + N[later, e]
     return H

@@ -201,6 +201,68 @@ ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = 
 1 for a real number (position), 2 for a complex one (position and part)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring rows in a scan: the product of their decays, the sum of what they add, each
+    decayed by the rows after it, for several columns, and their depth in operations."""
+
+    decay: float
+    sums: tuple[float, ...]
+    depth: int = 0
+
+
+class Combined:
+    """The operations of the combinations of a scan, and the depth of the deepest sum."""
+
+    def __init__(self) -> None:
+        self.operations: Counter[str] = Counter()
+        self.deepest = 0
+
+    def __call__(self, early: Span, late: Span) -> Span:
+        """The span of two that follow each other, by products and then sums."""
+        columns = len(late.sums)
+        spend(columns)
+        self.operations.update(mul=columns + 1, add=columns)
+        depth = max(early.depth, late.depth) + 2
+        self.deepest = max(self.deepest, depth)
+        pairs = zip(early.sums, late.sums, strict=True)
+        sums = tuple(late.decay * one + other for one, other in pairs)
+        return Span(late.decay * early.decay, sums, depth)
+
+
+def kogge_stone(rows: list[Span], combine: Combined) -> list[Span]:
+    """The spans from the first row to each: every round combines each row with the one `apart` rows
+    before it, and doubles the distance."""
+    apart = 1
+    while apart < len(rows):
+        later = zip(rows, rows[apart:], strict=False)
+        rows = [*rows[:apart], *(combine(early, late) for early, late in later)]
+        apart *= 2
+    return rows
+
+
+def brent_kung(rows: list[Span], combine: Combined) -> list[Span]:
+    """The spans from the first row to each: neighbours are combined, then the pairs are scanned,
+    and every other row is combined with the pairs before it. The rows are padded to a power of
+    two."""
+    number = 1 << (len(rows) - 1).bit_length()
+    nothing = Span(1.0, (0.0,) * len(rows[0].sums))
+    padded = [*rows, *[nothing] * (number - len(rows))]
+    if number == 1:
+        return padded
+    pairs = [combine(*pair) for pair in zip(padded[::2], padded[1::2], strict=True)]
+    ends = brent_kung(pairs, combine)
+    starts = [padded[0], *map(combine, ends, padded[2::2])]
+    return [span for both in zip(starts, ends, strict=True) for span in both][: len(rows)]
+
+
+PREFIXES: Mapping[str, Callable[[list[Span], Combined], list[Span]]] = {
+    "kogge-stone": kogge_stone,
+    "brent-kung": brent_kung,
+}
+"""Kind of scan -> its algorithm."""
+
+
 NOWHERE = 0
 """The position that a selection gives if no entry is left: outside of every array."""
 

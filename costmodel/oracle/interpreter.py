@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import OracleError
@@ -40,12 +40,22 @@ from costmodel.language.nodes import (
     Position,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
     names_in,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
-from costmodel.oracle.algorithms import ALGORITHMS, CHOICES, Comparisons, Contender, Tally
+from costmodel.oracle.algorithms import (
+    ALGORITHMS,
+    CHOICES,
+    PREFIXES,
+    Combined,
+    Comparisons,
+    Contender,
+    Span,
+    Tally,
+)
 from costmodel.oracle.places import Places, Point
 from costmodel.oracle.scalars import (
     Entry,
@@ -485,6 +495,7 @@ STEPS: Rules[Callable[..., Step]] = Rules(
         Reduce: _reduce,
         Bracket: _bracket,
         Fft: refused("a transform must be the whole right side of its equation"),
+        Scan: refused("a scan must be the whole right side of its equation"),
         Select: refused("a selection must be the whole right side of its equation"),
         Composite: WRITTEN_OUT,
     },
@@ -526,6 +537,39 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     return shared, added, results
 
 
+def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
+    """The compiled scan, (indices of an instance, indices of its results, function of an instance's
+    results): an instance for each point of the free indices that the decays have too, whose results
+    run over the rows and over the other indices of what is added, the columns."""
+    inside, among = ({*names_in(part.positions)} for part in (scan.kept, scan.body))
+    shared = [index for index in equation.indices if index.atom in inside]
+    added = [index for index in equation.indices if index not in shared]
+    (number,) = (index.atom for index in added if index.atom not in among)
+    decay, term = interpreter.reading(scan.kept), interpreter.reading(scan.body)
+    rows, order = interpreter.places.points(scan.over), -1 if scan.reverse else 1
+
+    def column(point: Point) -> tuple[int, ...]:
+        return tuple(point[index.atom] for index in added if index.atom != number)
+
+    def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
+        """The results of one scan, all as deep as its deepest chain of operations."""
+        columns = {column(p): [term(q, instance) for q in rows(p)] for p in at}
+        decays = [decay(p, instance) for p in rows(at[0])]
+        kept = [scalar.value for scalar in decays]
+        kept = [*kept[1:], 1.0] if scan.reverse else kept
+        terms = zip(*([s.value for s in terms] for terms in columns.values()), strict=True)
+        spans, combine = [Span(*both) for both in zip(kept, terms, strict=True)], Combined()
+        made = PREFIXES[scan.kind](spans[::order], combine)[::order]
+        for operation, number_of in combine.operations.items():
+            instance.operations[operation] += number_of
+        _, depth, steps, token, given, _ = after([*decays, *chain(*columns.values())], 0.0)
+        deep, place = (depth + combine.deepest, steps + 1), [*columns].index
+        sums = [made[p[number] - 1].sums[place(column(p))] for p in at]
+        return [Scalar(value, *deep, token, given) for value in sums]
+
+    return shared, added, results
+
+
 def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alone:
     """The compiled selection, (indices of an instance, indices of its results, function of an
     instance's results): an instance for each row, whose results are the positions kept in the row,
@@ -563,7 +607,7 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
 
 ALONE: Rules[Callable[..., Alone]] = Rules(
     "the oracle, for whole right sides",
-    {Fft: _fft, Select: _select, Composite: WRITTEN_OUT},
+    {Fft: _fft, Scan: _scan, Select: _select, Composite: WRITTEN_OUT},
     OPAQUE,
 )
 """Kind of node that is a whole right-hand side -> the compiled equation."""

@@ -30,6 +30,7 @@ STEP_WORDS: Mapping[str, str] = {
     "max": "maximum",
     "compare": "comparison",
     "fft": "Fourier transform",
+    "scan": "scan",
     "select": "selection",
 }
 """Step -> its name in papers; a step that is a function has the name of the function."""

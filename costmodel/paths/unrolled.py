@@ -18,6 +18,7 @@ from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
     MERGE_SORT,
     Add,
+    Along,
     Bracket,
     Call,
     Composite,
@@ -32,6 +33,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
 )
@@ -144,7 +146,7 @@ def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
     return np.where(terms > 0, top + levels, NOTHING)
 
 
-def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
+def _terms(depths: Depths, grid: Grid, node: Reduce | Along) -> tuple[Any, Any]:
     """(depth of the deepest term, number of terms) of a node whose indices have one range each, at
     every point of the grid (all values of the indices around it); (-1, 0) without terms."""
     import numpy as np
@@ -152,7 +154,7 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
     inner = grid.extended(node.over)
     at = inner.points
     depths.budget.spend(at)
-    body = depths.of(inner, node.body)
+    body = reduce(np.maximum, (depths.of(inner, operand) for operand in node.children))
     body = np.broadcast_to(body if at.full else np.where(at.mask, body, NOTHING), at.shape)
     axes = tuple(range(len(grid.points.indices), len(at.indices)))
     return body.max(axis=axes, initial=NOTHING), (body != NOTHING).sum(axis=axes)
@@ -168,8 +170,8 @@ def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
     return reduce(np.maximum, (depths.of(grid, child) for child in node.children))
 
 
-def _fft(depths: Depths, grid: Grid, node: Fft) -> Any:
-    """The levels of a transform after its deepest operand."""
+def _along(depths: Depths, grid: Grid, node: Along) -> Any:
+    """The levels of a transform or scan after its deepest operand."""
     latest, _ = _terms(depths, grid, node)
     return latest + (1 if depths.steps else node.levels.at(depths.sizes))
 
@@ -209,7 +211,8 @@ RULES: Rules[Callable[..., Any]] = Rules(
         Call: _call,
         Reduce: _reduce,
         Bracket: _bracket,
-        Fft: _fft,
+        Fft: _along,
+        Scan: _along,
         Select: _select,
         Composite: WRITTEN_OUT,
     },

@@ -266,7 +266,7 @@ class Convention:
             parts.append(REWRITES["dense"])
         else:
             parts.append("masked pairs are not computed")
-        others = ("norm=rsqrt", "sort=merge", "zero-state", *OF_GRADIENTS)
+        others = ("norm=rsqrt", *OF_ALGORITHMS, "zero-state", *OF_GRADIENTS)
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
 
@@ -370,8 +370,15 @@ REWRITES: Mapping[str, str] = {
     ),
     "fft-gradient": "gradients of real transforms are complex transforms, doubled for inverses",
     "sort=merge": "a sort is a merge sort, P log2 P comparisons, in place of a bitonic network",
+    "scan=brent-kung": (
+        "a scan combines pairs up and down a tree, about 2l times, not in rounds of all rows"
+    ),
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
+
+
+OF_ALGORITHMS = ("sort=merge", "scan=brent-kung")
+"""Rewrites that choose the algorithm of a selection or scan."""
 
 
 PADDINGS = ("padded", "padded-rows")

@@ -18,6 +18,7 @@ from costmodel.language.equations import Equation, Form, System, at_its_line
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.macros import WRITTEN
 from costmodel.language.nodes import (
+    BRENT_KUNG,
     MERGE_SORT,
     Array,
     Composite,
@@ -30,6 +31,7 @@ from costmodel.language.nodes import (
     Position,
     Reduce,
     Ref,
+    Scan,
     Select,
     derived,
     names_in,
@@ -67,6 +69,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
             value = rewrite(part.value, partial(_with_scale, _SCALES[_scale(rewrites)]))
             if "sort=merge" in rewrites and isinstance(value, Select) and value.sorts:
                 value = replace(value, kind=MERGE_SORT)
+            if "scan=brent-kung" in rewrites and isinstance(value, Scan):
+                value = replace(value, kind=BRENT_KUNG)
             written.append(replace(part, value=value))
     system = System(form.mixer, form.name, tuple(map(with_chunks, written)))
     system = _range_by_range(_dense(system) if "dense" in rewrites else system)

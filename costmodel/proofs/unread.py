@@ -3,8 +3,9 @@
 Every entry that an equation defines is counted, so an equation should define only entries that the
 output needs, directly or through other entries. Three kinds of entries are accepted although the
 output does not need them: other entries in a row of a composite such as softmax, which yields whole
-rows; entries that a later token would read, such as the running sum at the end of the sequence; and
-in a causal form the work on weights alone that a longer sequence reads.
+rows; the work on weights alone that a longer sequence reads, such as a decay that the first row
+lacks; and in a causal form entries that a later token would read, such as the running sum at the
+end of the sequence.
 """
 
 from __future__ import annotations
@@ -58,16 +59,14 @@ def _of_a_row(
 
 
 def _held(form: Form, sizes: Sizes) -> set[Entry]:
-    """The entries owned by tokens 1..l that the output of a longer sequence needs; none if the form
-    is not causal."""
+    """The entries owned by tokens 1..l that the output of a longer sequence needs; those of weights
+    alone if the form is not causal."""
     longer = OracleComparison(form.mixer, form.name).longer(sizes)
-    if not longer.causal:
-        return set()
     return {
         entry
         for instance in _needed(longer).values()
         for entry in instance.writes
-        if longer.owners.of(instance) <= sizes["l"]
+        if (longer.owners.of(instance) <= sizes["l"] if longer.causal else not instance.given)
     }
 
 

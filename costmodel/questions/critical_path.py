@@ -31,6 +31,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
 )
@@ -91,8 +92,9 @@ def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
     return Work((node.kind,), levels)
 
 
-def _fft(node: Fft, part: IterationDomain, around: Constraints) -> Work:
-    return Work(("fft",), lambda: node.levels)
+def _along(name: str) -> Callable[..., Work]:
+    """The rule of a transform or scan: one step, `name`, with the levels of its algorithm."""
+    return lambda node, part, around: Work((name,), lambda: node.levels)
 
 
 def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
@@ -136,7 +138,8 @@ WORK: Rules[Callable[..., Work]] = Rules(
         Call: _call,
         Reduce: _reduce,
         Bracket: _none,
-        Fft: _fft,
+        Fft: _along("fft"),
+        Scan: _along("scan"),
         Select: _select,
         Composite: WRITTEN_OUT,
     },

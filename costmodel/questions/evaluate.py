@@ -15,6 +15,7 @@ from costmodel.language.equations import TRAINED, Equation, Mixer, System, rank,
 from costmodel.language.nodes import (
     OPAQUE,
     Add,
+    Along,
     Array,
     Bracket,
     Call,
@@ -30,6 +31,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
     names_in,
@@ -264,7 +266,7 @@ def _bracket(grid: Grid, node: Bracket) -> Any:
     return np.where(holds, body, 0.0 if node.otherwise is None else _value(grid, node.otherwise))
 
 
-def _opaque(grid: Grid, node: Fft | Select) -> Any:
+def _opaque(grid: Grid, node: Along | Select) -> Any:
     """Raise Unsupported: `ALONE` evaluates these nodes, as whole right sides."""
     raise Unsupported(f"{node.kind} must be the whole right side of its equation")
 
@@ -285,6 +287,7 @@ RULES: Rules[Callable[..., Any]] = Rules(
         Reduce: _reduce,
         Bracket: _bracket,
         Fft: _opaque,
+        Scan: _opaque,
         Select: _opaque,
         Composite: WRITTEN_OUT,
     },
@@ -367,6 +370,27 @@ def _transform(
     target[...] = np.transpose(result[kept], np.argsort(places))
 
 
+def _scan(
+    equation: Equation, node: Scan, known: dict[str, Values], sizes: Mapping[str, int]
+) -> None:
+    """Write the results of a scan to its array in `known`, row after row, along the last axis of a
+    grid."""
+    import numpy as np
+
+    read = names_in(node.body.positions)
+    shared = tuple(i for i in equation.indices if i.atom in read)
+    numbers = tuple(i for i in equation.indices if i.atom not in read)
+    inner = Grid(points(shared + node.over, tuple(sizes.items())), known)
+    kept, found = (
+        np.broadcast_to(_entry(inner, ref), inner.points.shape).copy()
+        for ref in (node.kept, node.body)
+    )
+    for row in range(1, found.shape[-1]):
+        at, before, decay = (-1 - row, -row, -row) if node.reverse else (row, row - 1, row)
+        found[..., at] += kept[..., decay] * found[..., before]
+    Grid(points(shared + numbers, tuple(sizes.items())), known).put(equation, found)
+
+
 def _axis(positions: tuple[Any, ...], atom: str) -> int:
     """The axis whose position is the index `atom` alone."""
     return next(k for k, p in enumerate(positions) if position_value(p) == Poly.atom(atom))
@@ -374,7 +398,7 @@ def _axis(positions: tuple[Any, ...], atom: str) -> int:
 
 ALONE: Rules[Callable[..., None]] = Rules(
     "evaluate, for whole right sides",
-    {Fft: _transform, Select: _select, Composite: WRITTEN_OUT},
+    {Fft: _transform, Scan: _scan, Select: _select, Composite: WRITTEN_OUT},
     OPAQUE,
 )
 """Kind of node that is a whole right-hand side -> the function that writes the equation's array."""

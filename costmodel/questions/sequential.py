@@ -12,7 +12,7 @@ from functools import cache
 from typing import Unpack
 
 from costmodel.language.equations import Mixer, System
-from costmodel.language.nodes import Fft, Reduce, Select
+from costmodel.language.nodes import Along, Fft, Reduce, Scan, Select
 from costmodel.language.rule_table import Rules
 from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
@@ -26,15 +26,15 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def _one_step(
-    steps: Depths, node: Reduce | Fft | Select, part: IterationDomain, around: Constraints
+    steps: Depths, node: Reduce | Along | Select, part: IterationDomain, around: Constraints
 ) -> Depth:
-    """A sum, transform or selection is one step after its deepest term."""
+    """A sum, transform, scan or selection is one step after its deepest term."""
     return reduced(steps, node, part, around, Poly.of(1))
 
 
 STEPS: Rules[Callable[..., Depth]] = Rules(
     "sequential",
-    {**RULES, Reduce: _one_step, Fft: _one_step, Select: _one_step},
+    {**RULES, Reduce: _one_step, Fft: _one_step, Scan: _one_step, Select: _one_step},
 )
 """Kind of node -> its depth, in steps."""
 

@@ -17,6 +17,7 @@ from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
     Add,
+    Along,
     Binary,
     Bracket,
     Call,
@@ -32,6 +33,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
 )
@@ -210,21 +212,22 @@ def _call(depths: Depths, node: Call, part: IterationDomain, around: Constraints
 
 def reduced(
     depths: Depths,
-    node: Reduce | Fft | Select,
+    node: Reduce | Along | Select,
     part: IterationDomain,
     around: Constraints,
     levels: Poly,
 ) -> Depth:
-    """The depth of a reduction, transform or selection of the equation of `part`: `levels` after
-    its deepest term, and 0 (`READY`) where it may have no term. `around`: the constraints on the
-    indices around it."""
+    """The depth of a reduction, transform, scan or selection of the equation of `part`: `levels`
+    after its deepest term, and 0 (`READY`) where it may have no term. `around`: the constraints on
+    the indices around it."""
     if isinstance(node, Reduce) and len(node.parts) > 1:
         return _latest_of_all(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]
     latest = [
         highest
-        for level in depths.depth(node.body, part, inner)
+        for operand in node.children
+        for level in depths.depth(operand, part, inner)
         for highest in maxima(level, hidden, inner)
     ]
     found = [depths.after(level, node, part, around, levels) for level in pruned(around, latest)]
@@ -258,8 +261,8 @@ def _reduce(depths: Depths, node: Reduce, part: IterationDomain, around: Constra
     return (*found, *READY) if may_be_empty(part.equation) else found
 
 
-def _fft(depths: Depths, node: Fft, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of a transform: its levels after its deepest operand."""
+def _along(depths: Depths, node: Along, part: IterationDomain, around: Constraints) -> Depth:
+    """The depth of a transform or scan: its levels after its deepest operand."""
     return reduced(depths, node, part, around, node.levels)
 
 
@@ -291,7 +294,8 @@ RULES: Rules[Callable[..., Depth]] = Rules(
         Call: _call,
         Reduce: _reduce,
         Bracket: _bracket,
-        Fft: _fft,
+        Fft: _along,
+        Scan: _along,
         Select: _select,
         Composite: WRITTEN_OUT,
     },

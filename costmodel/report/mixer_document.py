@@ -10,12 +10,12 @@ from functools import cache
 
 from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
-from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
+from costmodel.language.nodes import SCANS, SELECTIONS, Fft, Scan, Select, walk
 from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.columns import notes as of_a_board
 from costmodel.program.chosen_sizes import Given, letters_of, ties, usual
-from costmodel.program.conventions import PEERS, Convention
+from costmodel.program.conventions import OF_ALGORITHMS, PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import (
@@ -322,10 +322,16 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
             f"{held}: every entry that a gather may select is held"
             + (scattered if block.phase in TRAINING_STEP else "")
         )
-    chosen = {kind for row in block.rows for kind in _selections(row)}
+    chosen = {kind for row in block.rows for kind in _algorithms(row)}
     for kind in SELECTIONS:
         if kind in chosen:
             yield _note(f"comparisons of {kind} are nominal: {SELECTIONS[kind]}")
+    for kind in SCANS:
+        if kind in chosen:
+            yield _note(
+                f"scans of N rows are {SCANS[kind]}, each 2 mul and 1 add; L is log2 N rounded up, "
+                "P is 2^L"
+            )
 
 
 def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
@@ -389,14 +395,15 @@ def _transforms(row: Row) -> bool:
     return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
 
 
-def _selections(row: Row) -> set[str]:
-    """The kinds of selections (sorts, largest entries) in the form under the row's convention."""
+def _algorithms(row: Row) -> set[str]:
+    """The kinds of selections (sorts, largest entries) and scans in the form under the row's
+    convention."""
     form = row.mixer.forms[row.form]
-    if not any(isinstance(node, Select) for e in form.equations for node, _ in walk(e.value)):
+    if not any(isinstance(e.value, Select | Scan) for e in form.equations):
         return set()
-    rewrites = tuple(r for r in row.about.convention.rewrites if r == "sort=merge")
-    parts = (node for e in lower(form, rewrites).equations for node, _ in walk(e.value))
-    return {node.kind for node in parts if isinstance(node, Select)}
+    rewrites = tuple(r for r in row.about.convention.rewrites if r in OF_ALGORITHMS)
+    values = (equation.value for equation in lower(form, rewrites).equations)
+    return {value.kind for value in values if isinstance(value, Select | Scan)}
 
 
 def sizes_line(

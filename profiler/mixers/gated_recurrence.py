@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from profiler.mixers.long_convolution import short_convolution, short_latest
 from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
 from profiler.modules.registry import implementation
+from profiler.modules.scans import scan
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -105,17 +106,21 @@ class Unit(Mixer):
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of x (b, s, d): maps to rows U (b, s, W), convolved in a block,
-        then the unit's recurrence H_i = A_i H_(i-1) + sqrt(1 - A_i^2) I_i U_i by a loop over
-        rows."""
+        then the unit's recurrence H_i = A_i H_(i-1) + sqrt(1 - A_i^2) I_i U_i."""
         U = x @ self.W_X
         if self.whole:
             U = short_convolution(U + self.b_X, self.w, self.b_w)
         new, T = self.gate("I", U) * U, self.gate("R", U[:, 1:]) * self.rate()
         A, later = torch.exp(T), self.root(T) * new[:, 1:]
-        H = [new[:, 0]]
+        return self.read(x, self.carried(A, new[:, :1], later))
+
+    def carried(self, A: Tensor, first: Tensor, later: Tensor) -> Tensor:
+        """H (b, s, W) by a loop over rows, with decays A (b, s-1, W), the first row (b, 1, W), and
+        what later rows add (b, s-1, W)."""
+        H = [first[:, 0]]
         for kept, added in zip(A.unbind(1), later.unbind(1), strict=True):
             H.append(kept * H[-1] + added)
-        return self.read(x, torch.stack(H, dim=1))
+        return torch.stack(H, dim=1)
 
     def root(self, T: Tensor) -> Tensor:
         """sqrt(1 - exp(2 T)), the factor of the new term of every row but the first; T = log A."""
@@ -194,3 +199,33 @@ class Core(Unit):
 
     def __init__(self, *, d: int, l: int, n: int, h: int | None = None) -> None:
         super().__init__(d=d, l=l, n=n, h=h, whole=False)
+
+
+class Scanned(Unit):
+    """The unit whose recurrence over whole sequences is a scan; a token is one step of the
+    recurrence."""
+
+    def carried(self, A: Tensor, first: Tensor, later: Tensor) -> Tensor:
+        """H (b, s, W) by a parallel scan."""
+        kept = torch.cat((torch.zeros_like(first), A), dim=1)
+        return scan(kept, torch.cat((first, later), dim=1))
+
+
+@implementation(
+    "rg-lru",
+    "scan",
+    form="scan",
+    rewrites=("dense",),
+    kernels={**BLOCK, "U": "convolution"},
+    step_form="recurrent",
+    step_kernels={**BLOCK, "U": "reduction"},
+)
+class BlockScanned(Scanned):
+    """The unit in its block, by a scan."""
+
+
+@implementation(
+    "rg-lru+core", "scan", form="scan", kernels=CORE, step_form="recurrent", step_kernels=CORE
+)
+class CoreScanned(Scanned, Core):
+    """The unit between two maps, by a scan."""

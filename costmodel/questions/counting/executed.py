@@ -17,6 +17,7 @@ from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
     MERGE_SORT,
     Add,
+    Along,
     Binary,
     Bracket,
     Call,
@@ -31,6 +32,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Select,
     Sub,
     names_in,
@@ -126,13 +128,23 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
             yield Executed(operation, points, Poly.of(-1), place)
 
 
-def _fft(node: Fft, points: Points) -> Iterator[Executed]:
-    """Yield the operations of the transform's algorithm, executed once at each point of the indices
-    that the operand shares with the left side."""
-    shared = {*names_in(node.body.positions)}
-    kept = tuple(v for v in points.variables if v in shared)
+def _along(node: Along, points: Points) -> Iterator[Executed]:
+    """Yield the operations of the algorithm of a transform or scan, executed once at each point of
+    the indices that the operand shares with the left side."""
     for operation, work in node.work.items():
-        yield Executed(operation, points, work, along=kept)
+        yield Executed(operation, points, work, along=_shared(node.body, points))
+
+
+def _scan(node: Scan, points: Points) -> Iterator[Executed]:
+    """Yield the operations of a scan; the products of decays are taken once at each point of the
+    indices that the decays share with the left side."""
+    yield from _along(node, points)
+    yield Executed("mul", points, node.combinations, along=_shared(node.kept, points))
+
+
+def _shared(operand: Ref, points: Points) -> tuple[str, ...]:
+    """The variables of the points that the positions of an operand name."""
+    return tuple(v for v in points.variables if v in names_in(operand.positions))
 
 
 def _select(node: Select, points: Points) -> Iterator[Executed]:
@@ -181,7 +193,8 @@ RULES: Rules[Callable[..., Iterator[Executed]]] = Rules(
         Call: _call,
         Reduce: _reduce,
         Bracket: _nothing,
-        Fft: _fft,
+        Fft: _along,
+        Scan: _scan,
         Select: _select,
         Composite: WRITTEN_OUT,
     },

@@ -26,6 +26,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Select,
     walk,
 )
@@ -181,7 +182,7 @@ TERMS: Rules[Callable[..., Iterator[tuple[str, Exact]]]] = Rules.like(
     "what peers count",
     EXECUTED,
     {
-        **dict.fromkeys((Ref, Div, Maximum, Call, Fft, Select), _operands),
+        **dict.fromkeys((Ref, Div, Maximum, Call, Fft, Scan, Select), _operands),
         Add: _sum,
         Mul: _product,
         Reduce: _inside,
