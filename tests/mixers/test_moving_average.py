@@ -19,6 +19,7 @@ from tests.mixers.held import (
     equals_the_paper,
     everything_is_explained,
     gradients_pass,
+    modules_of,
 )
 from tests.small import by_sizes
 
@@ -111,6 +112,8 @@ def test_operations_parameters_and_state(name: str, sizes: Sizes) -> None:
         assert cm.state(mixer).at(**sizes, t=t) == rows * (K + wide) + d * N
 
 
-@each_name
-def test_nothing_is_left_unexplained(name: str) -> None:
-    everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "N": 2, "K": 3, "v": 2, "C": 2})
+@pytest.mark.grid(3)
+@pytest.mark.parametrize(("name", "implementation"), modules_of(NAMES))
+def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
+    sizes = {"b": 2, "l": 5, "d": 3, "N": 2, "K": 3, "v": 2, "C": 2}
+    everything_is_explained(name, sizes, implementation)

@@ -22,6 +22,7 @@ from tests.mixers.held import (
     equals_the_paper,
     everything_is_explained,
     gradients_pass,
+    modules_of,
     operations,
 )
 from tests.small import by_sizes
@@ -260,6 +261,8 @@ def test_one_token_has_a_reason_and_no_cost(name: str) -> None:
         cm.count(cm.mixer(name), "inference")
 
 
-@each_name
-def test_nothing_is_left_unexplained(name: str) -> None:
-    everything_is_explained(name, at(name, {"b": 2, "l": 5, "d": 6, "n": 2, "m": 3, "C": 2}))
+@pytest.mark.grid(3)
+@pytest.mark.parametrize(("name", "implementation"), modules_of(NAMES))
+def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
+    sizes = at(name, {"b": 2, "l": 5, "d": 6, "n": 2, "m": 3, "C": 2})
+    everything_is_explained(name, sizes, implementation)

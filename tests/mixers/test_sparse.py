@@ -13,7 +13,13 @@ import pytest
 import costmodel as cm
 from costmodel.mixers.sparse import drawn
 from costmodel.proofs.against_oracle import nonzero
-from tests.mixers.held import Sizes, equals_the_paper, everything_is_explained, operations
+from tests.mixers.held import (
+    Sizes,
+    equals_the_paper,
+    everything_is_explained,
+    modules_of,
+    operations,
+)
 from tests.mixers.test_pairs import attention, closed
 from tests.small import by_sizes
 
@@ -132,9 +138,11 @@ def test_the_closed_form_of_strided_pairs(B: int) -> None:
     assert operations(STRIDED, sizes)["exp"] == 2 * pairs
 
 
-@each_name
-def test_nothing_is_left_unexplained(name: str) -> None:
-    everything_is_explained(name, {"l": 5, "d": 6, "n": 2, "B": 2, "w": 3, "s": 2, "c": 3, "b": 2})
+@pytest.mark.grid(3)
+@pytest.mark.parametrize(("name", "implementation"), modules_of(SEES))
+def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
+    sizes = {"l": 5, "d": 6, "n": 2, "B": 2, "w": 3, "s": 2, "c": 3, "b": 2}
+    everything_is_explained(name, sizes, implementation)
 
 
 @pytest.mark.parametrize(("w", "s"), [(1, 1), (2, 1), (5, 2), (24, 3), (3, 12)])

@@ -23,6 +23,7 @@ from tests.mixers.held import (
     equals_the_paper,
     everything_is_explained,
     gradients_pass,
+    modules_of,
 )
 from tests.small import by_sizes
 
@@ -126,10 +127,6 @@ def test_operations_parameters_and_state_of_gss(sizes: Sizes) -> None:
         assert cm.state(cm.mixer("gss"), "direct").at(**sizes, t=t) == t * r
 
 
-def test_nothing_of_gss_is_left_unexplained() -> None:
-    everything_is_explained("gss", {"b": 2, "l": 5, "d": 3, "f": 4, "r": 2, "N": 2})
-
-
 H3_SIZES: list[Sizes] = [
     {"l": 5, "d": 3, "k": 2, "N": 2},
     {"l": 3, "d": 2, "k": 5, "N": 3},
@@ -160,10 +157,6 @@ def test_operations_parameters_and_state_of_h3(sizes: Sizes) -> None:
     assert cm.parameters(cm.mixer("h3")).at(**sizes) == 4 * d * d + k * d + 3 * d + 4 * d * N
     for t in range(1, l + 1):
         assert cm.state(cm.mixer("h3")).at(**sizes, t=t) == (2 * N + min(t, k - 1)) * d
-
-
-def test_nothing_of_h3_is_left_unexplained() -> None:
-    everything_is_explained("h3", {"b": 2, "l": 5, "d": 3, "k": 2, "N": 2})
 
 
 @each_name
@@ -240,9 +233,11 @@ def test_the_path_along_the_rows(name: str) -> None:
     assert [span.at(l=l + 1, d=2, N=2) - span.at(l=l, d=2, N=2) for l in range(2, 6)] == [3] * 4
 
 
-@each_name
-def test_nothing_is_left_unexplained(name: str) -> None:
-    everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "N": 2})
+@pytest.mark.grid(3)
+@pytest.mark.parametrize(("name", "implementation"), modules_of((*NAMES, "gss", "h3", "spade")))
+def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
+    sizes = {"b": 2, "l": 5, "d": 4, "f": 4, "r": 2, "k": 2, "N": 2, "n": 2, "w": 3}
+    everything_is_explained(name, sizes, implementation)
 
 
 SPADE_SIZES: list[Sizes] = [
@@ -305,7 +300,3 @@ def test_operations_parameters_and_state_of_spade(sizes: Sizes) -> None:
     assert cm.parameters(cm.mixer("spade")).at(**sizes) == weights
     for t in range(1, l + 1):
         assert cm.state(cm.mixer("spade")).at(**sizes, t=t) == 2 * N * d + 2 * d * min(t, w - 1)
-
-
-def test_nothing_of_spade_is_left_unexplained() -> None:
-    everything_is_explained("spade", {"b": 2, "l": 5, "d": 4, "N": 2, "n": 2, "w": 3})
