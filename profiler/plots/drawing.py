@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from math import ceil, floor, log10
+from math import ceil, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,9 +27,11 @@ COLOURS = (
 )  # fmt: skip
 """Distinguishable with any colour vision: those of Okabe and Ito, "Color Universal Design" (2008),
 with a brown in place of their yellow, which is too light for lines."""
-SIGNS = ("o", "s", "^", "D", "v", "P", "X")
-LINES = ("-", "--", "-.", ":")
-HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
+SIGNS = ("o", "s", "^", "D", "v", "P", "X", "<", "*", ">", "p")
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---", "|||", "***", "OO")
+"""The numbers of colours, markers and line styles, and of colours and hatches, have no common
+divisor: names of one colour differ in marker, line style and hatch."""
 
 WIDEST, LOW = 3.4, 2.4
 """Inches: the width of a panel where no width is given, and the least width at which two panels
@@ -41,7 +43,9 @@ BESIDE = 1.1
 LABELS, TICKS = 1.3, 0.65
 """Inches to the left of a panel: for the names of bars, and for the ticks and name of a y axis."""
 CROWDED = 60
-"""The number of values of a line above which markers are small."""
+"""The number of values of a line above which only some have a marker, or all points a small one."""
+BETWEEN = 0.1
+"""The distance between two markers of a crowded line, in diagonals of the panel."""
 MOST = 24
 """The largest number of panels in one figure."""
 SMALL, NORMAL = 6.5, 7.5
@@ -50,6 +54,8 @@ EM = 0.55
 """The mean width of a character in heights of the type."""
 TICK = 0.36
 """Inches: the least distance between two labelled ticks of an x axis."""
+ROWS = 9
+"""The number of labelled ticks of a y axis of sizes, at most."""
 APART = 0.1
 """Inches: the least distance between two numbers of marks, which stand upright if they are closer
 than `TICK`."""
@@ -250,8 +256,11 @@ def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
             continue
         if line.points:
             style["linestyle"] = "none"
-        if len(line.x) > CROWDED:
+        if len(line.x) > CROWDED and line.points:
             style |= {"markersize": 1.0, "markeredgewidth": 0.0}
+        elif len(line.x) > CROWDED:
+            place = look.place[line.name]
+            style["markevery"] = (BETWEEN * (place % len(LINES)) / len(LINES), BETWEEN)
         if line.limit:
             style |= LIMIT_LOOK
         if line.intervals:
@@ -328,24 +337,21 @@ def _scale(axes: Axes, of: str, axis: Axis) -> None:
     """Make an axis logarithmic, with its ticks: sizes at powers of two, values with units."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
-    ends = axes.get_xlim() if of == "x" else axes.get_ylim()
-    if of == "x":
-        axes.set_xscale("log", base=2 if axis.unit == SIZES else 10)
-    else:
-        axes.set_yscale("log", base=2 if axis.unit == SIZES else 10)
+    scale = axes.set_xscale if of == "x" else axes.set_yscale
+    scale("log", base=2 if axis.unit == SIZES else 10)
     one = axes.xaxis if of == "x" else axes.yaxis
+    low, high = axes.get_xlim() if of == "x" else axes.get_ylim()
+    decades = log10(high / low)
     if axis.unit == SIZES:
-        room = axes.get_window_extent().width / axes.figure.dpi * 0.8 if of == "x" else 99.0
-        ticks = _thinned(axis.ticks, max(2, floor(room / TICK)) if of == "x" else 9)
+        inches = axes.get_window_extent().width / axes.figure.dpi * 0.8
+        ticks = _thinned(axis.ticks, decades * (TICK / inches if of == "x" else 1 / ROWS))
         one.set_ticks(ticks, size_words(ticks))
         one.set_minor_locator(NullLocator())
         return
-    low, high = axes.get_xlim() if of == "x" else axes.get_ylim()
-    narrow = low > 0 and log10(high / low) < 1.3
-    one.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+    subs = (1.0, 2.0, 5.0) if decades < 1.3 else (1.0,)
+    one.set_major_locator(LogLocator(base=10, subs=subs))
     one.set_major_formatter(_formatter(axis))
     one.set_minor_formatter(NullFormatter())
-    assert ends, "an axis has two ends"
 
 
 def _formatter(axis: Axis) -> Any:
@@ -359,10 +365,13 @@ def _formatter(axis: Axis) -> Any:
     return FuncFormatter(lambda x, _: f"{x:g}" if 1e-4 <= abs(x) < 1 else usual.format_eng(x))
 
 
-def _thinned(ticks: Sequence[float], most: int) -> list[float]:
-    """At most this many of the ticks, at equal steps."""
-    step = ceil(len(ticks) / most) if ticks else 1
-    return list(ticks[::step])
+def _thinned(ticks: Sequence[float], gap: float) -> list[float]:
+    """The ticks from the first on whose decimal logarithms are at least `gap` apart."""
+    kept: list[float] = []
+    for tick in ticks:
+        if not kept or log10(tick / kept[-1]) >= gap:
+            kept.append(tick)
+    return kept
 
 
 def _mark(axes: Axes, panel: Panel) -> None:

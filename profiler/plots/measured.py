@@ -147,7 +147,8 @@ def _lines(
             continue
         at = sorted(theory.at)
         found.append(Line(series.name, tuple(at), tuple(theory.at[x] for x in at), beside=True))
-        notes["derived"][f"{THEORY[quantity.unit]} at {theory.constant}"] = None
+        of = f"{THEORY[quantity.unit]} at" if theory.source else theory.name
+        notes["derived"][f"{of} {theory.constant}"] = None
     return found
 
 

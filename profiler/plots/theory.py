@@ -15,6 +15,8 @@ from profiler.records.words import PHASES, sizes_words
 
 MANY = 12
 """The largest number of break-evens that are marked."""
+FEW = 6
+"""The largest number of sizes without a value that a sentence lists."""
 EQUAL = " = "
 """Between the names of candidates that are equal."""
 MIXED = "by the remainder"
@@ -45,9 +47,12 @@ def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str])
         lost = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
         lost |= curve.reasons
         if lost:
+            least, *_, last = (*sorted(lost), max(lost))
             at = ", ".join(f"{x:,}" for x in sorted(lost))
-            why = lost[min(lost)]
-            missing.append(f"{curve.name} is not drawn at {found.over} = {at}: {why}")
+            if len(lost) > FEW:
+                at = f"{least:,} to {last:,} ({len(lost)} sizes)"
+            where = f" at {found.over} = {at}" if shown else ""
+            missing.append(f"{curve.name} is not drawn{where}: {lost[least]}")
     marks = tuple(one.size for one in found.break_evens)
     if len(marks) > MANY:
         missing.append(f"{len(marks)} break-evens are too many to mark: `costmodel crossover`")

@@ -73,7 +73,7 @@ class ScaledFloor:
     name: str
     at: Mapping[int, float]
     constant: str
-    """The rate that scales the floor, in words."""
+    """The rate that scales the floor, in words; of an unscaled floor, its unit or origin."""
     source: str = ""
     """The figure that is the rate, its board and label; "" for an unscaled floor."""
 
@@ -208,7 +208,7 @@ def in_time(
 def in_bytes(values: Sequence[MeasuredValue], derived: Derived) -> ScaledFloor:
     """The floor of the live set: the derived bytes themselves."""
     held = {value.size: float(derived.at(value.size)) for value in values}
-    return ScaledFloor(DERIVED[derived.name], held, "1 B/B, not scaled")
+    return ScaledFloor(DERIVED[derived.name], held, "in bytes, not scaled")
 
 
 def launch_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:

@@ -274,8 +274,8 @@ def test_a_figure_names_the_constant_of_theory_and_tells_where_there_is_none() -
                "no board is given" in said for said in picture.missing)  # fmt: skip
     picture = of_records(records(), on=MINE)
     assert picture.notes == (
-        "derived: operations at 1 Top/s, matrix.fp32 of mine, measured; live set at 1 B/B, "
-        "not scaled",
+        "derived: operations at 1 Top/s, matrix.fp32 of mine, measured; the equations' live set in "
+        "bytes, not scaled",
     )
     assert picture.panels[0].title == "forward pass, fp32, cpu, b = 1, d = 64"
 
@@ -336,11 +336,40 @@ def test_phases_and_types_have_panels_of_their_own() -> None:
 
 
 def test_colours_signs_and_lines_do_not_repeat_for_many_series() -> None:
-    look = drawing.Look([str(k) for k in range(28)])
-    shown = [look.line(str(k)) for k in range(28)]
-    assert len({(e["marker"], e["linestyle"]) for e in shown}) == 28  # apart in grey
-    assert len({e["color"] for e in shown[:8]}) == 8
-    assert len({look.region(str(k))["hatch"] for k in range(8)}) == 8
+    look = drawing.Look([str(k) for k in range(40)])
+    shown = [look.line(str(k)) for k in range(40)]
+    assert len({(e["marker"], e["linestyle"]) for e in shown}) == 40  # apart in grey
+    assert len({(e["color"], e["linestyle"]) for e in shown}) == 40  # apart without a marker
+    assert (
+        len({e["color"] for e in shown[:8]}) == 8 and len({e["marker"] for e in shown[:11]}) == 11
+    )
+    regions = [look.region(str(k)) for k in range(40)]
+    assert len({(e["facecolor"], e["hatch"]) for e in regions}) == 40
+    assert len({e["hatch"] for e in regions[:11]}) == 11
+
+
+def test_a_curve_of_many_values_keeps_some_markers_and_apart_ticks() -> None:
+    sizes = tuple(range(1, 400, 3))
+    mixers = ("self-attention", "gqa", "lstm")
+    picture = of_mixers(*mixers, by="state", over="t", t=sizes, phase="inference")
+    figure = drawing.drawn(picture, drawing.draw_lines, 3.4)
+    figure.canvas.draw()
+    (axes,) = (each for each in figure.axes if each.get_lines())
+    curves = axes.get_lines()[: len(picture.names)]
+    assert all(len(each.x) == len(sizes) for each in picture.panels[0].lines)
+    assert all(line.get_markersize() > 3 and line.get_markevery() for line in curves)
+    labels = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert len(labels) > 3 and all(a.x1 < b.x0 for a, b in pairwise(labels))
+
+
+def test_a_curve_without_any_value_is_told_in_one_clause() -> None:
+    sizes = tuple(range(1, 400, 3))
+    picture = of_mixers(
+        "she", "fnet", "lstm", by="total", over="t", t=sizes, l=128, phase="inference"
+    )
+    she, fnet = sorted(picture.missing, key=len, reverse=True)
+    assert she.startswith("she is not drawn at t = 130 to 397 (90 sizes): position t = 130 would")
+    assert fnet == "fnet is not drawn: not causal: an output depends on later tokens"
 
 
 def test_a_title_names_the_sizes_that_the_figure_depends_on() -> None:
