@@ -23,6 +23,7 @@ from costmodel.networks.architectures import (
     qwen3_next,
     smollm3,
     vit,
+    zamba,
 )
 from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
@@ -51,6 +52,7 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "qwen3_next": qwen3_next.read,
     "smollm3": smollm3.read,
     "vit": vit.read,
+    "zamba2": zamba.read,
     **GEMMA_4,
     **{kind: row.read for kind, row in ROWS.items()},
     **{kind: row.read for kind, row in ENCODER_ROWS.items()},
@@ -151,7 +153,6 @@ MISSING: Mapping[str, str] = {
     "xlnet": "two streams of attention",
     "xmod": "adapters of languages",
     "zamba": "a block that several layers share",
-    "zamba2": "a block that several layers share",
     "zaya": "attention that mixes neighbouring rows of queries and keys",
 }
 """Type of a model that is not read -> the part that no network here has."""

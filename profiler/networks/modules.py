@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from costmodel.language.macros.norms import LAYER_EPS, RMS_EPS as MIXERS_EPS
 from costmodel.language.nodes import Constant
 from costmodel.mixers.self_attention import BASE
-from costmodel.networks.architectures.streams import LEAST
+from costmodel.networks.architectures.equations.streams import LEAST
 from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import ALPHA, LIMIT, SCALE
 from costmodel.networks.parts import CAP, MULTIPLIER, QUANTILE, RMS_EPS

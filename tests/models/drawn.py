@@ -83,7 +83,7 @@ ALWAYS = (
     "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_topk", "moe_k",
     "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
     "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
-    "attn_config", "ffn_config", "num_kv_shared_layers",
+    "attn_config", "ffn_config", "num_kv_shared_layers", "layers_block_type",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
 
@@ -462,6 +462,27 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "qkv_bias": (True, False),
         "id2label": ({"0": "a", "1": "b", "2": "c"}, {"0": "a"}),
     },
+    "zamba2": {
+        **WIDTHS,
+        **FFN,
+        "hidden_size": (24, 48),
+        "num_attention_heads": (6, 12),
+        "num_hidden_layers": (5,),
+        "layers_block_type": (
+            ["mamba", "hybrid", "hybrid", "mamba", "hybrid"],
+            [*["linear_attention"] * 2, *["hybrid"] * 3],
+        ),
+        "mamba_expand": (1, 2),
+        "n_mamba_heads": (6,),
+        "mamba_ngroups": (1, 3),
+        "mamba_d_state": (3, 8),
+        "mamba_d_conv": (3, 4),
+        "num_mem_blocks": (1, 2, 4),
+        "adapter_rank": (2, 5),
+        "use_shared_attention_adapter": (True, False),
+        "use_mem_rope": (True, False),
+        "hidden_act": ("gelu", "silu"),
+    },
     "falcon_h1": {
         **USUAL,
         "hidden_size": (24, 48),
@@ -687,6 +708,7 @@ BY_CLASS = (
     "gpt2",
     "gpt-sw3",
     "vit",
+    "zamba2",
 )
 """Further types whose reader has the defaults of the class."""
 

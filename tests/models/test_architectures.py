@@ -108,6 +108,35 @@ def test_matrix_products_multiply_as_often_as_those_of_the_class(tmp_path: Path,
                 assert ours + of_padding(net) == one["products"], one["config"]
 
 
+ZAMBA: dict[str, Any] = {
+    "model_type": "zamba2", "vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 4,
+    "n_mamba_heads": 6, "mamba_ngroups": 3, "mamba_d_state": 3, "num_attention_heads": 6,
+    "intermediate_size": 11,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("further", "multiplied"),
+    [
+        ({}, 546_000),
+        ({"num_mem_blocks": 2, "adapter_rank": 5, "use_shared_attention_adapter": True,
+          "use_mem_rope": True}, 419_460),
+        ({"num_key_value_heads": 3, "num_attention_heads": 12, "hidden_act": "silu"}, 442_320),
+    ],
+)  # fmt: skip
+def test_a_shared_block_multiplies_as_often_as_in_the_class(
+    tmp_path: Path, further: dict[str, Any], multiplied: int
+) -> None:
+    """What the matrix products of Zamba2ForCausalLM of 30 tokens grow by where a layer of four
+    becomes a hybrid one; Mamba-2, which the class computes in chunks, is in both."""
+    found = []
+    for last in ("mamba", "hybrid"):
+        config = {**ZAMBA, **further, "layers_block_type": ["mamba", "hybrid", "hybrid", last]}
+        net = read(tmp_path, config)
+        found.append(net.count("training", "torch").at(l=TOKENS).by_class()["mul"])
+    assert found[1] - found[0] == multiplied
+
+
 PUBLISHED: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
     "Mistral-7B-v0.1": ({"model_type": "mistral"}, 7_241_732_096, 7_241_732_096, 536_739_840, 0),
     "Mixtral-8x7B": (
@@ -250,6 +279,11 @@ REFUSED = [
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "has keys for full_attention"),
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
     ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
+    ({**ZAMBA, "add_bias_linear": True}, "add_bias_linear = True is not known here"),
+    ({**ZAMBA, "tie_word_embeddings": False}, "tie_word_embeddings = False is not known here"),
+    ({**ZAMBA, "layers_block_type": ["mamba"]}, "the kind of each of 4 layers"),
+    ({"model_type": "zamba2", "n_mamba_heads": 7}, "7 heads do not divide the 5120 channels of"),
+    ({"model_type": "zamba2", "num_key_value_heads": 5}, "5 heads of keys do not divide the 32"),
     ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
     ({"model_type": "mamba", "use_bias": True}, "use_bias = True is not known here"),
     ({"model_type": "mamba2", "num_heads": 7}, "7 heads of 64 channels are not the 8192 of"),

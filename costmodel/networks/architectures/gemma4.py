@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from costmodel.networks import parts
-from costmodel.networks.architectures import layer_rows, streams
 from costmodel.networks.architectures.decoder import (
     FACTOR,
     block,
@@ -22,6 +21,7 @@ from costmodel.networks.architectures.decoder import (
     mixer,
     part,
 )
+from costmodel.networks.architectures.equations import layer_rows, streams
 from costmodel.networks.blocks import Block, Description, Sublayer, Use
 from costmodel.networks.configuration import Configuration
 from costmodel.networks.experts import experts

@@ -15,7 +15,7 @@ from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant
 from costmodel.language.writing import sum_
 from costmodel.mixers.self_attention import Rotated, seen_rows, with_bias
-from costmodel.networks.architectures.streams import active_one, several
+from costmodel.networks.architectures.equations.streams import active_one, several
 from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, noting
 from costmodel.symbolic.polynomial import Poly
 

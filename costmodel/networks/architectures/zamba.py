@@ -1,0 +1,110 @@
+"""Which network does a configuration of Zamba2 describe?
+
+Most layers are Mamba-2 alone. In a hybrid layer a block of attention and FFN comes first, whose
+weights all hybrid layers share, or every `num_mem_blocks`-th one of them; a linear map of the layer
+follows. Mamba-2 reads the sum of the layer's rows and of what the block made; the residual sum adds
+to the rows alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import block, decoder, mixer, part, rotary
+from costmodel.networks.architectures.equations import layer_rows, shared_block
+from costmodel.networks.blocks import Block, Description, Use
+from costmodel.networks.configuration import Configuration
+from costmodel.questions.parameters import parameters
+from costmodel.symbolic.polynomial import Poly
+
+KINDS = ("linear_attention", "hybrid")
+HYBRID = frozenset({6, 12, 18, 24, 30, 36, 42, 47, 51})
+"""The hybrid layers of the 54 of Zamba2-2.7B, counted from 0: the class's default."""
+
+ONLY_NUMBERS = (
+    "time_step_min", "time_step_max", "time_step_floor", "use_mamba_kernels", "use_conv_bias",
+    "use_mem_eff_path", "chunk_size", "num_logits_to_keep", "use_long_context",
+)  # fmt: skip
+"""How steps start, kernels, a bias that the class has anyway, scores of a prompt, and the longest
+context."""
+
+
+def read(c: Configuration) -> Description:
+    """Describe the network of a configuration of Zamba2ForCausalLM or Zamba2Model. ModelError for
+    a list of layers of another length than their number, or heads that do not fit the widths; and
+    for an untied head, with which the class shares no block."""
+    c.with_class().require({"add_bias_linear": (False,), "tie_word_embeddings": (True,)})
+    c.taken.update(ONLY_NUMBERS)
+    number, d = c.size("num_hidden_layers"), c.size("hidden_size")
+    usual = [KINDS[k in HYBRID] for k in range(54)]
+    kinds = c.layer_types(number, KINDS, c.get("layers_block_type") or usual)
+    assert kinds is not None
+    inner, heads = int(c.get("mamba_expand") * d), c.size("n_mamba_heads")
+    if inner % heads:
+        raise c.refused(f"{heads} heads do not divide the {inner} channels of mamba_expand")
+    norm, sets = parts.rms_norm(), c.size("num_mem_blocks")
+    state = mixer(
+        "mamba-2", (), n=heads, P=inner // heads, N=c.size("mamba_d_state"),
+        G=c.size("mamba_ngroups"), k=c.size("mamba_d_conv"),
+    )  # fmt: skip
+    plain = block("mamba-2", state, norm=norm)
+    made = [_hybrid(c, plain, k, sets) for k in range(kinds.count("hybrid"))]
+    hybrid = iter(made)
+    layers = [next(hybrid) if kind == "hybrid" else plain for kind in kinds]
+    return decoder(c, "Zamba2", layers, norm, state="fp32")
+
+
+def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
+    """Make the hybrid layer number `k` among such, from 0, whose weights are those of the block
+    number k mod `sets`, around the Mamba-2 layer `plain`."""
+    d, n = c.size("hidden_size"), c.size("num_attention_heads")
+    g, h, r = c.size_or_none("num_key_value_heads") or n, 2 * d // n, c.size("adapter_rank")
+    f = c.size_or_none("intermediate_size") or 4 * d
+    c.agree(
+        attention_hidden_size=2 * d, attention_head_dim=h, head_dim=h, kv_channels=d // n,
+        mamba_headdim=int(c.get("mamba_expand") * d) // c.size("n_mamba_heads"),
+        num_query_groups=n, ffn_hidden_size=f, gated_linear_unit=True,
+        hybrid_layer_ids=[i for i, one in enumerate(c.get("layers_block_type") or ())
+                          if one == "hybrid"] or [*sorted(HYBRID)],
+    )  # fmt: skip
+    adapted, turned = c.switch("use_shared_attention_adapter"), c.switch("use_mem_rope")
+    if n % g:
+        raise c.refused(f"{g} heads of keys do not divide the {n} heads of queries")
+    if adapted and (g != n or n * h != 2 * d):
+        raise c.refused(f"adapters make 2 x {d} channels, and not {n} heads or {g} of {h} channels")
+    if turned and h % 2:
+        raise c.refused(f"heads of {h} channels have no pairs to turn")
+    rotary(c)
+    at, which = k % sets + 1, f", shared block {k % sets + 1}" if sets > 1 else ", shared block"
+    sizes = {"r": r} if adapted else {}
+    uses: tuple[Use, ...] = (
+        part(f"norm of rows and embedding{which}", shared_block.beside_embedding(at)),
+        part(f"attention{which}", shared_block.attention(at, turned, adapted),
+             n=n, g=g, K=h, **sizes),
+        part(f"norm{which}", shared_block.norm(at)),
+        part(f"gated FFN{which}",
+             shared_block.gated_ffn(at, c.activation("hidden_act"), adapted=True), f=f, r=r),
+    )  # fmt: skip
+    if k >= sets:
+        uses = tuple(replace(use, shared=_of_block(use)) for use in uses)
+    two, attending, normed, ffn = uses
+    first, *_ = plain.sublayers
+    assert first.before is not None
+    mapped = Use("map of the block", parts.dense(bias=False), sizes={"f": Poly.atom("d")})
+    makes = (
+        replace(two, reads=("", "embedding"), writes="two rows"),
+        replace(attending, reads=("two rows",), writes="attended"),
+        replace(normed, reads=("attended",), writes="attended, normed"),
+        replace(ffn, reads=("attended, normed",), writes="of the block"),
+        replace(mapped, reads=("of the block",), writes="mapped"),
+        Use("sum with the block", layer_rows.joined(), reads=("", "mapped"), writes="sum"),
+        replace(first.before, reads=("sum",), writes="normed"),
+    )
+    inside = replace(first, part=replace(first.part, reads=("normed",)), before=None, makes=makes)
+    return Block("hybrid", (inside,))
+
+
+def _of_block(use: Use) -> frozenset[str]:
+    """The names of a part's parameters that belong to its block, all but those of adapters."""
+    return frozenset(n for n in parameters(use.mixer).arrays if not n.startswith(("A_", "B_")))
