@@ -246,6 +246,22 @@ def test_the_page_is_accessible(browser_page: Any) -> None:
             assert wide <= 0
 
 
+def test_words_of_the_map_keep_their_size_and_a_hint_its_contrast(browser_page: Any) -> None:
+    """A picture that a narrow screen shrinks is no text for axe: a pixel of the map is a pixel of
+    the screen. Nor does axe look at the hint in an empty field."""
+    for scheme in ("light", "dark"):
+        browser_page.emulate_media(color_scheme=scheme)
+        for width in (390, 1600):
+            browser_page.set_viewport_size({"width": width, "height": 900})
+            browser_page.wait_for_function(
+                "$('map').clientWidth * devicePixelRatio === $('map').width"
+                " && $('map').clientWidth <= innerWidth"
+            )
+        of = "getComputedStyle(document.querySelector('#search'), "
+        hint = browser_page.evaluate(f"{of}'::placeholder').color")
+        assert hint == browser_page.evaluate("getComputedStyle($('found')).color")
+
+
 def test_a_search_and_a_slider_change_the_page(browser_page: Any) -> None:
     browser_page.get_by_label("Search names, ideas and sources").fill("delta")
     found, _, of = browser_page.get_by_role("status").first.text_content().partition(" of ")

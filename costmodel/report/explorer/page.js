@@ -531,10 +531,15 @@ function drawMap() {
   const ink = getComputedStyle(document.body).color;
   const [across, upwards] = [x, y].map((letter) => fittingSizes(letter, mixers, 1n, letter === "b" ? 1024n : 2n ** 17n, 35));
   const [columns, rows] = [across.length, upwards.length];
-  const left = 62, bottom = 46, width = canvas.width - left - 8, height = canvas.height - bottom - 8;
+  // as wide as the page has room for, so that the words keep their size on a narrow screen
+  const wide = Math.min(660, canvas.parentElement.clientWidth), high = Math.round((wide * 2) / 3), dense = devicePixelRatio;
+  [canvas.width, canvas.height] = [wide, high].map((size) => Math.round(size * dense));
+  canvas.style.width = `${wide}px`;
+  pen.scale(dense, dense);
+  const left = 62, bottom = 46, width = wide - left - 8, height = high - bottom - 8;
   const wins = new Map();
   pen.fillStyle = paper;
-  pen.fillRect(0, 0, canvas.width, canvas.height);
+  pen.fillRect(0, 0, wide, high);
   for (let i = 0; i < columns; i++) {
     for (let j = 0; j < rows; j++) {
       const changed = { [x]: across[i], [y]: upwards[j] };
@@ -548,10 +553,11 @@ function drawMap() {
   pen.fillStyle = ink;
   pen.font = "13px system-ui, sans-serif";
   pen.textAlign = "center";
-  for (let i = 0; i < columns; i += 4) pen.fillText(compact(across[i]), left + (width * (i + 0.5)) / columns, canvas.height - 28);
-  pen.fillText(`${x}: ${data.letters[x][0]}`, left + width / 2, canvas.height - 8);
+  const [stepX, stepY] = [Math.ceil((48 * columns) / width), Math.ceil((24 * rows) / height)];
+  for (let i = 0; i < columns; i += stepX) pen.fillText(compact(across[i]), left + (width * (i + 0.5)) / columns, high - 28);
+  pen.fillText(`${x}: ${data.letters[x][0]}`, left + width / 2, high - 8);
   pen.textAlign = "right";
-  for (let j = 0; j < rows; j += 3) pen.fillText(compact(upwards[j]), left - 6, 12 + height - (height * (j + 0.5)) / rows);
+  for (let j = 0; j < rows; j += stepY) pen.fillText(compact(upwards[j]), left - 6, 12 + height - (height * (j + 0.5)) / rows);
   pen.save();
   pen.translate(14, 8 + height / 2);
   pen.rotate(-Math.PI / 2);
@@ -560,12 +566,12 @@ function drawMap() {
   pen.restore();
   const cells = columns * rows;
   $("map-key").replaceChildren(...mixers.map((mixer, k) => element("li", {}, element("span", { class: "swatch", style: `background:${colour(k)}` }), `${mixer.called}: ${Math.round((100 * (wins.get(k) ?? 0)) / cells)} % of the map`)));
-  $("map-note").textContent = x === y ? "choose two different sizes" : `${label(settings.quantity)}, phase ${settings.phase}; grey where a mixer does not exist at the sizes. Near ties are compared exactly.`;
+  $("map-note").textContent = x === y ? "choose two different sizes" : `${label(settings.quantity)}, phase ${settings.phase}; empty where a mixer does not exist at the sizes. Near ties are compared exactly.`;
   canvas.setAttribute("aria-label", `Map over ${x} and ${y} of the mixer with the least ${data.figures[settings.quantity][0]}: ${mixers.map((m, k) => `${m.name} ${wins.get(k) ?? 0} of ${cells} points`).join(", ")}`);
 }
 const compact = (n) => new Intl.NumberFormat("en", { notation: "compact" }).format(Number(n));
 function winner(mixers, changed) {
-  /* The place of the mixer with the least, null where one does not exist or two are equal. */
+  /* The place of the mixer with the least, of equal ones the first; null where one does not exist. */
   const found = [];
   for (const mixer of mixers) {
     const sizes = sizesOf(mixer, changed);
@@ -685,7 +691,7 @@ $("copy").addEventListener("click", async () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 let resized = 0;
-addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawChart, 150); });
+addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { drawChart(); drawMap(); }, 150); });
 addEventListener("hashchange", () => { readLink(); draw(); });
 readLink();
 draw();
