@@ -207,13 +207,16 @@ def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
 
 
 def tensors_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
-    """Whether shapes are equal, and entries differ by at most a thousandth of the largest expected
-    entry, or by 4 eps of it if the dtype is that coarse."""
+    """Whether shapes are equal, and entries differ by at most a thousandth of the largest finite
+    expected entry, or by 4 eps of it if the dtype is that coarse; NaN and infinities stand at the
+    same places."""
     if expected.shape != found.shape:
         return False
-    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    finite = expected[expected.isfinite()].abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
     tolerance = max(1e-3, 4 * torch.finfo(expected.dtype).eps) * scale
-    return bool(torch.allclose(expected.float(), found.float(), rtol=0.0, atol=tolerance))
+    wanted, got = expected.float(), found.float()
+    return bool(torch.allclose(wanted, got, rtol=0.0, atol=tolerance, equal_nan=True))
 
 
 def tensor_leaves(result: Any) -> list[torch.Tensor]:

@@ -8,7 +8,6 @@ r, K) with one for each channel of the key, and the state S (b, g, r, K, V).
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, TypeVar
@@ -389,18 +388,23 @@ class ChunkState(PreparedState):
 
     Arrays of `chunked` (b, g, r or 1, C, width) fill from the front; W and KB have rows from
     the second chunk on; M (b, g, r, C*(C-1)/2, 1) has e-1 further entries after row e; T holds the
-    last row alone if not in `chunked`. All are cleared at the end of their chunk. S (b, g, r, K,
-    V) is held once a chunk is complete.
+    last row alone if not in `chunked`. The next chunk overwrites all of them. S (b, g, r, K, V) is
+    held once a chunk is complete.
     """
 
     C: int
     chunked: tuple[str, ...]
 
+    @property
+    def in_chunk(self) -> int:
+        """Number of tokens in the current, incomplete chunk."""
+        return self.position % self.C
+
     def rows(self, name: str) -> int:
         """The number of rows that the state holds of the array `name`: of S, K once a chunk is
         complete; of arrays of the chunk, one for each of its tokens so far, except as the class
         says."""
-        place, after = self.position % self.C, int(self.position >= self.C)
+        place, after = self.in_chunk, int(self.position >= self.C)
         if name in self.chunked:
             return place * after if name in ("W", "KB") else place
         kept = {"S": self.key * after, "M": place * (place - 1) // 2, "T": min(place, 1)}
@@ -434,8 +438,8 @@ class ChunkState(PreparedState):
 
     def take(self, held: dict[str, Tensor], chunk: Chunk) -> None:
         """Write what a token adds: `held`, its rows before the convolutions, and the newest row of
-        each array of the chunk. After a chunk's last token, when `chunk.rows` is empty, write S and
-        fill the arrays of the chunk with NaN."""
+        each array of the chunk. After a chunk's last token, when `chunk.rows` is empty, write S;
+        the rows of the chunk stay until the next chunk overwrites them."""
         for name, row in held.items():
             self._write(self.arrays[name], row)
         for name, rows in chunk.rows.items():
@@ -448,8 +452,6 @@ class ChunkState(PreparedState):
         if not chunk.rows:
             assert chunk.S is not None
             self.arrays["S"].copy_(chunk.S)
-            for name in self.arrays.keys() & {*self.chunked, "M", "T"}:
-                self.arrays[name].fill_(math.nan)
         self.position += 1
 
 

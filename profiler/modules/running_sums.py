@@ -8,7 +8,6 @@ array (b, n, s), is the sum of q_i . k_j, by which some mixers divide. Source: K
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -267,12 +266,10 @@ class ChunkState(PreparedState):
         return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.C + 1)
 
     def complete(self, **sums: Tensor) -> None:
-        """End a chunk: store the new sums (b, n, width), and fill the rows of the chunk with NaN,
-        so that a wrong read of an old row changes the result."""
+        """End a chunk: store the new sums (b, n, width). The rows of the chunk stay until the next
+        chunk overwrites them."""
         for name, sum_ in sums.items():
             self.arrays[name].select(-2, 0).copy_(sum_)
-        for name in self.chunked:
-            self.arrays[name].fill_(math.nan)
 
 
 CARRIED = ("S", "Z")

@@ -173,7 +173,10 @@ def _forward_work(request: Request) -> PreparedCall:
 
 
 def _step_work(request: Request) -> PreparedCall:
-    """Prepare the call of one decoding step: the t-th token, with a state of t-1 random tokens."""
+    """Prepare the call of one decoding step: the t-th token, with a state of t-1 random tokens. The
+    module's own steps fill a chunk that has begun: what a chunk holds of a token, such as the
+    logarithms of decays, are no arbitrary numbers, and calls that repeat its last token would let
+    the sums grow without bound."""
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
@@ -194,6 +197,11 @@ def _step_work(request: Request) -> PreparedCall:
     def step(x_t: torch.Tensor) -> Any:
         return module.step(x_t, state)  # type: ignore[operator]
 
+    reset()
+    begun = getattr(state, "in_chunk", 0)  # a module of a user's own may have a state of its own
+    state.position -= begun
+    for token in range(begun):
+        step(*row(SETS + token))
     work = PreparedCall(module, step, row(), reset, state, details=mode_of(module))
     return with_turns(work, request, row)
 

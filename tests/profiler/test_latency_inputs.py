@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import costmodel as cm
+from costmodel.mixers import names
 from profiler.counting.dispatch import count_dispatch
 from profiler.meters import latency
 from profiler.meters.caches import CacheError, cache_bytes
@@ -23,6 +24,7 @@ from profiler.run.measure import energies_of_work, latencies_of_work
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 from tests.fake_devices import read
+from tests.small import complete
 
 BRIEF = LatencyLimits(max_seconds=0.05, warmup_seconds=0.05)
 CPU = torch.device("cpu")
@@ -144,6 +146,29 @@ def test_every_phase_is_timed_with_two_sets_and_counted_with_one(
     assert [x is work.args[0] for x in got] == [True, False, True, False]
     assert got[1] is work.others[0][0]
     assert not torch.equal(got[0], got[1])
+
+
+IN_CHUNKS = [
+    (name, kind) for name in names() for kind in implementations(name)
+    if kind.startswith("chunked")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind"), IN_CHUNKS)
+def test_the_last_token_of_a_chunk_stays_finite_however_often_it_is_timed(
+    name: str, kind: str
+) -> None:
+    """Each call adds the chunk to the sums once more, in a range of exponents like float32's."""
+    mixer = cm.mixer(name)
+    sizes = complete(mixer, {"b": 1, "l": 16, "t": 16, "d": 16, "n": 2, "C": 8, "k": 4})
+    work = prepare(Request(mixer, implementations(name)[kind], sizes, "inference", "bf16"))
+    call, reset = work.timed()
+    assert reset is not None and work.state is not None
+    for _ in range(150):
+        reset()
+        y = call()
+    assert y.isfinite().all()
+    assert all(array.isfinite().all() for array in work.state.arrays.values())
 
 
 @pytest.mark.parametrize("phase", ["backward", "training-step"])

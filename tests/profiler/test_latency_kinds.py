@@ -367,6 +367,16 @@ def test_results_of_half_precision_agree_within_its_rounding() -> None:
     assert not tensors_close(torch.ones(4), torch.ones(3))
 
 
+def test_a_replay_repeats_what_is_not_finite_in_a_result() -> None:
+    """A NaN in the result of a call, as of logarithms below zero, is no fault of the graph."""
+    nan, inf = float("nan"), float("inf")
+    expected = torch.tensor([nan, inf, 1.0])
+    assert tensors_close(expected, torch.tensor([nan, inf, 1.0 + 1e-5]))
+    assert not tensors_close(expected, torch.tensor([nan, inf, 1.1]))
+    assert not tensors_close(expected, torch.tensor([nan, nan, 1.0]))
+    assert tensors_close(torch.full((2,), nan), torch.full((2,), nan))
+
+
 def test_graph_capture_fails_of_a_call_that_waits_for_the_gpu() -> None:
     error = RuntimeError("called a synchronizing CUDA operation")
     assert refused(graphed(ScriptedGraphs(rehearsal=error))) == (
