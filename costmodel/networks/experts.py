@@ -65,6 +65,7 @@ def experts(
     shared: str = "",
     correction: str | None = None,
     apart: bool = False,
+    offset: bool = False,
 ) -> Mixer:
     """Write the equations of a mixture of experts as a mixer, x (l, d) to y (l, d): for each token,
     c of E gated FFNs, f wide.
@@ -80,6 +81,7 @@ def experts(
             moves, or a "parameter"; None: a buffer where `routing` takes sigmoids of all scores.
         apart: as in Gemma 4, the router reads x, by a norm with weights over sqrt(d), and experts
             read further rows z (l, d); each expert has a factor of its own.
+        offset: the sum of the experts' outputs has a bias, as in JetMoE.
     """
     if correction is None:
         correction = "buffer" if routing.startswith("sigmoid") else ""
@@ -93,6 +95,7 @@ def experts(
     b_R = m.parameter("b_R", E) if clamped else None
     gain = m.parameter("gain", d) if apart else None
     factor = m.parameter("factor", E) if apart else None
+    b_out = m.parameter("b_out", d) if offset else None
     with m.form("direct") as f:
         i, b, a = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
         e, r = f.index("e", 1, E), f.index("r", 1, min_(c, E))
@@ -103,19 +106,20 @@ def experts(
             read[i, b] = normed[i, b] * gain[b] / Constant(d, 1)
         score = sum_(read[i, a] * W_R[a, e], over=a)
         R[i, e] = score if b_R is None else score + b_R[e]
-        at, w = _routed(f, routing, R, (i, e, r), correction)
+        at, w = routed(f, routing, R, (i, e, r), correction)
         if factor is not None:
             share, w = w, f.array("weight", l, c)
             w[i, r] = share[i, r] * factor[at[i, r]]
         Y = _through(f, z, at, width, activation, clamped=clamped, squared=squared)
         weighed = f.array("weighed", l, c, d)  # their sum is no matrix product
         weighed[i, r, b] = w[i, r] * Y[i, r, b]
-        routed = sum_(weighed[i, r, b], over=r)
-        y[i, b] = routed + _shared(f, x, activation, shared, squared)[i, b] if shared else routed
+        total = sum_(weighed[i, r, b], over=r)
+        total = total if b_out is None else total + b_out[b]
+        y[i, b] = total + _shared(f, x, activation, shared, squared)[i, b] if shared else total
     return m
 
 
-def _routed(
+def routed(
     f: Form, routing: str, R: Array, of: tuple[Index, Index, Index], correction: str
 ) -> tuple[Array, Array]:
     """Write the equations of the choice and return two arrays: the numbers of the chosen experts

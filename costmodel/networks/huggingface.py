@@ -143,7 +143,6 @@ MISSING: Mapping[str, str] = {
     "doge": "a mask that each token makes",
     "hrm_text": "layers that run several times",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
-    "jetmoe": "experts for the maps of attention",
     "longcat_flash": "experts that return their input",
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "roc_bert": "embeddings of a token's sound and shape",

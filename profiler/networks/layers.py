@@ -15,8 +15,14 @@ from torch import Tensor, nn
 from costmodel.networks import blocks
 from costmodel.networks.blocks import Sublayer, Use
 from costmodel.networks.part_costs import part_sizes
-from profiler.modules.registry import Implementation, build, implementations, without_token
-from profiler.networks.modules import COMPUTED, KEPT, Part
+from profiler.modules.registry import (
+    Implementation,
+    NoModule,
+    build,
+    implementations,
+    without_token,
+)
+from profiler.networks.modules import COMPUTED, KEPT, Part, no_module
 
 DROPOUT = 0.1
 """The dropout probability of a twin in training. Networks state only whether they have dropout,
@@ -56,8 +62,14 @@ class Making:
     def _mixer(self, use: Use) -> nn.Module:
         """Make the module of a mixer, by the chosen implementation, else the first of the part's
         form, else the first, with a seed of its own; `stepless` of the module says why it mixes no
-        new token, "" if it does."""
-        known = implementations(use.mixer)
+        new token, "" if it does. TwinError for attention of one architecture, which has no module.
+        """
+        try:
+            known = implementations(use.mixer)
+        except NoModule:
+            if use.mixer.home:  # a user's own mixer, of which the message says what is missing
+                raise
+            raise no_module(use) from None
         of_form = (one for one in known.values() if one.form == use.form)
         chosen: Implementation = next(of_form, next(iter(known.values())))
         chosen = known.get(self.implementation or "", chosen)

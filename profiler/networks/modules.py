@@ -51,6 +51,12 @@ class TwinError(ValueError):
     """A request that the network cannot serve; the message says what to do instead."""
 
 
+def no_module(use: Use) -> TwinError:
+    """The error for a part that no function here computes, and no module of a mixer."""
+    known = ", ".join(COMPUTED)
+    return TwinError(f"{use.name}: no module of a part is '{use.mixer.name}', but of {known}")
+
+
 class Part(nn.Module):
     """A part beside the mixers: rows (b, s, ...) to rows (b, s, ...).
 
@@ -70,10 +76,7 @@ class Part(nn.Module):
         (ones). `made` has their device and dtype."""
         super().__init__()
         if use.mixer.name not in COMPUTED:
-            known = ", ".join(COMPUTED)
-            raise TwinError(
-                f"{use.name}: no module of a part is '{use.mixer.name}', but of {known}"
-            )
+            raise no_module(use)
         self.compute, self.arguments = COMPUTED[use.mixer.name], dict(use.mixer.made_with)
         self.part, self.of_first_row = use.mixer.name, of_first_row(use)
         number = use.sizes.get("c")
@@ -243,7 +246,7 @@ def head(
 
 def experts(
     p: Any, x: Tensor, other: Any, *, routing: str, activation: str, clamped: bool, squared: bool,
-    shared: str, correction: str | None, apart: bool,
+    shared: str, correction: str | None, apart: bool, offset: bool,
 ) -> Tensor:  # fmt: skip
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
     weights are gathered for each row, which suits small sizes. If `apart`, the router reads x, and
@@ -272,6 +275,7 @@ def experts(
     else:
         hidden = act(mapped("gate", rows)) * up
     y: Tensor = (weights.unsqueeze(-1) * mapped("down", hidden).squeeze(-2)).sum(-2)
+    y = y + p.b_out if offset else y
     if not shared:
         return y
     inner = x @ p.V_up

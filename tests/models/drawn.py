@@ -209,6 +209,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "attention_bias": (),
     },
     "gpt_neox_japanese": {**TURNED, "head_dim": (), "intermediate_multiple_size": (1, 3)},
+    "jetmoe": {"num_attention_heads": (), "kv_channels": (4, 8)},
     "kolibri1": {"num_hidden_layers": (3, 6)},
     "mimo_v2_flash": {
         "head_dim": (12, 24),

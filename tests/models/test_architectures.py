@@ -287,6 +287,8 @@ REFUSED = [
     ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
     ({"model_type": "mamba", "use_bias": True}, "use_bias = True is not known here"),
     ({"model_type": "mamba2", "num_heads": 7}, "7 heads of 64 channels are not the 8192 of"),
+    ({"model_type": "jetmoe", "num_experts_per_tok": 9}, "go through 9 of 8 experts"),
+    ({"model_type": "jetmoe", "num_attention_heads": 16}, "= 16 differs from what other fields"),
     ({"model_type": "mpt", "d_model": 24}, "16 heads do not divide the 24 channels of a row"),
     ({"model_type": "dbrx", "attn_config": {"kv_heads": 2}}, "'kv_heads' = 2 is not read"),
     ({"model_type": "dbrx", "attn_config": [2]}, "'attn_config' must be an object, got [2]"),

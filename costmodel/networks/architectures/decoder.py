@@ -116,6 +116,7 @@ def mixture(
     chosen: int | None = None,
     correction: str | None = None,
     activation: str | None = None,
+    offset: bool = False,
 ) -> Use:
     """Make the part mixture of experts, each expert `width` wide, by the usual fields of a
     configuration; ModelError if a token is to go through more experts than there are.
@@ -131,6 +132,7 @@ def mixture(
         activation: that of the gates, as this project names it; None: that of the usual field.
         correction: the bias added to scores that choose: none (""), a "buffer" or a "parameter";
             None: a buffer where `routing` takes sigmoids of all scores.
+        offset: the sum of the experts' outputs has a bias.
     """
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
@@ -152,7 +154,7 @@ def mixture(
     activation = squared or activation or c.activation("hidden_act")
     made = experts(
         routing, activation, clamped=clamped, squared=bool(squared), shared=shared,
-        correction=correction,
+        correction=correction, offset=offset,
     )  # fmt: skip
     return part("experts", made, **part_sizes)
 

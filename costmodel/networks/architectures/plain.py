@@ -79,6 +79,7 @@ class Experts:
             fields that change no count, separated by spaces; `fixed`: field in the object -> its
             only values that are read.
         normed: a norm follows the sum of the experts' outputs, in layers with experts alone.
+        offset: the sum of the experts' outputs has a bias.
     """
 
     scores: str = "softmax"
@@ -96,6 +97,7 @@ class Experts:
     numbers: str = ""
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     normed: bool = False
+    offset: bool = False
 
     def layers(self, c: Configuration, number: int) -> list[bool]:
         """Whether each of a number of layers has experts."""
@@ -122,7 +124,7 @@ class Experts:
         found = mixture(
             c, routing, c.size(self.width), shared=self.shared, copies=self.copies,
             clamped=self.clamped, correction=self.correction, activation=activation,
-            chosen=self.chosen,
+            chosen=self.chosen, offset=self.offset,
         )  # fmt: skip
         groups, best = c.size_or_none("n_group") or 1, c.size_or_none("topk_group") or 1
         if best >= groups:

@@ -15,9 +15,11 @@ from costmodel.networks.architectures.decoder import (
     head_width,
     mamba_2,
     mixer,
+    part,
     rotary,
     sparse,
 )
+from costmodel.networks.architectures.equations import expert_attention
 from costmodel.networks.architectures.plain import (
     CHUNK,
     CONV,
@@ -312,6 +314,19 @@ def _differential(c: Configuration) -> Use:
         raise c.refused(f"{n} heads of queries and {g or n} of keys do not make pairs")
     found = mixer("differential-attention", turned, n=n // 2, g=(g or n) // 2, h=head_width(c))
     return replace(found, form="outputs")
+
+
+def _jetmoe(c: Configuration) -> Use:
+    """Make the attention of JetMoE, whose queries and output pass experts."""
+    g, chosen, number = (
+        c.size("num_key_value_heads"), c.size("num_experts_per_tok"), c.size("num_local_experts")
+    )  # fmt: skip
+    if chosen > number:
+        raise c.refused(f"a token cannot go through {chosen} of {number} experts")
+    c.agree(num_attention_heads=g * chosen)
+    rotary(c)
+    sizes = {"E": number, "c": chosen, "g": g, "K": c.size("head_dim")}
+    return part("mixture of attention heads", expert_attention.attention(), **sizes)
 
 
 def _big_code(c: Configuration) -> Use:
@@ -628,6 +643,13 @@ ROWS: Mapping[str, Plain] = {
         experts=Experts(normalised=False, width="intermediate_size", there=_jamba_experts),
     ),
     "jais2": Plain(name="Jais2", norm="layer", ffn="plain"),
+    "jetmoe": Plain(
+        name="JetMoe", mixers={FULL: _jetmoe}, activation="activation_function",
+        numbers="aux_loss_coef",
+        experts=Experts(
+            scores="chosen-softmax", normalised=False, width="intermediate_size", offset=True
+        ),
+    ),
     "kimi_linear": Plain(
         name="KimiLinear", mixers={FULL: lambda c: latent(c, "nope"), LINEAR: _kda}, kinds=_kimi,
         state="fp32", ties=False,
