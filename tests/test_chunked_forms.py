@@ -22,6 +22,7 @@ from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.symbolic.constraints import implied
 from costmodel.symbolic.polynomial import Poly, size
+from tests.small import complete
 
 Write = Callable[..., None]
 
@@ -298,6 +299,19 @@ def test_a_triangular_solve_computes_no_row_ahead(rewrites: tuple[str, ...]) -> 
         "the recurrence reads rows further back than the previous row; with a number for every "
         "size, a search finds span and sequential operations"
     }
+
+
+IN_CHUNKS = ("linear-attention", "retnet+core", "gla+core", "mamba-2+core", "mlstm+core")
+
+
+@pytest.mark.parametrize("name", IN_CHUNKS)
+def test_dense_computes_no_row_after_the_last(name: str) -> None:
+    """`dense` computes all pairs of a chunk, and a last chunk has the rows that are left: three
+    rows cost the same in a chunk of four as in one of nine."""
+    mixer = cm.mixer(name)
+    found = cm.count(mixer, form="chunked", convention="dense")
+    four, nine = (complete(mixer, {"l": 3, "d": 4, "n": 2, "C": C}) for C in (4, 9))
+    assert found.at(**four).by_class() == found.at(**nine).by_class()
 
 
 @pytest.mark.parametrize("write", GRADIENTS, ids=lambda w: w.__name__)

@@ -131,10 +131,10 @@ def _range_by_range(system: System) -> System:
 
 
 def _dense(system: System) -> System:
-    """The system with every causal upper bound and every window widened to the full axis. An index
-    over the places of a chunk keeps its range, because the last chunk may have fewer rows, and so
-    does a sum over rows of its own loop. A gap between two ranges of a union is closed, unless the
-    widened ranges still leave the gap between them."""
+    """The system with every causal upper bound and every window widened to the full axis, or to all
+    rows of the chunk for an index over the places of a chunk: the last chunk may have fewer rows. A
+    sum over rows of its own loop keeps its range. A gap between two ranges of a union is closed,
+    unless the widened ranges still leave the gap between them."""
     every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
     by_atom = {
         atom: index.hull if isinstance(index, UnionIndex) else index
@@ -143,15 +143,14 @@ def _dense(system: System) -> System:
     rows = {
         atom
         for equation in system.equations
-        for position in equation.positions
+        for positions in (equation.positions, *(ref.positions for ref, _ in refs(equation.value)))
+        for position in positions
         if isinstance(position, Flat)
         for atom in position.inner.letters
     }
     together = {atom for i in every.values() if i.beside for atom in (i.atom, i.beside)}
     wide = {
-        atom: index
-        if atom in rows
-        else _joined(index, [_widened(one, by_atom, rows) for one in index.pieces], together)
+        atom: _joined(index, [_widened(one, by_atom, rows) for one in index.pieces], together)
         for atom, index in every.items()
     }
     own = dict(pair for loop in loops(system) for pair in _over_own_rows(loop))
@@ -260,19 +259,20 @@ def _all_indices(equation: Equation) -> Iterator[Index]:
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
     """The index without causal upper bound and without window: bounds that name an outer index are
     dropped where a bound in sizes alone remains. Without one, lower bounds stay, and each upper
-    bound takes the value at the end of the (widened) outer index: j <= i becomes j <= l. `rows` are
-    the indices over places of a chunk, which are not widened; `by_atom`: name -> index."""
+    bound takes the value at the end of the (widened) outer index: j <= i becomes j <= l. An index
+    in `rows`, over the places of a chunk, keeps the bounds that name its chunk: the chunk's end.
+    `by_atom`: name -> index."""
+    outer = rows if index.atom in rows else by_atom
 
     def named(bound: Poly) -> list[Index]:
-        return [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
+        return [by_atom[a] for a in sorted(bound.letters) if a in by_atom and a in outer]
 
     upper = [bound for bound in index.upper if not named(bound)]
     lower = tuple(bound for bound in index.lower if not named(bound)) or index.lower
     for bound in () if upper else index.upper:
-        outer = named(bound)[0]
-        kept = outer.atom in rows
-        for top in (outer if kept else _widened(outer, by_atom, rows)).upper:
-            upper.append(bound.substitute({outer.atom: top}))
+        widest = named(bound)[0]
+        for top in _widened(widest, by_atom, rows).upper:
+            upper.append(bound.substitute({widest.atom: top}))
     return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
 
 

@@ -145,6 +145,7 @@ class LinearAttentionParallel(LinearAttention):
     "linear-attention",
     "chunked",
     form="chunked",
+    rewrites=ChunkedSums.rewrites,
     kernels={**PROJECTIONS, **ChunkedSums.computes},
     step_kernels={**PROJECTIONS, **ChunkedSums.computes},
 )

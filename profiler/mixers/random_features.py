@@ -125,6 +125,7 @@ class FeaturesInChunks(RandomFeatures, InChunks):
     "performer+causal",
     "chunked",
     form="chunked",
+    rewrites=ChunkedSums.rewrites,
     kernels={**POSITIVE, **ChunkedSums.computes},
     step_kernels={**POSITIVE, **ChunkedSums.computes},
 )
@@ -251,6 +252,7 @@ class CausalRFAParallel(CausalRFA):
     "rfa+causal",
     "chunked",
     form="chunked",
+    rewrites=ChunkedSums.rewrites,
     kernels={**FOURIER, **UNIT_ROWS, **ChunkedSums.computes},
     step_kernels={**FOURIER, **UNIT_ROWS, **ChunkedSums.computes},
 )

@@ -210,7 +210,7 @@ class ScoredPairs(RunningSums):
 
 
 Sum = tuple[Tensor, Tensor]
-"""S (b, n, m, h) and Z (b, n, m): the sums of k v^T and of k over the complete chunks."""
+"""S (..., m, h) and Z (..., m): the sums of k v^T and of k over complete chunks."""
 
 
 @dataclass
@@ -276,17 +276,57 @@ CARRIED = ("S", "Z")
 """The arrays of the sums over complete chunks."""
 
 
+def by_chunk(C: int, *rows: Tensor) -> list[tuple[Tensor, ...]]:
+    """Rows (b, n, s, ...) by chunk and place: first those of all complete chunks, (b, n, s//C, C,
+    ...), then those of a shorter last chunk, (b, n, 1, r, ...); each only if there are any."""
+    whole = rows[0].shape[2] // C * C
+    groups = zip(*(torch.tensor_split(part, (whole,), dim=2) for part in rows), strict=True)
+    return [
+        tuple(part.unflatten(2, (-1, min(C, part.shape[2]))) for part in group)
+        for group in groups
+        if group[0].shape[2]
+    ]
+
+
+def in_turn(groups: Sequence[Tensor]) -> Tensor:
+    """The rows (b, n, s, ...) of groups of chunks, (b, n, chunks, rows of a chunk, ...)."""
+    return torch.cat([group.flatten(2, 3) for group in groups], dim=2)
+
+
+def after_first(groups: Sequence[Tensor]) -> list[Tensor]:
+    """Groups of chunks, (b, n, chunks, ...) each, without the first chunk."""
+    return [groups[0][:, :, 1:], *groups[1:]]
+
+
+def before_each(ends: Tensor, groups: Sequence[object]) -> list[Tensor]:
+    """What each chunk but the first reads of arrays `ends` (b, n, complete chunks, ...) at the ends
+    of all complete chunks: the array of the chunk before; grouped as `groups` are."""
+    return [ends[:, :, :-1], ends[:, :, -1:]][: len(groups)]
+
+
+def with_earlier(own: Tensor, found: Sequence[Tensor]) -> Tensor:
+    """Rows `own` (b, n, s, ...), to which the rows of all chunks but the first add those of groups
+    of chunks, `found`; `own` if there are none."""
+    if not found:
+        return own
+    more = in_turn(found)
+    first = own.shape[2] - more.shape[2]
+    return torch.cat([own[:, :, :first], own[:, :, first:] + more], dim=2)
+
+
 class ChunkedSums(RunningSums):
     """Chunks of C tokens: a query reads earlier tokens of its chunk by scores, and complete chunks
     by their sums S and Z.
 
-    Scores are computed query by query, for keys up to its own token alone.
+    All pairs of a chunk have scores, those with later tokens are set to zero; all chunks are
+    computed at once.
     """
 
     name = "chunked"
     form = "chunked"
+    rewrites = ("dense",)
     computes: ClassVar[Mapping[str, str]] = {
-        "S": "reduction",
+        "S": "contraction",
         "Z": "reduction",
         "A": "contraction",
         "N": "contraction",
@@ -304,21 +344,19 @@ class ChunkedSums(RunningSums):
         return {"K": m, "V": h, "S": m * h, "Z": m}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """(reads (b, n, s, h), weights (b, n, s)) of all rows, chunk by chunk: each row's pairs
-        within its chunk, plus the sums over earlier chunks. A short last chunk is not added to the
-        sums."""
-        before: Sum | None = None
-        found: list[Read] = []
-        for start in range(0, q.shape[2], self.C):
-            queries, keys, values = (rows[:, :, start : start + self.C] for rows in (q, k, v))
-            rows = [
-                _read_chunk(queries[:, :, e - 1 : e], keys[:, :, :e], values)
-                for e in range(1, queries.shape[2] + 1)
-            ]
-            found.append(_with_sums(queries, *_concatenated(rows), before))
-            if keys.shape[2] == self.C:
-                before = _sums_after(keys, values, before)
-        return _concatenated(found)
+        """(reads (b, n, s, h), weights (b, n, s)) of all rows: each row's pairs within its chunk,
+        plus the sums over earlier chunks, which are running sums over the complete chunks."""
+        groups = by_chunk(self.C, q, k, v)
+        own = [_read_chunk(*group) for group in groups]
+        reads, weights = (in_turn(parts) for parts in zip(*own, strict=True))
+        if q.shape[2] < self.C:
+            return reads, weights
+        S, Z = (sums.cumsum(2) for sums in _sums(*groups[0][1:]))
+        before = zip(before_each(S, groups), before_each(Z, groups), strict=True)
+        queries = after_first([group[0] for group in groups])
+        found = [_read_sums(rows, *sums) for rows, sums in zip(queries, before, strict=True)]
+        of_sums, more = zip(*found, strict=True)
+        return with_earlier(reads, of_sums), with_earlier(weights, more)
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
         """(read (b, n, h), weight (b, n)) of the newest token: scores within its chunk, plus the
@@ -327,9 +365,15 @@ class ChunkedSums(RunningSums):
         before = self._sums(state)
         state.append(K=k, V=v)
         keys, values, query = state.chunk("K"), state.chunk("V"), q.unsqueeze(2)
-        reads, weights = _with_sums(query, *_read_chunk(query, keys, values), before)
+        scores = query @ keys.mT
+        reads, weights = scores @ values, scores.sum(-1)
+        if before is not None:
+            of_sums, more = _read_sums(query, *before)
+            reads, weights = reads + of_sums, weights + more
         if not state.in_chunk:
-            S, Z = _sums_after(keys, values, before)
+            S, Z = _sums(keys, values)
+            if before is not None:
+                S, Z = before[0] + S, before[1] + Z
             state.complete(S=S.flatten(-2), Z=Z)
         return reads.squeeze(2), weights.squeeze(-1)
 
@@ -341,35 +385,24 @@ class ChunkedSums(RunningSums):
         return S.view(*S.shape[:2], Z.shape[-1], -1), Z.squeeze(-2)
 
 
-def _concatenated(parts: Sequence[Read]) -> Read:
-    """Concatenate the reads (b, n, s, h) and weights (b, n, s) of consecutive rows or chunks."""
-    reads, weights = zip(*parts, strict=True)
-    return torch.cat(reads, dim=2), torch.cat(weights, dim=2)
-
-
 def _read_chunk(q: Tensor, k: Tensor, v: Tensor) -> Read:
-    """Reads N and weights D of one query (b, n, 1, m) over the keys (b, n, r, m) of its chunk and
-    the chunk's first r values."""
-    scores = q @ k.transpose(-2, -1)
-    return scores @ v[:, :, : k.shape[2]], scores.sum(-1)
+    """Reads N (..., r, h) and weights D (..., r) of the queries (..., r, m) of chunks over the keys
+    (..., r, m) and values (..., r, h) of their chunk, up to each query's own."""
+    later = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
+    scores = (q @ k.mT).masked_fill(later, 0)
+    return scores @ v, scores.sum(-1)
 
 
-def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
-    """(reads, weights) of queries (b, n, s, m): those within their chunk, as given, plus those by
-    the sums `before` over earlier chunks; unchanged if there are none (None)."""
-    if before is None:
-        return reads, weights
-    S, Z = before
-    weights = weights + (q @ Z.unsqueeze(-1)).squeeze(-1)
-    return reads + q @ S, weights
+def _read_sums(q: Tensor, S: Tensor, Z: Tensor) -> Read:
+    """Reads (..., r, h) and weights (..., r) of queries (..., r, m) by the sums S (..., m, h) and Z
+    (..., m) over earlier chunks."""
+    return q @ S, (q @ Z.unsqueeze(-1)).squeeze(-1)
 
 
-def _sums_after(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
-    """The sums `before`, plus a complete chunk with keys (b, n, C, m) and values (b, n, C, h)."""
-    S = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3)
-    if before is None:
-        return S, k.sum(-2)
-    return before[0] + S, before[1] + k.sum(-2)
+def _sums(k: Tensor, v: Tensor) -> Sum:
+    """The sums of k v^T (..., m, h) and of k (..., m) over the rows of complete chunks, with keys
+    (..., C, m) and values (..., C, h)."""
+    return k.mT @ v, k.sum(-2)
 
 
 class Summing(Headed, Mixer):
