@@ -2,7 +2,8 @@
 
 A board is a TOML file: its `name`, other names (`aliases`), and groups of `figures`. A group has a
 `label` (such as datasheet), a `source`, and figures in base units: operations a second of the
-matrix and vector units by dtype and of the special functions, bytes, bytes a second, hertz, watts.
+matrix and vector units by dtype and of the special functions, bytes, bytes a second, seconds,
+hertz, watts.
 `tables/devices/` has the boards that ship; any other is given as the path of its file.
 """
 
@@ -27,11 +28,13 @@ UNITS = {
     "sms": "",
     "clock": "Hz",
     "capability": "",
+    "kernel_time": "s",
     "power_limit": "W",
     "power_idle": "W",
 }
 """Figure -> its unit; matrix and vector are by dtype, dense, a multiplication and an addition
-being two operations. `special`: exponentials. `capability`: CUDA's compute capability."""
+being two operations. `special`: exponentials. `capability`: CUDA's compute capability.
+`kernel_time`: the least time of a kernel among kernels that follow one another."""
 BY_DTYPE = ("matrix", "vector")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32", "fp64")
 

@@ -33,7 +33,7 @@ from profiler.meters.ceilings import (
     product_name,
     words_of,
 )
-from profiler.meters.latency import latency
+from profiler.meters.latency import latency, latency_graph
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import INTERRUPTED, ONE_SAMPLE, ONE_THREAD
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -43,6 +43,8 @@ CALLS = 40
 """About how many calls are timed: products of a few sides, elementwise operations on a few sizes,
 each in two element types, and traffic."""
 TYPES = ("fp32", "bf16")
+CHAIN = 64
+"""Additions of one entry, one after the other, in a timed call."""
 MEASURED, SYSTEM = "measured", "system"
 """The labels of figures: what was measured, and what the system says."""
 
@@ -59,9 +61,16 @@ class Within:
     def __post_init__(self) -> None:
         self._begun = self.clock()
 
-    def __call__(self, call: Callable[[], Any], *, device: torch.device, **_: Any) -> Measured:
-        """The least duration of a call in seconds, sampled for a share of the seconds given;
-        Unavailable once these have passed."""
+    def __call__(
+        self,
+        call: Callable[[], Any],
+        *,
+        device: torch.device,
+        meter: Callable[..., Measured] | None = None,
+        **_: Any,
+    ) -> Measured:
+        """The least duration of a call in seconds, sampled for a share of the seconds given by
+        `meter` (default: the meter of all calls); Unavailable once these have passed."""
         share = self.seconds / CALLS
         if self.clock() > self._begun + self.seconds - share:
             return Unavailable(f"the {self.seconds:g} seconds had passed: give more by --seconds")
@@ -69,7 +78,7 @@ class Within:
             min_blocks=5, max_blocks=50, min_seconds=share / 4, max_seconds=share / 2,
             busy_seconds=share / 4, warmup_seconds=share / 2,
         )  # fmt: skip
-        found = self.meter(call, device=device, limits=limits)
+        found = (meter or self.meter)(call, device=device, limits=limits)
         if isinstance(found, Unavailable) or not found.samples:
             return found
         labels = [label for label in found.labels if label != INTERRUPTED]
@@ -86,6 +95,23 @@ class Figure:
     source: str
 
 
+def chained_additions(
+    place: torch.device, timing: Callable[..., Measured]
+) -> tuple[float, Measured]:
+    """(seconds of a kernel among kernels that follow one another, the reading): the time of `CHAIN`
+    additions of one entry, on a GPU replayed as a CUDA graph, divided by their number."""
+    total = torch.zeros(1, device=place)
+
+    def chain() -> torch.Tensor:
+        for _ in range(CHAIN):
+            total.add_(1.0)
+        return total
+
+    graph = {"meter": latency_graph} if place.type == "cuda" else {}
+    found = timing(chain, device=place, **graph)
+    return (found.value / CHAIN if isinstance(found, Reading) else 0.0), found
+
+
 def measured(
     place: torch.device, timing: Callable[..., Measured]
 ) -> tuple[list[Figure], dict[str, str]]:
@@ -95,6 +121,14 @@ def measured(
     Args:
         timing: the meter of the calls.
     """
+    figures, missing = [], {}
+    seconds, chain = chained_additions(place, timing)
+    if isinstance(chain, Unavailable):
+        missing["kernel_time"] = chain.reason
+    else:
+        replayed = ", replayed as a CUDA graph" * (place.type == "cuda")
+        source = f"costmodel calibrate: {CHAIN} additions of one entry{replayed}"
+        figures.append(Figure("kernel_time", seconds, MEASURED, source))
     traffic = moving(place, timing)
     found: dict[str, list[tuple[str, Measured]]] = {
         "memory_bandwidth": [(name, traffic[name]) for name in (COPY, READ, WRITE)]
@@ -107,7 +141,6 @@ def measured(
         found[f"matrix.{dtype}"] = [(product_name(dtype), product)]
         found[f"vector.{dtype}"] = [(multiply_add, entrywise[multiply_add])]
         found.setdefault("special", []).append((exp, entrywise[exp]))
-    figures, missing = [], {}
     for figure, tried in found.items():
         sound = [(one.value, name, one) for name, one in tried if isinstance(one, Reading)]
         if not sound:

@@ -76,8 +76,9 @@ def ladder(
     try:
         described = description_of(mixer, implementation, phase, ops)
         cost["predicted_s"] = predicted_s(
-            mixer, described, phase, theory.sizes, measurement.dtype, on
-        )
+            mixer, described, phase, theory.sizes, measurement.dtype, on,
+            dispatch.get("launched", 0),
+        )  # fmt: skip
     except (Unanswered, Unsupported) as reason:
         why["predicted_s"] = str(reason)
     fourth = hardware_level(measurement)

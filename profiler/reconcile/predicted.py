@@ -3,8 +3,10 @@
 A kernel of an implementation's description executes one equation, or all equations of a fused
 kernel. On a board that was measured (`costmodel calibrate`), a kernel takes the longer of two
 times: its operations at the board's rates, and the bytes that exceed the last cache at the memory's
-bandwidth. Products of contractions run at the rate of matrix products; torch applies other
-operations one by one, each like an elementwise multiply-add, which counts as two operations.
+bandwidth, and at least the board's `kernel_time`. Products of contractions run at the rate of
+matrix products; torch applies other operations one by one, each like an elementwise multiply-add,
+which counts as two operations. Torch often launches several kernels for one equation: each
+operation that torch dispatches beyond the number of equations takes `kernel_time` again.
 """
 
 from __future__ import annotations
@@ -50,12 +52,14 @@ def predicted_s(
     sizes: Mapping[str, int],
     dtype: str,
     on: Board | None,
+    launched: int = 0,
 ) -> float:
     """Predict the seconds of a call, as the sum of its kernels' times, one after the other.
 
     Args:
         described: the equations and kernel classes of the implementation in the phase.
         on: the board, best a measured one; datasheets state rates that no kernel reaches.
+        launched: the number of operations that torch dispatches, without views.
 
     Raises:
         Unanswered: no board is given, the board lacks a figure, the phase has gradients, or the
@@ -74,13 +78,15 @@ def predicted_s(
         held, bandwidth = on["l2_bytes"], on["memory_bandwidth"]
     except BoardError as reason:
         raise Unanswered(str(reason)) from None
-    total = 0.0
-    for arrays in kernels(described, counts):
+    least = on["kernel_time"] if "kernel_time" in on.figures else 0.0
+    executed = list(kernels(described, counts))
+    total = max(launched - len(executed), 0) * least
+    for arrays in executed:
         ops = sum_classes(classes_at(counts[array].at(**sizes)) for array in arrays)
         taken = ops.pop("exp", 0) / exponential
         if described.kernels.get(arrays[0]) in MATRIX:
             taken += (ops.pop("mul", 0) + ops.pop("add", 0)) / product
         taken += sum(ops.values()) / (entry / 2)
         moved = BYTES[dtype] * sum(moved_by(system, phase, arrays).at(**sizes).values())
-        total += max(taken, (moved - held) / bandwidth)
+        total += max(taken, (moved - held) / bandwidth, least)
     return total

@@ -95,6 +95,7 @@ SUMMARY = (
     Column("unexplained", "unexplained operations"),
     Column("time", "time a call"),
     Column("interval", "interval"),
+    Column("latency_graph_s", "replayed"),
     Column("floor_s", "floor"),
     Column("bound", "bound", numeric=False),
     Column("bound_share", "reached"),
@@ -120,8 +121,12 @@ OF_FLOOR = Note((
     "compulsory bytes, span or launches, whose time is estimated and no lower bound; reached: the "
     "floor as a share of the time, above 100 % where caches hold what the floor moves through "
     "memory; predicted: the kernels of the implementation one after the other, each its operations "
-    "at the board's rates, or the bytes that exceed the last cache; launches and span are left "
-    "out, so predicted may be less than the floor",
+    "at the board's rates, or the bytes that exceed the last cache, and no less than the board's "
+    "least time of a kernel; the host's launches and span are left out, so predicted may be less "
+    "than the floor",
+))  # fmt: skip
+OF_GRAPH = Note((
+    "replayed: the call as a CUDA graph, without the host's work for each launch",
 ))  # fmt: skip
 
 
@@ -137,6 +142,8 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         left_out = set() if any(varying) else {"sizes"}
         on = any(x.reasons.get("floor_s") != NO_BOARD for x in group)
         left_out |= set() if on else {*FLOOR, "predicted_s"}
+        replayed = any(x.rungs["5"]["latency_graph_s"] is not None for x in group)
+        left_out |= set() if replayed else {"latency_graph_s"}
         shown = [c for c in SUMMARY if c.name not in left_out]
         rows = []
         for ladder, own in zip(group, varying, strict=True):
@@ -146,7 +153,12 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         costs = [x.rungs["5"] for x in group if x.rungs["5"]["latency_s"] is not None]
         said = processes_words((c["latency_processes"], c["latency_grade"]) for c in costs)
         said += label_meanings(label for c in costs for label in c["latency_labels"])
-        notes = (*OF_SUMMARY, *([OF_FLOOR] if on else []), *(Note((each,)) for each in said))
+        notes = (
+            *OF_SUMMARY,
+            *([OF_GRAPH] * replayed),
+            *([OF_FLOOR] * on),
+            *(Note((each,)) for each in said),
+        )
         yield Table(title, tuple(shown), tuple(rows), notes)
 
 
@@ -182,6 +194,7 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
         "unexplained_bytes": cell("unexplained_bytes", signed),
         "energy": cell("energy_J", lambda value: scaled(value, "J")),
         "verdict": _verdict(ladder),
+        "latency_graph_s": cell("latency_graph_s", lambda value: scaled(value, "s")),
         **{key: _of_floor(ladder, key) for key in (*FLOOR, "predicted_s")},
     }
 
@@ -193,7 +206,7 @@ def _mark(ladder: Ladder) -> str:
 
 
 TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
-         "peak_memory_bytes", "energy_J", *FLOOR, "predicted_s")  # fmt: skip
+         "latency_graph_s", "peak_memory_bytes", "energy_J", *FLOOR, "predicted_s")  # fmt: skip
 """The quantities of rung 5 that the summary shows."""
 
 

@@ -57,7 +57,7 @@ QUANTITIES: Mapping[str, MeasuredQuantity] = {
         MeasuredQuantity("latency_cold", "s", "clock", title="latency, cold", column="cold",
                          launches=True),
         MeasuredQuantity("latency_graph", "s", "clock", title="latency, graph", column="graph",
-                         page="Latency, graph", rare=True),
+                         page="Latency, graph", cost="latency, graph", rare=True),
         MeasuredQuantity("launch_estimate", "s", "clock"),
         MeasuredQuantity("compile", "s", "compiler", column="compile", heading="compiling",
                          rare=True),

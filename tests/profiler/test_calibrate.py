@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cli import complete
 from costmodel.prediction.boards import BY_DTYPE, UNITS, board
 from profiler.host import board_file
-from profiler.host.board_file import TYPES, Figure, Within, from_system, measured, text
+from profiler.host.board_file import CHAIN, TYPES, Figure, Within, from_system, measured, text
 from profiler.host.system import Host
 from profiler.meters import ceilings
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -54,6 +54,7 @@ def test_the_file_is_a_board_whose_rates_follow_from_the_fastest_sample(tmp_path
     name, said = from_system(CPU, Host())
     found = board(str(written(tmp_path, [*figures, *said])))
     assert not missing and name and found.title == 'A "machine"'
+    assert found["kernel_time"] == pytest.approx(0.1 / CHAIN, rel=1e-3)
     assert found["memory_bandwidth"] == pytest.approx(2 * 4 * CACHE / 0.1, rel=1e-3)
     for dtype in TYPES:
         side = 256
@@ -68,7 +69,8 @@ def test_the_file_is_a_board_whose_rates_follow_from_the_fastest_sample(tmp_path
 
 def test_a_rate_that_a_slow_clock_changed_is_left_out_with_its_reason() -> None:
     figures, missing = measured(CPU, Within(10.0, taking(0.1, labels=("throttled",)), lambda: 0.0))
-    assert not figures and "the timed call was throttled" in missing["matrix.bf16"]
+    assert [figure.name for figure in figures] == ["kernel_time"]
+    assert "the timed call was throttled" in missing["matrix.bf16"]
 
 
 def test_a_gpu_has_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,15 @@ from msgspec.structs import replace
 
 import cli
 import costmodel as cm
+from costmodel.data import data_dir
+from costmodel.prediction.boards import board
 from costmodel.prediction.columns import NO_BOARD
 from profiler.modules.described import description_of
 from profiler.modules.registry import implementations
 from profiler.reconcile.ladder import ladders
 from profiler.reconcile.predicted import predicted_s
 from profiler.records.store import append
+from profiler.sweep.session import recorded
 from tests import printing
 from tests.growing import with_rates
 from tests.recorded import ATTENTION, UNTIMED
@@ -121,6 +124,26 @@ def test_bytes_beyond_the_cache_move_at_the_bandwidth() -> None:
         for size in (1e9, 1)
     )
     assert held < 1e-9 < slow
+
+
+def test_each_operation_takes_at_least_the_time_of_a_kernel() -> None:
+    """Torch launches 19 operations for 7 equations, each in less than a kernel's least time."""
+    fast = {**RATES, "matrix_fp32": 1e18, "vector_fp32": 1e18, "special": 1e18, "l2_bytes": 1e9}
+    (found,), _ = ladders([ATTENTION], with_rates(**fast, kernel_time=1e-6))
+    launched = ATTENTION.counts["dispatch"]["launched"]
+    assert found.rungs["5"]["predicted_s"] == pytest.approx(launched * 1e-6, rel=1e-6)
+
+
+def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
+    """What the board launches one by one, whatever the host does meanwhile: four layers at one
+    token, and a forward pass of 14,868 kernels."""
+    folder = data_dir("measured") / "h100_sxm"
+    found, _ = ladders(recorded([folder / "shipped.jsonl"])[0], board(str(folder / "board.toml")))
+    costs = [x.rungs["5"] for x in found if not x.mixer.startswith("self-attention")]
+    assert len(costs) == 5
+    for cost in costs:
+        assert cost["predicted_s"] == pytest.approx(cost["latency_graph_s"], rel=0.12)
+        assert cost["predicted_s"] < cost["latency_s"] / 4
 
 
 def test_gradients_have_no_predicted_time() -> None:

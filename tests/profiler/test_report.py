@@ -214,8 +214,7 @@ def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
     lines = printing.ladders([made], "rich").splitlines()
     for words in ("operations per second", "bytes per second", "energy per dispatched operation"):
         (line,) = (line for line in lines if words in line)
-        assert line.endswith("- (4)")
-    assert f"(4) {verdict}" in lines
+        assert f"{line[line.rindex('- (') + 2 :]} {verdict}" in lines
 
 
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex"])
