@@ -284,6 +284,22 @@ def test_the_list_names_the_classes_of_a_few_mixers(capsys: pytest.CaptureFixtur
     assert "class of" not in capsys.readouterr().out
 
 
+def test_a_k_behind_a_size_is_1024(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for typed in (["--l", "1k:4k:x2", "--d", "2k"], ["--l", "1024:4096:x2", "--d", "2048"]):
+        assert cli.run(["table", "gqa", "--columns", "l,d,total", *typed]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] and "2,048" in shown[0]
+
+
+def test_a_token_past_a_table_says_which_size_to_raise(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["table", "mla", "--phase", "inference", "--columns", "mixer,state", "--t", "32k"]
+    assert cli.run(asked) == 0
+    assert "cos, which has l = 128 positions: choose a larger l" in capsys.readouterr().out
+    assert cli.run([*asked, "--l", "32k"]) == 0
+    assert "choose a larger" not in capsys.readouterr().out
+
+
 def test_a_heading_takes_two_lines_at_most(capsys: pytest.CaptureFixture[str]) -> None:
     """`unfused traffic (B)` breaks once, though its numbers are narrower than `traffic (B)`."""
     assert cli.run(["table", "me", "--phase", "training", "--columns", "mixer,unfused"]) == 0
@@ -346,6 +362,8 @@ BAD = {
     "table --symbols l --format latex": "letter=name",
     "table --symbols l=T": "--symbols is for latex or markdown only: add --format latex",
     "explain she --symbols l=T": "--symbols is for latex or markdown only: add --format latex",
+    "table --l 4q": "a positive integer",
+    "table mla:absorbed{c=8}": "sizes stand before the form: mla{c=8}:absorbed",
     "table --label tab:a --format markdown": "--label is for latex only",
     "table --caption Cost": "--caption is for latex only",
     "table --label a}b --format latex": "label",

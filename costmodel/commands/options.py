@@ -71,7 +71,7 @@ def sized(command: Command, *, networks: bool = False) -> Command:
                     *SIZE_NAMES.get(entry.letter, (f"--{entry.letter}",)),
                     metavar="N",
                     help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
-                    rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2, or --t l",
+                    rich_help_panel="Sizes: 128, or 32k, or 1,8,32, or 1:9:2, or 128:16384:x2, or --t l",
                     hidden=entry.letter in others,
                 ),
             ],
@@ -245,14 +245,15 @@ def on_board(name: str | None) -> Board | None:
 
 
 _TOKENS = re.compile(r"([0-9]{1,13})([kKmM]?)")
-_FACTORS = {"": 1, "k": 1024, "m": 1024**2}
 
 
 def tokens(option: str, text: str) -> int:
     """A number of tokens or sequences as typed: 4096, 128k (of 1024), 1M; UsageError for another
     text and for a number outside of 1..2**40."""
+    from costmodel.program.chosen_sizes import FACTORS
+
     found = _TOKENS.fullmatch(text)
-    number = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
+    number = int(found[1]) * FACTORS[found[2].lower()] if found else 0
     if not 1 <= number <= 2**40:
         raise UsageError(
             f"{option} '{text}': expected a number from 1 to 2**40, such as 4096, 128k or 1M"

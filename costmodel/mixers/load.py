@@ -73,8 +73,10 @@ def with_form(name: str | Mixer) -> tuple[Mixer, str | None]:
             name, form = before, tail
     found = mixer(name)
     if form not in (None, "all", *found.forms):
+        bare, brace, sizes = str(form).partition("{")
+        hint = f"; sizes stand before the form: {name}{brace}{sizes}:{bare}" if brace else ""
         raise EquationError(
-            f"{found.name} has no form '{form}': expected all, {', '.join(found.forms)}"
+            f"{found.name} has no form '{form}': expected all, {', '.join(found.forms)}{hint}"
         )
     return found, form
 

@@ -227,6 +227,8 @@ def _kernel(case: Case, name: str, when: str) -> str:
         usual = "absorbed" if when == "decode" else "expanded"
         absorbed = "absorbed " if case.form == "absorbed" and when == "prefill" else ""
         if case.form not in (usual, "absorbed"):
-            raise Unanswered(f"the form {case.form} has no kernel: choose --form {usual}")
+            raise Unanswered(
+                f"the form {case.form} has no kernel: choose {case.mixer.name}:{usual}"
+            )
         return f"{when} {absorbed}{CORES[name]}"
     return f"{when} {CORES[name]}"

@@ -1,6 +1,7 @@
 """The sizes that a command line asks for, with defaults for the others.
 
-values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2    l (as size l)
+values:  128    32k (of 1024)    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
+    l (as size l)
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ Given = Mapping[str, tuple[int, ...] | str]
 """Size letter -> the values that the user gave, or the letter of another size, which the size is
 tied to: it has the value of that size in each row."""
 
-_WHOLE = re.compile(r"[+-]?0*([0-9]+)")
+_WHOLE = re.compile(r"([+-]?0*([0-9]+))([kKmM]?)")
+FACTORS: Mapping[str, int] = {"": 1, "k": 1024, "m": 1024**2}
+"""The letter behind a typed number, in lower case -> its factor."""
 
 
 def values(letter: str, text: str) -> tuple[int, ...]:
@@ -86,17 +89,17 @@ def _range(letter: str, part: str) -> Iterator[int]:
 
 
 def _whole(letter: str, text: str) -> int:
-    """The integer that a text states; SizeError if the text is no integer, or has more digits than
-    `LARGEST`."""
+    """The integer that a text states, such as 4096 or 4k; SizeError if the text is no integer, or
+    has more digits than `LARGEST`."""
     found = _WHOLE.fullmatch(text)
     if not found:
         raise SizeError(
             f"size {letter} must be a positive integer, a list 1,8,32 or a range 128:16384:x2, "
             f"got '{shortened(text)}'"
         )
-    if len(found[1]) > len(str(LARGEST)):
+    if len(found[2]) > len(str(LARGEST)):
         raise SizeError(out_of_bounds(letter, shortened(text)))
-    return int(text)
+    return int(found[1]) * FACTORS[found[3].lower()]
 
 
 def given_sizes(typed: Mapping[str, str | None]) -> Given:

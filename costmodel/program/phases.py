@@ -214,10 +214,12 @@ class Overrun:
 
     def reason(self, sizes: Mapping[str, int]) -> str:
         """A sentence that says why there is no answer at these sizes: position t reads outside of
-        the array."""
+        the array; and which size to choose larger, where one alone makes an axis longer."""
+        letters = sorted(self.extent.letters)
+        hint = f": choose a larger {letters[0]}" if len(letters) == 1 else ""
         return (
             f"position t = {sizes['t']} would read {self.where} of {self.array}, which has "
-            f"{self.extent} = {self.extent.at(sizes)} positions"
+            f"{self.extent} = {self.extent.at(sizes)} positions{hint}"
         )
 
 
