@@ -71,7 +71,7 @@ def sized(command: Command, *, networks: bool = False) -> Command:
                     *SIZE_NAMES.get(entry.letter, (f"--{entry.letter}",)),
                     metavar="N",
                     help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
-                    rich_help_panel="Sizes: 128, or 32k, or 1,8,32, or 1:9:2, or 128:16384:x2, or --t l",
+                    rich_help_panel="Sizes: 128, or 32k, or 1,8,32, or 1:9:2, or 1k:4k:x2, or l",
                     hidden=entry.letter in others,
                 ),
             ],
