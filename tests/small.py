@@ -106,15 +106,18 @@ def forms(mixers: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 @cache
 def distinct() -> tuple[tuple[str, str], ...]:
-    """The forms that have something of the language that none before them has. What acts on any
-    equations is tested on these, and what a mixer promises by itself on all of them."""
-    known: set[object] = set()
-    found = []
+    """Forms that together use every part of the language that any form uses, each of them some part
+    that no other of them uses. What acts on any equations is tested on these, and what a mixer
+    promises by itself on all of them."""
+    found: dict[tuple[str, str], set[object]] = {}
     for name, form in forms(variants()):
         own = {*_parts(builtin(name).forms[form])}
-        if own - known:
-            found.append((name, form))
-            known |= own
+        if not own <= set[object]().union(*found.values()):
+            found[name, form] = own
+    for one in [*found]:
+        others = (own for other, own in found.items() if other != one)
+        if found[one] <= set[object]().union(*others):
+            del found[one]
     return tuple(found)
 
 
