@@ -64,7 +64,7 @@ def _exponent(system: System, equation: Equation) -> Node:
 
 
 def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
-    """Every equation that is a complete softmax, with its scores."""
+    """Yield (equation, its scores) for each equation that is a complete softmax."""
     for equation in system.equations:
         if scores := softmax_of(system, equation):
             yield equation, scores
@@ -125,7 +125,7 @@ def _weights(value: Node, weight: Ref) -> bool:
 
 
 def _alone(equation: Equation, atom: str) -> Iterator[Poly]:
-    """The constraints of the index `atom` of an equation."""
+    """Yield the constraints (polynomials >= 0) of the index `atom` of an equation."""
     for index in equation.indices:
         if index.atom == atom:
             yield from index.constraints

@@ -50,8 +50,8 @@ class Keys:
 
     @property
     def ranges(self) -> Iterator[list[tuple[Any, Any]]]:
-        """For each range of keys (of a union), the bounds (first, last) of their positions (slots)
-        on the last axes of the array of scores, a list with one pair for each axis."""
+        """Yield for each range of keys (of a union) a list of pairs (first, last): the bounds of the
+        positions (slots) of its keys on each of the last axes of the array of scores."""
         for over in one_by_one(self.over):
             yield [
                 (

@@ -115,8 +115,8 @@ def _back(
     axes: Mapping[Array, int],
     of: Array | None = None,
 ) -> Iterable[int]:
-    """The distances in rows at which the arrays of a loop are read, or the array `of` alone, if
-    `axes` are their axes of rows."""
+    """Yield the distances in rows at which the arrays of a loop are read, or the array `of` alone,
+    if `axes` are their axes of rows."""
     for (writer, k, array, m), rows in apart.items():
         if (axes.get(writer), axes.get(array)) == (k, m) and of in (None, array):
             yield from rows

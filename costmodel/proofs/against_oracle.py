@@ -209,8 +209,8 @@ class OracleComparison:
 
 
 def tallies() -> Iterator[tuple[Tally, Quantity]]:
-    """Each `Tally` (a derived answer that is compared with execution) of every question, with the
-    quantity that reads the same number off an execution.
+    """Yield each `Tally` (a derived answer that is compared with execution) of every question, with
+    the quantity that reads the same number off an execution.
 
     Raises:
         OracleError: the oracle has no quantity of this name.

@@ -116,8 +116,8 @@ def _well_formed(mixer: Mixer) -> Proof:
 
 
 def _unread(mixer: Mixer) -> Iterator[str]:
-    """A note on each parameter that no form reads; on each array that a form declares and never
-    defines; and for each form that defines entries which nothing reads, with the smallest sizes."""
+    """Yield a note on each parameter that no form reads, each array that a form declares and never
+    defines, and each form that defines entries which nothing reads, with the smallest sizes."""
     read = {a for form in mixer.forms.values() for e in form.equations for a in e.value.arrays}
     for array in mixer.parameters:
         if array not in read:
@@ -139,8 +139,8 @@ def _unread(mixer: Mixer) -> Iterator[str]:
 
 
 def _causality(mixer: Mixer) -> Iterator[Proof]:
-    """A proof for each form that it is derived as causal if and only if its execution at the sizes
-    tried reads no later token. Not checked for a form whose causality is not derived."""
+    """Yield a proof for each form: it is derived as causal if and only if its execution at the
+    sizes tried reads no later token. Not checked for a form whose causality is not derived."""
     for name, form in mixer.forms.items():
         reason = inference_reason(lower(form))
         apart = first_apart(mixer, partial(_not_causal, form))
@@ -165,8 +165,8 @@ def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
 
 
 def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
-    """A proof for each form that values and every figure that an execution tallies are equal in the
-    derivation and the execution, at all sizes tried."""
+    """Yield a proof for each form: at all sizes tried, its values and every figure that an
+    execution tallies are equal in the derivation and the execution."""
     for form in mixer.forms:
         made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
@@ -187,8 +187,8 @@ def _differing(
 
 
 def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Iterator[Proof]:
-    """A proof, and if questions have no derived answer, an open proof (neither passed nor failed)
-    that lists them by reason.
+    """Yield a proof, and if questions have no derived answer, an open proof (neither passed nor
+    failed) that lists them by reason.
 
     Args:
         shown: whether the proof compared enough to stand by itself; if not, and it did not fail,
@@ -221,8 +221,8 @@ def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Ite
 
 
 def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
-    """Phrases that name the compared questions about gradients: first the costs, `counts, depths of
-    the backward pass and the training step`, then the values, `gradient of x, gradient of W`."""
+    """Yield phrases that name the compared questions about gradients: the costs, `counts, depths of
+    the backward pass and the training step`, and the values, `gradient of x, gradient of W`."""
     parts = [question.partition(", ")[::2] for question in answered]
     costs = dict.fromkeys(name for name, phase in parts if phase)
     values = [name for name, phase in parts if not phase]
@@ -233,8 +233,8 @@ def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
 
 
 def _gradients(mixer: Mixer) -> Iterator[Proof]:
-    """A proof for each form that values and costs of its gradients equal execution at all sizes
-    tried."""
+    """Yield a proof for each form: values and costs of its gradients equal those of its execution
+    at all sizes tried."""
     for form in mixer.forms:
         made = GradientComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, None))
@@ -275,7 +275,7 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
 
 
 def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
-    """A proof for each other form that it has the output of the first form, at all sizes at which
+    """Yield a proof for each other form: it has the output of the first form at all sizes at which
     modules are tried, a long sequence among them; a failure names the first array, in order of
     evaluation, that differs."""
     first, *others = mixer.forms
@@ -301,8 +301,8 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
 
 
 def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arrays of a form in the order of evaluation, as (name, index of entries): `...` for a
-    whole array, (:, ..., row) for each row of a loop, in its direction."""
+    """Yield the arrays of a form in the order of evaluation, as (name, index of entries): `...` for
+    a whole array, (:, ..., row) for each row of a loop, in its direction."""
     written = {e.name for e in form.equations}
     for block in blocks(lower(form)):
         names = dict.fromkeys(e.name for e in block.equations if e.name in written)

@@ -131,8 +131,8 @@ class GradientComparison(OracleComparison):
     def _executed_gradients(
         self, system: System, done: Execution
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        """(array, its executed gradient) for each array whose gradient is asked for; an entry that
-        no equation of the gradient writes is 0."""
+        """Yield (array, its executed gradient) for each array whose gradient is asked for; an entry
+        that no equation of the gradient writes is 0."""
         import numpy as np
 
         values = {a: np.zeros(done.arrays[a.name].shape) for a in system.wanted}

@@ -140,7 +140,7 @@ def bounding_letters(mixer: Mixer) -> tuple[str, ...]:
 
 
 def _indices(mixer: Mixer) -> Iterator[Index]:
-    """The indices of every form; an index over a union is split into its ranges."""
+    """Yield the indices of every form; an index over a union is split into its ranges."""
     for form in mixer.forms.values():
         for index in _written_out(form):
             yield from index.pieces

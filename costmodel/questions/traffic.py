@@ -176,7 +176,7 @@ def _split(
 
 
 def _within(region: Constraints, parts: Sequence[Constraints]) -> Iterator[Constraints]:
-    """The points of a region that lie in one of several regions, as disjoint regions."""
+    """Yield the points of a region that lie in one of several regions, as disjoint regions."""
     for k, part in enumerate(parts):
         if not infeasible(region | part):
             yield from outside(region | part, parts[:k])

@@ -106,7 +106,7 @@ def _grows_and_falls(variable: str) -> Unsupported:
 
 
 def _signed_atoms(poly: Poly) -> Iterable[tuple[str, int]]:
-    """Every atom, with 1 if its monomial grows with the atom, else -1."""
+    """Yield (atom, 1) for each atom with which its monomial grows, else (atom, -1)."""
     for monomial, number in poly.terms.items():
         for atom, power in monomial:
             yield atom, 1 if (number > 0) == (power > 0) else -1

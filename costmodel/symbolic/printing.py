@@ -156,13 +156,13 @@ class Latex(Style):
 
 
 def polynomials(value: Formula) -> Iterator[Poly]:
-    """The polynomials that a formula is printed with: its conditions, and those of its cases."""
+    """Yield the polynomials that a formula is printed with: its conditions, and its cases."""
     for guards, part in cases(value):
         yield from (*guards, *_sums(part))
 
 
 def floors(value: Formula) -> Iterator[Fn]:
-    """The quotients rounded down in the cases of a formula, each as often as it occurs."""
+    """Yield the quotients rounded down in the cases of a formula, each as often as it occurs."""
     for poly in polynomials(value):
         yield from _floors(poly)
 

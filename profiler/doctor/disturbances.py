@@ -55,7 +55,7 @@ def unused_because(around: Surroundings) -> tuple[str, str]:
 
 
 def gpu_unused(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding if NVML sees a board and torch does not."""
+    """Yield a finding if NVML sees a board and torch does not."""
     if around.cuda_usable() or not (boards := boards_seen(around)):
         return
     why, fix = unused_because(around)
@@ -77,7 +77,7 @@ def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
 
 
 def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding if the package `pynvml` is installed, which is no longer NVIDIA's binding."""
+    """Yield a finding if the package `pynvml` is installed, which is no longer NVIDIA's binding."""
     if around.version("pynvml") is not None:
         said = "the retired package pynvml is installed: torch warns, old versions hide NVIDIA's"
         fix = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
@@ -85,7 +85,7 @@ def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def triton(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding if Triton, which compiles for a GPU, is missing."""
+    """Yield a finding if Triton, which compiles for a GPU, is missing."""
     if around.on_gpu and around.version("triton") is None:
         said = "Triton is not installed: torch.compile needs Triton on a GPU"
         yield MachineFinding("Triton", LIMITS, said, "pip install triton")
@@ -173,7 +173,7 @@ BOARD: Mapping[str, Callable[[Any], MachineFinding | None]] = {
 
 
 def load(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding if more processes want to run than there are usable cores."""
+    """Yield a finding if more processes want to run than there are usable cores."""
     now, cores = load_average(around.host), usable_cores(around.host) or around.host.cores()
     if now is not None and cores and now > cores:
         said = f"load average {now:.1f} on {cores} cores: other processes compete for the cores"
@@ -215,7 +215,7 @@ def scaling(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def contained(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding if a container hides the process ids that NVML uses."""
+    """Yield a finding if a container hides the process ids that NVML uses."""
     kind = container(around.host)
     if around.on_gpu and kind is not None and kind != NO_CONTAINER:
         said = f"{kind}: NVML lists processes by the host's ids, so only their number is known"
@@ -235,7 +235,7 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
 
 
 def variables(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding for each set variable that affects measurements."""
+    """Yield a finding for each set variable that affects measurements."""
     for name, (verdict, said) in SWITCHES.items():
         if around.host.variables.get(name):
             value = around.host.variables[name]

@@ -149,7 +149,7 @@ def product_ceiling(
 
 
 def sides(largest: int) -> Iterator[int]:
-    """The sides of the matrices: `SMALLEST`, doubled while at most `largest`."""
+    """Yield the sides of the matrices: `SMALLEST`, doubled while at most `largest`."""
     side = SMALLEST
     while side <= largest:
         yield side

@@ -281,7 +281,7 @@ def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _contended(found: Sequence[Measurement]) -> Iterator[str]:
-    """A sentence for each latency that is not comparable."""
+    """Yield a sentence for each latency that is not comparable."""
     for m, row in _about(found):
         if "latency" in m.readings and (why := contention(m)):
             yield f"latency of {row}: {why}"

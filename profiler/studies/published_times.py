@@ -13,7 +13,7 @@ from profiler.studies.study import StudyError
 
 
 def claims() -> Iterator[Claim]:
-    """All claims in the files under tables/published."""
+    """Yield the claims in the files under tables/published."""
     for path in published_files():
         yield from load(path)
 

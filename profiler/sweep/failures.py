@@ -75,7 +75,7 @@ def memory_of(raised: Sequence[BaseException]) -> dict[str, str]:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and its causes, from the outermost on."""
+    """Yield an exception and its causes, from the outermost on."""
     one: BaseException | None = error
     while one is not None:
         yield one

@@ -166,7 +166,7 @@ def is_short(request: Request, measured: Sequence[Measurement]) -> bool:
 
 
 def in_fresh_processes(team: Callable[[], Team], blocks: Sequence[Block], note: Note) -> Outcomes:
-    """The outcomes of the blocks; each process number of the plan gets a new team of workers."""
+    """Yield the outcomes of the blocks; each process number of the plan gets new workers."""
     for _, each in groupby(blocks, key=lambda block: block.process):
         yield from team().outcomes(list(each), note)
 

@@ -191,7 +191,7 @@ def shortest_formulas(
 
 
 def just_below(orders: Point) -> Iterator[Point]:
-    """The orders of the products one step below a product: one order less along one axis."""
+    """Yield the orders of the products one step below a product: one order less along one axis."""
     for i, order in enumerate(orders):
         if order:
             yield (*orders[:i], order - 1, *orders[i + 1 :])

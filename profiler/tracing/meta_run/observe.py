@@ -81,7 +81,7 @@ class Observation:
 
 
 def owned_tensors(built: Built) -> Iterator[Tensor]:
-    """Parameters, buffers and inputs."""
+    """Yield the parameters, buffers and inputs of a module that was built."""
     yield from built.module.parameters()
     yield from built.module.buffers()
     yield from built.inputs()
@@ -298,7 +298,7 @@ class UnwrittenTensors(SavedTensors):
 
 
 def differentiable(results: Any) -> Iterator[Tensor]:
-    """Every tensor of the results through which gradients flow back."""
+    """Yield each tensor of the results through which gradients flow back."""
     for tensor in nested_tensors(results):
         if tensor.requires_grad and tensor.grad_fn is not None:
             yield tensor
