@@ -50,8 +50,8 @@ class Keys:
 
     @property
     def ranges(self) -> Iterator[list[tuple[Any, Any]]]:
-        """Yield for each range of keys (of a union) a list of pairs (first, last): the bounds of the
-        positions (slots) of its keys on each of the last axes of the array of scores."""
+        """Yield for each range of keys (of a union) a list of pairs (first, last): the bounds of
+        the positions (slots) of its keys on each of the last axes of the array of scores."""
         for over in one_by_one(self.over):
             yield [
                 (
