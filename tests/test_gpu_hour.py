@@ -126,7 +126,7 @@ def test_a_failed_test_and_a_reason_stand_on_the_page(tmp_path: Path) -> None:
         "failed tests": ["FAILED tests/x.py::y"],
     }
     tested |= {"tests failing": 1}
-    left(tmp_path, "doctor.json", stage("doctor") | tested)
+    left(tmp_path, "numbers.json", stage("numbers") | tested)
     left(tmp_path, "counters.json", stage("counters", reason="the driver refuses counters"))
     said = page(tmp_path)
     assert "tests: 1 failed, 7 passed" in said and "FAILED tests/x.py::y" in said
@@ -144,7 +144,7 @@ def test_a_failed_test_and_a_reason_stand_on_the_page(tmp_path: Path) -> None:
 def test_tests_that_did_not_pass_settle_nothing(
     said: str, code: int, failing: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Stage(Hour(tmp_path), "doctor")
+    made = Stage(Hour(tmp_path), "numbers")
 
     def run(title: str, *words: str) -> str:
         made.found["commands"].append({"title": title, "code": code})
@@ -158,13 +158,14 @@ def test_tests_that_did_not_pass_settle_nothing(
 def test_all_stages_run_without_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The doctor has been asked, and the board and the studies are done: they are not run again."""
+    """The doctor has been asked, and the board, the numbers and the studies are done: they are not
+    run again."""
     monkeypatch.setattr(gpu_hour, "WHEELS", tmp_path / "none")
     refused = [{"what": what, "verdict": "no", "said": f"no {what} here"}
                for what in ("energy", "hardware counters")]  # fmt: skip
     folder = tmp_path / "hour"
     left(folder, "doctor.json", stage("doctor", "cpu", doctor={"measures": refused}))
-    for done in ("board", "studies"):
+    for done in ("board", "numbers", "studies"):
         left(folder, f"{done}.json", stage(done, "cpu"))
     words = ["-o", str(folder), "--device", "cpu", "--small"]
     code = main(words)
