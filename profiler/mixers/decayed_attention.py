@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from profiler.modules.base import Mixer, State, head_width, require_sizes
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
-from profiler.modules.running_sums import ChunkState
+from profiler.modules.running_sums import (
+    ChunkState,
+    after_first,
+    before_each,
+    by_chunk,
+    carried,
+    in_turn,
+    with_earlier,
+)
 
 Heads = tuple[Tensor, Tensor, Tensor]
 """Queries (b, n, s, K), keys (b, n, s, K) and values (b, n, s, V)."""
@@ -223,13 +231,14 @@ class PairsByHead(Pairs, ByHead):
 
 
 class ChunksByHead(ByHead):
-    """Chunks of C rows: scores of earlier rows within a chunk, and S, the sum up to the end of the
-    chunk before; D_C (n, C+1) is a table of the powers 0 to C."""
+    """Chunks of C rows, all computed at once: scores of all pairs of a chunk, those of later rows
+    set to zero, and S, the sum up to the end of the chunk before; D_C (n, C+1) is a table of the
+    powers 0 to C."""
 
     FORM = "chunked"
+    REWRITES = ("dense",)
     READ: ClassVar[dict[str, str]] = {
-        **dict.fromkeys("ANR", "contraction"),
-        "S": "reduction",
+        **dict.fromkeys("ANRS", "contraction"),
         **dict.fromkeys(("K_C", "Q_C"), "elementwise"),
     }
     D_C: Tensor
@@ -241,52 +250,52 @@ class ChunksByHead(ByHead):
         self.power_table("D_C", 0, self.C)
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V), chunk after chunk: each query reads the rows of its chunk so far,
-        plus S, the decayed sum of k^T v, at the end of the chunk before. A chunk of fewer than C
-        rows, the last, does not update S. x is not used, as the decays are constants."""
-        S: Tensor | None = None
-        found = []
-        split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v))
-        for queries, keys, values in zip(*split, strict=True):
-            found.append(self.read(queries, keys, values, S, 0))
-            if keys.shape[2] == self.C:
-                S = self.after(keys, values, S)
-        return torch.cat(found, dim=2)
+        """The reads (b, n, s, V): each query reads the rows of its chunk so far, plus S, the
+        decayed sum of k^T v, at the end of the chunk before. A chunk of fewer than C rows, the
+        last, does not update S. x is not used, as the decays are constants."""
+        groups = by_chunk(self.C, q, k, v)
+        own = in_turn([self.pairs(*group) for group in groups])
+        if q.shape[2] < self.C:
+            return own
+        sums = self.sums(*groups[0][1:])
+        S = carried(sums, [self.D_C[:, self.C].view(-1, 1, 1)] * (sums.shape[2] - 1))
+        queries = after_first([group[0] for group in groups])
+        since = self.D_C[:, 1:, None].unsqueeze(1)
+        found = [
+            (rows * since[:, :, : rows.shape[3]]) @ before
+            for rows, before in zip(queries, before_each(S, groups), strict=True)
+        ]
+        return with_earlier(own, found)
+
+    def pairs(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The reads (b, n, c, r, V) of c chunks of r rows within each chunk: all scores times
+        powers of the decay by distance, 0 for later rows."""
+        r = q.shape[3]
+        decays = F.pad(self.D_C[:, :r], (r - 1, 0)).unfold(1, r, 1).flip(2)
+        return ((q @ k.mT) * decays.unsqueeze(1)) @ v
+
+    def sums(self, k: Tensor, v: Tensor) -> Tensor:
+        """The decayed sums of k^T v, (b, n, c, K, V), over the rows of c complete chunks."""
+        return (k * self.D_C[:, : self.C].flip(1)[:, None, :, None]).mT @ v
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
         """The read (b, n, 1, V) of one token: its query reads the rows of its chunk so far, plus S,
         the decayed sum of k^T v, at the end of the chunk before; the last token of a chunk updates
         S."""
         assert isinstance(state, ChunkState)
-        held, first = state.held("S"), state.in_chunk
+        held, rows = state.held("S"), state.in_chunk + 1
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
         state.append(K=k.squeeze(2), V=v.squeeze(2))
         keys, values = state.chunk("K"), state.chunk("V")
-        read = self.read(q, keys, values, S, first)
+        decays = self.D_C[:, :rows].flip(1).unsqueeze(1)
+        read = ((q @ keys.mT) * decays) @ values
+        if S is not None:
+            read = read + (q * self.D_C[:, rows, None, None]) @ S
         if not state.in_chunk:
-            state.complete(S=self.after(keys, values, S).flatten(-2))
+            own = self.sums(keys.unsqueeze(2), values.unsqueeze(2)).squeeze(2)
+            after = own if S is None else self.D_C[:, self.C].view(-1, 1, 1) * S + own
+            state.complete(S=after.flatten(-2))
         return read
-
-    def read(self, q: Tensor, k: Tensor, v: Tensor, S: Tensor | None, first: int) -> Tensor:
-        """The reads (b, n, s, V) of s queries of one chunk, the pairs within the chunk plus the
-        sums before it. The keys k and values v are those of the chunk, of which `first` rows come
-        before the first query; S is the sum up to the chunk, None for the first chunk."""
-        found = []
-        for e, row in enumerate(torch.split(q, 1, dim=2), first + 1):
-            decays = self.D_C[:, :e].flip(1).unsqueeze(1)
-            found.append(((row @ k[:, :, :e].mT) * decays) @ v[:, :, :e])
-        reads = torch.cat(found, dim=2)
-        if S is None:
-            return reads
-        since = self.D_C[:, first + 1 : first + 1 + q.shape[2]].unsqueeze(-1)
-        return reads + (q * since) @ S
-
-    def after(self, k: Tensor, v: Tensor, S: Tensor | None) -> Tensor:
-        """S (b, n, K, V) after a complete chunk with these keys and values; S is None before the
-        first chunk."""
-        keys = k * self.D_C[:, : self.C].flip(1).unsqueeze(-1)
-        own = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2)
-        return own if S is None else self.D_C[:, self.C].view(-1, 1, 1) * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """Make the state before the first token: room for the keys K and values V of one chunk of C

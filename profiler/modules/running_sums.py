@@ -314,6 +314,17 @@ def with_earlier(own: Tensor, found: Sequence[Tensor]) -> Tensor:
     return torch.cat([own[:, :, :first], own[:, :, first:] + more], dim=2)
 
 
+def carried(own: Tensor, kept: Sequence[Tensor]) -> Tensor:
+    """The sums (b, n, c, ...) up to the end of each of c complete chunks, by a loop over chunks:
+    the chunk's `own`, plus the sum before times the decay `kept` of the chunk, which broadcasts to
+    (b, n, ...); `kept` begins with the second chunk."""
+    first, *later = own.unbind(2)
+    ends = [first]
+    for decay, added in zip(kept, later, strict=True):
+        ends.append(decay * ends[-1] + added)
+    return torch.stack(ends, dim=2)
+
+
 class ChunkedSums(RunningSums):
     """Chunks of C tokens: a query reads earlier tokens of its chunk by scores, and complete chunks
     by their sums S and Z.
