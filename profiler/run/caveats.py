@@ -113,7 +113,9 @@ def idleness(measurement: Measurement) -> str:
     latency = measurement.readings["latency"]
     launches = measurement.readings.get("launch_estimate")
     if latency.details.get("launch_bound"):
-        return "not comparable: launch-bound, the device waits for the host most of the time"
+        replayed = measurement.readings.get("latency_graph")
+        said = "; compare the replays" if replayed and undisturbed(replayed) else ""
+        return f"not comparable: launch-bound, the device waits for the host most of the time{said}"
     if launches is None:
         return ""
     share = launches.value / latency.value
