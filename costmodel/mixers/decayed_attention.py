@@ -7,7 +7,7 @@ A head carries S, the sum of k v^T of all rows so far, each weakened at every ro
 The decay a is a number of the head in RetNet and Lightning, and a vector over the key's channels,
 made from the token, in GLA. `recurrent` is the recurrence; `parallel` computes the scores of all
 pairs, times the decay between their rows; `chunked` computes scores within chunks of C tokens, and
-a recurrence over chunks.
+a recurrence over chunks; `scan` computes S by a parallel scan of all rows.
 
 RetNet, Sun et al. 2023: queries and keys are rotated, the decay of head j is 1 - 2^(-4-j), each
 head's row is normalised, and a swish gate multiplies it. As in fla's MultiScaleRetention, values
@@ -42,9 +42,9 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, min_
 from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.positions import rotary
-from costmodel.language.nodes import Array, Constant, Node
+from costmodel.language.nodes import Array, Constant, Node, Ref
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import exp, function, sum_
+from costmodel.language.writing import exp, function, scan, sum_
 from costmodel.symbolic.polynomial import Poly
 
 EPS = Fraction(1, 100_000)
@@ -107,6 +107,16 @@ class Rows:
         S[j, later, p, c] = kept(later) * S[j, later - 1, p, c] + own
         self.read(i, sum_(self.Q[j, i, p] * S[j, i, p, c], over=p))
 
+    def scan(self, kept: Callable[[Index], Ref]) -> None:
+        """Define R as `carry` does, with S by a parallel scan of KV, the k v^T of each row; all
+        entries of S that share a decay share the product of decays."""
+        f, (n, l, K), V, (j, p, c) = self.f, self.K.shape, self.V.shape[2], self.heads
+        i, row = f.index("i", 1, l), f.index("w", 1, l)
+        own, S = f.array("KV", n, l, K, V), f.array("S", n, l, K, V)
+        own[j, i, p, c] = self.K[j, i, p] * self.V[j, i, c]
+        S[j, i, p, c] = scan(kept(row), own[j, row, p, c], over=row)
+        self.read(i, sum_(self.Q[j, i, p] * S[j, i, p, c], over=p))
+
     def weigh(self, decayed: Callable[[Node, Index, Index], Node]) -> None:
         """Define the scores A (heads, l, l) of all pairs of rows k <= i, to which `decayed` applies
         the decay between both rows, and R, the sum of the values that A weighs."""
@@ -167,6 +177,12 @@ def carried_by_head(rows: Rows) -> None:
     rows.carry(lambda row: gamma[rows.heads[0]])
 
 
+def scanned_by_head(rows: Rows) -> None:
+    """A parallel scan, with the constant gamma of each head."""
+    gamma = rows.f.mixer.arrays["gamma"]
+    rows.scan(lambda row: gamma[rows.heads[0]])
+
+
 def pairs_by_head(rows: Rows) -> None:
     """Scores times D, the powers of gamma."""
     D = rows.f.mixer.arrays["D"]
@@ -208,18 +224,34 @@ BY_HEAD = {
     "recurrent": carried_by_head,
     "parallel": pairs_by_head,
     "chunked": chunks_by_head,
+    "scan": scanned_by_head,
 }
 """Form -> a function that defines R, with one decay for each head."""
 
 
-def carried_by_channel(rows: Rows) -> None:
-    """Define R by a recurrence, with a decay alpha (n, l, K) for each head, row and key channel."""
+def decays_by_channel(rows: Rows) -> Array:
+    """Define and return alpha (n, l, K), the decay of each head, row after the first and key
+    channel."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     later = f.index("r", 2, l)
     g = logarithm(rows, Places((l,), (later,), later))
     alpha = f.array("alpha", n, l, K, latex=r"\alpha")
     alpha[j, later, p] = exp(g[j, later, p])
+    return alpha
+
+
+def carried_by_channel(rows: Rows) -> None:
+    """Define R by a recurrence, with a decay alpha (n, l, K) for each head, row and key channel."""
+    alpha, (j, p, _) = decays_by_channel(rows), rows.heads
     rows.carry(lambda row: alpha[j, row, p])
+
+
+def scanned_by_channel(rows: Rows) -> None:
+    """Define R by a parallel scan, with a decay alpha (n, l, K) for each head, row and key channel;
+    alpha of the first row, which has no row before, is 0."""
+    alpha, (j, p, _) = decays_by_channel(rows), rows.heads
+    alpha[j, 1, p] = 0
+    rows.scan(lambda row: alpha[j, row, p])
 
 
 def pairs_by_channel(rows: Rows) -> None:
@@ -270,6 +302,7 @@ BY_CHANNEL = {
     "recurrent": carried_by_channel,
     "parallel": pairs_by_channel,
     "chunked": chunks_by_channel,
+    "scan": scanned_by_channel,
 }
 """Form -> a function that defines R, with a decay for each key channel, made by the token."""
 
@@ -442,7 +475,7 @@ def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
 def retnet(chosen: Chosen) -> Mixer:
     """The mixer RetNet, multi-scale retention: linear attention with a constant decay for each
     head, rotated queries and keys, a norm of each head and a swish gate; `core`: without these
-    three. Forms: `recurrent`, `parallel` (pairs of rows) and `chunked`."""
+    three. Forms: `recurrent`, `parallel` (pairs of rows), `chunked` and `scan`."""
     m = Mixer(
         "retnet",
         title="RetNet" if not chosen else "Retention",
@@ -473,7 +506,7 @@ def retnet(chosen: Chosen) -> Mixer:
 def gla(chosen: Chosen) -> Mixer:
     """The mixer GLA, gated linear attention: a decay for each channel of the keys, which each token
     gives; a norm of each head and a swish gate, both left out with `core`. Forms: `recurrent`,
-    `parallel`, `chunked`."""
+    `parallel`, `chunked`, `scan`."""
     m = Mixer(
         "gla",
         title="GLA",
@@ -505,7 +538,7 @@ def gla(chosen: Chosen) -> Mixer:
 def lightning(chosen: Chosen) -> Mixer:
     """The mixer of MiniMax-Text-01's Lightning attention: linear attention of silu of queries, keys
     and values with a constant decay for each head, then norm and gate; `core`: without silu, norm
-    and gate. Forms: `recurrent`, `parallel` (pairs of rows) and `chunked`."""
+    and gate. Forms: `recurrent`, `parallel` (pairs of rows), `chunked` and `scan`."""
     m = Mixer(
         "lightning",
         title="Lightning attention",

@@ -13,7 +13,9 @@ queries of its section 7, since C is the length of a chunk here.
 
 Mamba-2 has two more forms: `parallel`, by the pairs of all rows, each with the product of the
 decays between; and `chunked` (SSD), by the pairs within chunks of C rows, and a recurrence over
-chunks.
+chunks. `scan`, of Mamba and Mamba-2, is a parallel scan of all rows. The kernel of mamba-ssm
+(selective_scan_fwd_kernel.cuh) scans 2048 rows at a time, with the same two products and one sum a
+combination: 4 to 16 rows in sequence in a thread, then Kogge and Stone's scan in a warp.
 
 Mamba-3, Lahoti et al. 2026, single input and output: no short convolution or norm of the result, B
 and C normalised and with a bias of each head, and a step adds two products, the row's and that of
@@ -37,7 +39,7 @@ k-1 rows before a convolution; transformers keeps k.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -48,7 +50,7 @@ from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.positions import short_convolution
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import exp, function, maximum, sum_
+from costmodel.language.writing import exp, function, maximum, scan, sum_
 from costmodel.mixers.decayed_attention import Chunks, Places, in_turn
 from costmodel.symbolic.polynomial import Poly
 
@@ -123,9 +125,9 @@ def gated(f: Form, O: Array, place: str) -> Array:
     {("core", "norms"): "the recurrence alone has no norm"},
 )
 def mamba(chosen: Chosen) -> Mixer:
-    """The mixer Mamba, by the recurrence over rows: N states for each of E inner channels, with
-    step Delta, B and C by the token; with `core` without short convolution and gate, with `norms`
-    as in Jamba."""
+    """The mixer Mamba: N states for each of E inner channels, with step Delta, B and C by the
+    token; with `core` without short convolution and gate, with `norms` as in Jamba. Forms:
+    `recurrent`, `scan`."""
     m = Mixer(
         "mamba",
         title="Mamba",
@@ -137,45 +139,65 @@ def mamba(chosen: Chosen) -> Mixer:
     l, d, N = m.sizes("l d N")
     E, R = m.size("E", "inner channels", 256), m.size("R", "rank of the step size", 8)
     m.input("x", l, d)
-    y = m.output("y", l, d)
+    m.output("y", l, d)
     declare_rows(m, "X", E, convolved="core" not in chosen)
-    W_R, W_dt, b_dt = m.parameter("W_R", E, R), m.parameter("W_dt", R, E), m.parameter("b_dt", E)
-    W_B, W_C = m.parameter("W_B", E, N), m.parameter("W_C", E, N)
-    log_A, D = m.parameter("log_A", E, N), m.parameter("D", E)
+    for name, shape in {
+        "W_R": (E, R), "W_dt": (R, E), "b_dt": (E,), "W_B": (E, N), "W_C": (E, N),
+        "log_A": (E, N), "D": (E,),
+    }.items():  # fmt: skip
+        m.parameter(name, *shape)
     if "core" not in chosen:
         m.parameter("W_Z", d, E)
-    widths = {"T": R, "B": N, "C": N} if "norms" in chosen else {}
-    gains = {one: m.parameter(f"gain_{one}", width) for one, width in widths.items()}
-    W_out = m.parameter("W_out", E, d)
-    with m.form("recurrent") as f:
-        X = rows(f, "X", "c")
-        i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
-        c, o, s, r = f.index("c", 1, E), f.index("o", 1, E), f.index("s", 1, N), f.index("r", 1, R)
+    for name, width in {"T": R, "B": N, "C": N}.items() if "norms" in chosen else ():
+        m.parameter(f"gain_{name}", width)
+    m.parameter("W_out", E, d)
+    for form in ("recurrent", "scan"):
+        with m.form(form) as f:
+            write_by_channel(f)
+    return m
 
-        def mapped(name: str, W: Array, at: Index) -> Array:
-            """Define and return `name` (l, width of W), X times W; normed if there are gains."""
-            raw = f.array(f"{name}_p" if gains else name, l, W.shape[1])
-            raw[i, at] = sum_(X[i, o] * W[o, at], over=o)
-            if not gains:
-                return raw
-            found = f.array(name, *raw.shape)
-            found[i, at] = rms_norm(raw[i, at], over=at, gain=gains[name][at], eps=EPS)
-            return found
 
-        T, B, C = mapped("T", W_R, r), mapped("B", W_B, s), mapped("C", W_C, s)
-        step, U, A = f.array("step", l, E, latex=r"\Delta"), f.array("U", l, E), f.array("A", E, N)
-        step[i, c] = function("softplus", sum_(T[i, r] * W_dt[r, c], over=r) + b_dt[c])
-        U[i, c] = step[i, c] * X[i, c]
-        A[c, s] = -exp(log_A[c, s])
-        kept, S = f.array("kept", l, E, N, latex=r"\bar{A}"), f.array("S", l, E, N)
-        kept[later, c, s] = exp(step[later, c] * A[c, s])
+def write_by_channel(f: Form) -> None:
+    """Write the equations of a form of Mamba: the states S (l, E, N) by a recurrence over rows or,
+    in the form `scan`, by a parallel scan of V, what each row adds."""
+    m = f.mixer
+    l, d, N, E, R = m.sizes("l d N E R")
+    X = rows(f, "X", "c")
+    i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
+    c, o, s, r = f.index("c", 1, E), f.index("o", 1, E), f.index("s", 1, N), f.index("r", 1, R)
+    names = ("W_dt", "b_dt", "log_A", "D", "W_out")
+    W_dt, b_dt, log_A, D, W_out = (m.arrays[name] for name in names)
+
+    def mapped(name: str, of: str, at: Index) -> Array:
+        """Define and return `name` (l, width), X W_of; normed if the mixer has a gain."""
+        gain = m.arrays.get(f"gain_{name}")
+        raw = f.array(name if gain is None else f"{name}_p", l, at.upper[0])
+        raw[i, at] = sum_(X[i, o] * m.arrays[f"W_{of}"][o, at], over=o)
+        if gain is None:
+            return raw
+        found = f.array(name, *raw.shape)
+        found[i, at] = rms_norm(raw[i, at], over=at, gain=gain[at], eps=EPS)
+        return found
+
+    T, B, C = mapped("T", "R", r), mapped("B", "B", s), mapped("C", "C", s)
+    step, U, A = f.array("step", l, E, latex=r"\Delta"), f.array("U", l, E), f.array("A", E, N)
+    step[i, c] = function("softplus", sum_(T[i, r] * W_dt[r, c], over=r) + b_dt[c])
+    U[i, c] = step[i, c] * X[i, c]
+    A[c, s] = -exp(log_A[c, s])
+    kept, S = f.array("kept", l, E, N, latex=r"\bar{A}"), f.array("S", l, E, N)
+    kept[later, c, s] = exp(step[later, c] * A[c, s])
+    if f.name == "scan":
+        V, row = f.array("V", l, E, N), f.index("w", 1, l)
+        kept[1, c, s] = 0
+        V[i, c, s] = U[i, c] * B[i, s]
+        S[i, c, s] = scan(kept[row, c, s], V[row, c, s], over=row)
+    else:
         S[1, c, s] = U[1, c] * B[1, s]
         S[later, c, s] = kept[later, c, s] * S[later - 1, c, s] + U[later, c] * B[later, s]
-        O = f.array("O", l, E)
-        O[i, c] = sum_(S[i, c, s] * C[i, s], over=s) + D[c] * X[i, c]
-        H = O if "core" in chosen else gated(f, O, "c")
-        y[i, b] = sum_(H[i, c] * W_out[c, b], over=c)
-    return m
+    O = f.array("O", l, E)
+    O[i, c] = sum_(S[i, c, s] * C[i, s], over=s) + D[c] * X[i, c]
+    H = gated(f, O, "c") if "W_Z" in m.arrays else O
+    m.role("output")[i, b] = sum_(H[i, c] * W_out[c, b], over=c)
 
 
 @dataclass(frozen=True)
@@ -238,6 +260,20 @@ def recurrent(on: Heads) -> None:
     on.define(on.O, (i,), sum_(S[i, g, h, p, s] * on.Q[i, g, s], over=s))
 
 
+def scanned(on: Heads) -> None:
+    """Write the equations of the output O by the recurrence of `recurrent` as a parallel scan, in
+    which all states of a head share the product of its decays; V is what a row adds to S."""
+    g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
+    l, n, P, N, G = on.f.mixer.sizes("l n P N G")
+    kept, w = on.f.array("kept", l, n, latex=r"\bar{A}"), on.f.index("w", 1, l)
+    V, S = (on.f.array(name, l, G, n / G, P, N) for name in "VS")
+    kept[1, j] = 0
+    kept[later, j] = exp(on.step[later, j] * on.A[j])
+    V[i, g, h, p, s] = on.U[i, g, on.channel] * on.K[i, g, s]
+    S[i, g, h, p, s] = scan(kept[w, on.head], V[w, g, h, p, s], over=w)
+    on.define(on.O, (i,), sum_(S[i, g, h, p, s] * on.Q[i, g, s], over=s))
+
+
 def parallel(on: Heads) -> None:
     """Section 3.2: write the equations of the output O by pairs of rows, W: the product of a row's
     Q with each K up to the row, times the decay between. F (l, n) is the log of all decays up to a
@@ -285,6 +321,15 @@ def chunked(on: Heads) -> None:
     on.O[chunks.row(z, u), g, on.channel] = V[z, u, g, on.channel] + found
 
 
+FORMS: Mapping[str, Callable[[Heads], None]] = {
+    "recurrent": recurrent,
+    "parallel": parallel,
+    "chunked": chunked,
+    "scan": scanned,
+}
+"""Form of Mamba-2 -> the function that writes the equations of O."""
+
+
 def chunks_of(f: Form) -> Chunks:
     """The chunks of C rows of a form."""
     return Chunks(f, *f.mixer.sizes("l C"))
@@ -297,7 +342,7 @@ def chunks_of(f: Form) -> Chunks:
 def mamba_2(chosen: Chosen) -> Mixer:
     """The mixer Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K
     (the paper's B) and Q (C); with `core` without convolution, gate and norm, with `no-norm`
-    without norm. Forms: `recurrent`, `parallel`, `chunked`."""
+    without norm. Forms: `recurrent`, `parallel`, `chunked`, `scan`."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",
@@ -319,8 +364,8 @@ def mamba_2(chosen: Chosen) -> Mixer:
         if "no-norm" not in chosen:
             m.parameter("gain", n * P)
     m.parameter("W_out", n * P, d)
-    for form in (recurrent, parallel, chunked):
-        with m.form(form.__name__) as f:
+    for name, form in FORMS.items():
+        with m.form(name) as f:
             write(f, form)
     return m
 

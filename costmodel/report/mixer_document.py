@@ -329,8 +329,8 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     for kind in SCANS:
         if kind in chosen:
             yield _note(
-                f"scans of N rows are {SCANS[kind]}, each 2 mul and 1 add; L is log2 N rounded up, "
-                "P is 2^L"
+                f"scans of N rows are {SCANS[kind]}, each a product and a sum, and a product of "
+                "decays; L is log2 N rounded up, P is 2^L"
             )
 
 

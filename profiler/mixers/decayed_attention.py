@@ -3,8 +3,8 @@
 Sources and choices: costmodel.mixers.decayed_attention. Shapes: queries q and keys k (b, n, s, K),
 values v and reads (b, n, s, V), the sum S (b, n, K, V) = decay * S + k^T v, of which a row's read
 is q S. A class combines a mixer, which has the linear maps and the gate and norm after the reads,
-with an algorithm: a recurrence over rows, scores of all pairs, or chunks. The decay is a constant
-per head (`ByHead`), or a number per key channel that each token gives (`ByChannel`).
+with an algorithm: a recurrence over rows, a scan, scores of all pairs, or chunks. The decay is a
+constant per head (`ByHead`), or a number per key channel that each token gives (`ByChannel`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from profiler.modules.running_sums import (
     in_turn,
     with_earlier,
 )
+from profiler.modules.scans import scan
 
 Heads = tuple[Tensor, Tensor, Tensor]
 """Queries (b, n, s, K), keys (b, n, s, K) and values (b, n, s, V)."""
@@ -48,6 +49,8 @@ class Decayed(Mixer):
     """Array -> kernel class, outside of the reads: `KERNELS` without the option `core`, `CORE` with
     it."""
     FORM: ClassVar[str]
+    STEP_FORM: ClassVar[str | None] = None
+    """The form of one token; None: `FORM`."""
     READ: ClassVar[dict[str, str]]
     """Array -> kernel class, for the arrays of the reads."""
     STEP: ClassVar[dict[str, str]] = {}
@@ -163,6 +166,23 @@ class Recurrent(Decayed):
         return State({"S": self._rows(batch, 1, self.n, self.K * self.V)}, sliding=True)
 
 
+class Scanned(Recurrent):
+    """Whole sequences by a parallel scan; a token is one step of the recurrence."""
+
+    FORM = "scan"
+    STEP_FORM = "recurrent"
+
+    def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The reads (b, n, s, V) of all rows: the scan of k_i^T v_i gives S (b, n, s, K, V), of
+        which each query reads its row."""
+        S = scan(self.decays(x), k.unsqueeze(-1) * v.unsqueeze(-2), dim=2)
+        return (q.unsqueeze(-2) @ S).squeeze(-2)
+
+    @abstractmethod
+    def decays(self, x: Tensor) -> Tensor:
+        """The decays (b, n, s, K or 1, 1) of all rows of x (b, s, d)."""
+
+
 class Pairs(Decayed):
     """The scores of all pairs, those of later rows set to zero."""
 
@@ -203,6 +223,16 @@ class RecurrentByHead(Recurrent, ByHead):
     def kept(self, x: Tensor) -> Sequence[Tensor]:
         """gamma (n, 1, 1), the same for each row."""
         return [self.gamma.view(-1, 1, 1)] * x.shape[1]
+
+
+class ScannedByHead(Scanned, RecurrentByHead):
+    """A scan; all states of a head share its decay."""
+
+    READ: ClassVar[dict[str, str]] = {**Recurrent.READ, "KV": "elementwise"}
+
+    def decays(self, x: Tensor) -> Tensor:
+        """gamma for every row, (b, n, s, 1, 1)."""
+        return self.gamma.view(1, -1, 1, 1, 1).expand(x.shape[0], -1, x.shape[1], -1, -1)
 
 
 class PairsByHead(Pairs, ByHead):
@@ -337,6 +367,18 @@ class RecurrentByChannel(Recurrent, ByChannel):
         return torch.exp(self.logarithms(x)).unsqueeze(-1).unbind(2)
 
 
+class ScannedByChannel(Scanned, RecurrentByChannel):
+    """A scan; all states of a key channel share its decay."""
+
+    READ: ClassVar[dict[str, str]] = {**RecurrentByChannel.READ, "KV": "elementwise"}
+
+    def decays(self, x: Tensor) -> Tensor:
+        """The exponentials (b, n, s, K, 1) of the logarithms, and 0 for the first row."""
+        later = torch.exp(self.logarithms(x[:, 1:]))
+        first = later.new_zeros(*later.shape[:2], 1, later.shape[3])
+        return torch.cat((first, later), dim=2).unsqueeze(-1)
+
+
 class PairsByChannel(Pairs, ByChannel):
     """Scores of all pairs: products of q * B and k / B, where B (b, n, s, K) is the product of the
     decays up to a row."""
@@ -467,6 +509,7 @@ def decayed(mixer: _Class) -> _Class:
             form=mixer.FORM,
             rewrites=mixer.REWRITES,
             kernels=kernels,
+            step_form=mixer.STEP_FORM,
             step_kernels=kernels | mixer.STEP,
         )(mixer)
     return mixer
@@ -541,6 +584,11 @@ class RetNetRecurrent(RecurrentByHead, RetNet):
 
 
 @decayed
+class RetNetScan(ScannedByHead, RetNet):
+    """RetNet by a scan."""
+
+
+@decayed
 class RetNetParallel(PairsByHead, RetNet):
     """RetNet by the scores of all pairs."""
 
@@ -589,6 +637,11 @@ class GLA(ByChannel):
 @decayed
 class GLARecurrent(RecurrentByChannel, GLA):
     """GLA by the recurrence."""
+
+
+@decayed
+class GLAScan(ScannedByChannel, GLA):
+    """GLA by a scan."""
 
 
 @decayed
@@ -643,6 +696,11 @@ class Lightning(ByHead):
 @decayed
 class LightningRecurrent(RecurrentByHead, Lightning):
     """Lightning attention by the recurrence."""
+
+
+@decayed
+class LightningScan(ScannedByHead, Lightning):
+    """Lightning attention by a scan."""
 
 
 @decayed

@@ -22,6 +22,7 @@ from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
+from profiler.modules.scans import scan
 
 EPS = 1e-5
 """What is added to a mean square, as in transformers and mamba-ssm."""
@@ -203,9 +204,29 @@ class Mamba(Selective):
         return self.carrying(batch, length, S, X=self.E)
 
 
+class MambaScanned(Mamba):
+    """Mamba whose sequences are scanned in parallel; a token is one step of the recurrence."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The output y (b, s, d) of sequences x (b, s, d), by a scan of the states (b, s, E, N)."""
+        X = self.rows(x, "X", None, {})
+        step, U, B, C = self.given(X)
+        kept = torch.exp(step[:, 1:].unsqueeze(-1) * self.A())
+        S = scan(from_nothing(kept), U.unsqueeze(-1) * B.unsqueeze(2))
+        return self.out(x, self.read(S, C) + self.D * X)
+
+
+def from_nothing(kept: Tensor) -> Tensor:
+    """Decays (b, s-1, ...) of later rows as those of all rows (b, s, ...): 0 for the first."""
+    return torch.cat((kept.new_zeros(kept.shape[0], 1, *kept.shape[2:]), kept), dim=1)
+
+
 PARTS = dict.fromkeys(("T", "B", "C"), "contraction")
 NORMS = dict.fromkeys(PARTS, "elementwise") | {f"{name}_p": kind for name, kind in PARTS.items()}
 BARE = {"X": "contraction"}
+
+
+SCANNED = {"V": "elementwise"}
 
 
 @implementation(
@@ -218,6 +239,19 @@ BARE = {"X": "contraction"}
 )
 class MambaRecurrent(Mamba):
     """Mamba by the recurrence."""
+
+
+@implementation(
+    "mamba",
+    "scan",
+    form="scan",
+    rewrites=("dense",),
+    kernels=CORE | PARTS | AROUND | SCANNED | kernels("X", convolution="convolution"),
+    step_form="recurrent",
+    step_kernels=CORE | PARTS | AROUND | kernels("X", convolution="reduction"),
+)
+class MambaScan(MambaScanned):
+    """Mamba by a scan."""
 
 
 @implementation(
@@ -235,6 +269,21 @@ class MambaNormed(Mamba):
 
 
 @implementation(
+    "mamba+norms",
+    "scan",
+    form="scan",
+    rewrites=("dense",),
+    kernels=CORE | NORMS | AROUND | SCANNED | kernels("X", convolution="convolution"),
+    step_form="recurrent",
+    step_kernels=CORE | NORMS | AROUND | kernels("X", convolution="reduction"),
+)
+class MambaNormedScan(MambaScanned):
+    """Mamba with norms, by a scan."""
+
+    normed = True
+
+
+@implementation(
     "mamba+core",
     "recurrent",
     form="recurrent",
@@ -243,6 +292,20 @@ class MambaNormed(Mamba):
 )
 class MambaCore(Mamba):
     """The recurrence of Mamba with bare projections."""
+
+    core = True
+
+
+@implementation(
+    "mamba+core",
+    "scan",
+    form="scan",
+    kernels=CORE | PARTS | BARE | SCANNED,
+    step_form="recurrent",
+    step_kernels=CORE | PARTS | BARE,
+)
+class MambaCoreScan(MambaScanned):
+    """The recurrence of Mamba with bare projections, by a scan."""
 
     core = True
 
@@ -359,6 +422,20 @@ class Mamba2Recurrent(Mamba2):
         S = self.like.new_zeros(batch, self.G, self.n // self.G, self.P, self.N)
         X, K = self.n * self.P, self.G * self.N
         return self.carrying(batch, length, S, X=X, K=K, Q=K)
+
+
+class Mamba2Scanned(Mamba2Recurrent):
+    """Mamba-2 whose sequences are scanned in parallel; a token is one step of the recurrence."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The output y (b, s, d) of sequences x (b, s, d), by a scan of the states (b, s, G, n/G,
+        P, N); all states of a head share a row's decay."""
+        X, K, Q, step, U = self.given(x, None, {})
+        rows = (*x.shape[:2], self.G, self.n // self.G)
+        kept = from_nothing(torch.exp(step[:, 1:] * self.A())).view(*rows, 1, 1)
+        added = U.view(*rows, self.P, 1) * K.view(*x.shape[:2], self.G, 1, 1, self.N)
+        read = scan(kept, added).flatten(3, 4) @ Q.unsqueeze(-1)
+        return self.out(x, read.view(X.shape) + self.D.unsqueeze(-1) * X)
 
 
 class Mamba2Parallel(Mamba2):
@@ -535,6 +612,34 @@ class Mamba2Layer(Mamba2Recurrent):
 )
 class Mamba2Core(Mamba2Recurrent):
     """The recurrence of Mamba-2 with bare projections."""
+
+    core = True
+
+
+@implementation(
+    "mamba-2",
+    "scan",
+    options=("no-norm",),
+    form="scan",
+    rewrites=("dense",),
+    kernels=CORE | NORMED | SCANNED | kernels(*HEADS, convolution="convolution"),
+    step_form="recurrent",
+    step_kernels=CORE | NORMED | kernels(*HEADS, convolution="reduction"),
+)
+class Mamba2Scan(Mamba2Scanned):
+    """Mamba-2 by a scan."""
+
+
+@implementation(
+    "mamba-2+core",
+    "scan",
+    form="scan",
+    kernels=CORE | BARE_HEADS | SCANNED,
+    step_form="recurrent",
+    step_kernels=CORE | BARE_HEADS,
+)
+class Mamba2ScanCore(Mamba2Scanned):
+    """The scan of Mamba-2 with bare projections."""
 
     core = True
 

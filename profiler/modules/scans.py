@@ -13,22 +13,24 @@ import torch
 from torch import Tensor
 
 
-def scan(kept: Tensor, added: Tensor) -> Tensor:
-    """S (b, s, ...) with S_1 = added_1 and S_i = kept_i S_(i-1) + added_i. `added` is (b, s, ...);
-    `kept` has as many axes, of the same extent or 1 behind the second, and its first row changes no
-    result."""
-    found: Tensor = _Scan.apply(kept, added)  # type: ignore[no-untyped-call] # torch has no types
+def scan(kept: Tensor, added: Tensor, dim: int = 1) -> Tensor:
+    """S with S_1 = added_1 and S_i = kept_i S_(i-1) + added_i for rows i along the axis `dim`.
+    `kept` has as many axes as `added`, of the same extent, or of 1 behind `dim`; its first row
+    changes no result."""
+    found: Tensor = _Scan.apply(kept, added, dim)  # type: ignore[no-untyped-call] # torch has none
     return found
 
 
-def _rounds(kept: Tensor, added: Tensor) -> Tensor:
-    """The rows of the scan, (b, s, ...), round by round."""
-    apart = 1
-    while apart < added.shape[1]:
-        late = kept[:, apart:]
-        sums = late * added[:, :-apart] + added[:, apart:]
-        added = torch.cat((added[:, :apart], sums), dim=1)
-        kept = torch.cat((kept[:, :apart], late * kept[:, :-apart]), dim=1)
+def _rounds(kept: Tensor, added: Tensor, dim: int) -> Tensor:
+    """The rows of the scan along an axis, round by round."""
+    rows, apart = added.shape[dim], 1
+    while apart < rows:
+        first, late, early = (0, apart), (apart, rows - apart), (0, rows - apart)
+        decays = kept.narrow(dim, *late)
+        sums = decays * added.narrow(dim, *early) + added.narrow(dim, *late)
+        products = decays * kept.narrow(dim, *early)
+        added = torch.cat((added.narrow(dim, *first), sums), dim)
+        kept = torch.cat((kept.narrow(dim, *first), products), dim)
         apart *= 2
     return added
 
@@ -37,18 +39,23 @@ class _Scan(torch.autograd.Function):
     """The scan, and its gradients for decays and rows."""
 
     @staticmethod
-    def forward(ctx: Any, kept: Tensor, added: Tensor) -> Tensor:
-        """The rows of the scan; decays and rows are saved."""
-        found = _rounds(kept, added)
-        ctx.save_for_backward(kept, found)
+    def forward(ctx: Any, kept: Tensor, added: Tensor, dim: int) -> Tensor:
+        """The rows of the scan; decays and, for their gradient, rows are saved."""
+        found = _rounds(kept, added, dim)
+        ctx.dim = dim
+        ctx.save_for_backward(kept, *([found] if ctx.needs_input_grad[0] else []))
         return found
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
         """The gradients of `kept` and `added`: those of the first row's decay are 0."""
-        kept, found = ctx.saved_tensors
-        (gradient,) = gradients
-        after = torch.cat((kept[:, 1:], torch.ones_like(kept[:, :1])), dim=1)
-        back = _rounds(after.flip(1), gradient.flip(1)).flip(1)
-        of_kept = (back[:, 1:] * found[:, :-1]).sum_to_size(kept[:, 1:].shape)
-        return torch.cat((torch.zeros_like(kept[:, :1]), of_kept), dim=1), back
+        (kept, *found), (gradient,), dim = ctx.saved_tensors, gradients, ctx.dim
+        later = (dim, 1, kept.shape[dim] - 1)
+        first = kept.narrow(dim, 0, 1)
+        after = torch.cat((kept.narrow(*later), torch.ones_like(first)), dim)
+        back = _rounds(after.flip(dim), gradient.flip(dim), dim).flip(dim)
+        if not found:
+            return None, back, None
+        before = found[0].narrow(dim, 0, kept.shape[dim] - 1)
+        of_kept = (back.narrow(*later) * before).sum_to_size(kept.narrow(*later).shape)
+        return torch.cat((torch.zeros_like(first), of_kept), dim), back, None
