@@ -98,6 +98,36 @@ def test_combinations_and_rounds(l: int) -> None:
         assert deep.at(l=l, d=d, r=r) - deep.at(l=1, d=d, r=r) == 2 * rounds
 
 
+STATES = {
+    "rg-lru": (8, 8),
+    "mamba{E=6,N=5,R=2}": (6 * 5, 6 * 5),
+    "mamba-2{n=2,P=3,N=5,G=1}": (2 * 3 * 5, 2),
+    "gla{n=2,h=4,v=2,r=3}": (2 * 2 * 4, 2 * 2),
+    "retnet{n=2,h=4,v=2}": (2 * 4 * 8, 2),
+    "lightning{n=2,h=4}": (2 * 4 * 4, 2),
+}
+"""A mixer of width 8 -> (numbers that a row adds to the states, its decays)."""
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("l", [1, 6, 8])
+def test_mixers_combine_their_states(name: str, l: int) -> None:
+    """Beside their recurrence, which takes a product and a sum a state and row, but for the
+    first."""
+    states, decays = STATES[name]
+    sizes = {"l": l, "d": 8, "n": 2, "k": 4} if name == "rg-lru" else {"l": l, "d": 8, "k": 4}
+    mixer = cm.mixer(name)
+    sizes = {letter: size for letter, size in sizes.items() if letter in mixer.letters}
+    before = cm.count(mixer, "training", "recurrent").at(**sizes)
+    for rewrites, combinations in (
+        (KOGGE_STONE, kogge_stone(l)),
+        (BRENT_KUNG, brent_kung(2 ** (l - 1).bit_length())),
+    ):
+        found = cm.count(mixer, "training", "scan", ("strict", *rewrites)).at(**sizes)
+        assert found.mul - before.mul == combinations * (states + decays) - (l - 1) * states
+        assert found.add - before.add == (combinations - (l - 1)) * states
+
+
 def test_a_scan_equals_a_loop() -> None:
     rng = np.random.default_rng(3)
     x, W_A, W_K = rng.normal(size=(6, 2)), rng.normal(size=(2, 3)), rng.normal(size=(2, 3))

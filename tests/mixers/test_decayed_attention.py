@@ -259,10 +259,7 @@ def in_chunks(name: str, at: Sizes, t: int) -> Counter[str]:
 def test_operations_of_a_token_by_pairs_and_in_chunks(name: str) -> None:
     for t in (1, 2, 3, 4, 6, 7, 31):
         at = {**sized(name, SIZES[0]), "t": t}
-        for form in cm.mixer(name).forms:
-            if form == "recurrent":
-                continue
-            token = in_pairs if form == "parallel" else in_chunks
+        for form, token in (("parallel", in_pairs), ("chunked", in_chunks)):
             expected = outside(name, SIZES[0]) + token(name, SIZES[0], t)
             assert operations(name, at, phase="inference", form=form) == expected, (form, t)
 
