@@ -53,6 +53,8 @@ class Decayed(Mixer):
     """The form of one token; None: `FORM`."""
     READ: ClassVar[dict[str, str]]
     """Array -> kernel class, for the arrays of the reads."""
+    WHOLE: ClassVar[dict[str, str]] = {}
+    """Array -> kernel class, for the arrays that only whole sequences have."""
     STEP: ClassVar[dict[str, str]] = {}
     """Array -> kernel class, for arrays with another class at one token."""
     REWRITES: ClassVar[tuple[str, ...]] = ()
@@ -171,6 +173,7 @@ class Scanned(Recurrent):
 
     FORM = "scan"
     STEP_FORM = "recurrent"
+    WHOLE: ClassVar[dict[str, str]] = {"KV": "elementwise"}
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The reads (b, n, s, V) of all rows: the scan of k_i^T v_i gives S (b, n, s, K, V), of
@@ -227,8 +230,6 @@ class RecurrentByHead(Recurrent, ByHead):
 
 class ScannedByHead(Scanned, RecurrentByHead):
     """A scan; all states of a head share its decay."""
-
-    READ: ClassVar[dict[str, str]] = {**Recurrent.READ, "KV": "elementwise"}
 
     def decays(self, x: Tensor) -> Tensor:
         """gamma for every row, (b, n, s, 1, 1)."""
@@ -370,8 +371,6 @@ class RecurrentByChannel(Recurrent, ByChannel):
 class ScannedByChannel(Scanned, RecurrentByChannel):
     """A scan; all states of a key channel share its decay."""
 
-    READ: ClassVar[dict[str, str]] = {**RecurrentByChannel.READ, "KV": "elementwise"}
-
     def decays(self, x: Tensor) -> Tensor:
         """The exponentials (b, n, s, K, 1) of the logarithms, and 0 for the first row."""
         later = torch.exp(self.logarithms(x[:, 1:]))
@@ -508,7 +507,7 @@ def decayed(mixer: _Class) -> _Class:
             mixer.FORM,
             form=mixer.FORM,
             rewrites=mixer.REWRITES,
-            kernels=kernels,
+            kernels=kernels | mixer.WHOLE,
             step_form=mixer.STEP_FORM,
             step_kernels=kernels | mixer.STEP,
         )(mixer)
