@@ -307,7 +307,11 @@ def explore(
     convention: ConventionOption = "strict",
     force: Force = False,
 ) -> None:
-    """An HTML page of mixers: equations, exact costs at any sizes, a chart, a map of winners."""
+    """An HTML page of mixers: equations, exact costs at any sizes, a chart, a map of winners.
+
+    It opens with the first mixers named. A link keeps mixers and sizes, such as
+    explore.html#mixers=gqa+mla&size.l=4096; a button of the page copies the link to its settings.
+    """
     found: list[dict[str, Any]] = []
     if source:
         from profiler.reconcile.table import points

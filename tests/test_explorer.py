@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from xml.dom.minidom import parseString
 
 import pytest
@@ -173,6 +173,18 @@ def test_a_page_is_written_once_and_names_its_file(tmp_path: Path) -> None:
     assert run(cli.app, ["explore", "she"]).exit_code != 0
 
 
+def test_a_page_opens_with_the_mixers_named_and_its_link_names_them(tmp_path: Path) -> None:
+    asked = ["explore", "mqa", "mla{c=8}", "-o", str(tmp_path / "page.html")]
+    done = CliRunner().invoke(cli.app, asked)
+    names = [load(name).name for name in asked[1:3]]
+    found = json.loads(
+        (tmp_path / "page.html").read_text("utf-8").partition('id="data">')[2].split("</script>")[0]
+    )
+    assert found["first"] == names
+    _, _, link = done.output.strip().partition("#")
+    assert dict(parse_qsl(link)) == {"mixers": " ".join(names), "size.l": "4096"}
+
+
 @pytest.fixture(scope="module")
 def browser_page(page_of: Path) -> Iterator[Any]:
     """The page in a headless browser without a network; a message in its console is an error."""
@@ -279,6 +291,18 @@ def test_a_search_and_a_slider_change_the_page(browser_page: Any) -> None:
     before = total.text_content()
     browser_page.get_by_label("C chunk", exact=True).fill("32")  # a size of the shown mixer alone
     assert total.text_content() != before and "C = 32" in browser_page.inner_text("#card")
+
+
+def test_a_link_opens_with_mixers_and_sizes(browser_page: Any) -> None:
+    link = browser_page.url.partition("#")[0] + "#mixers=mla+gqa&size.l=4096&size.d=256"
+    browser_page.goto("about:blank")
+    browser_page.goto(link)
+    rows = browser_page.eval_on_selector_all(
+        "#costs tbody tr", "all => all.map(o => o.dataset.mixer)"
+    )
+    assert rows == [load(name).name for name in ("mla", "gqa")]
+    for letter, size in (("l", "4096"), ("d", "256")):
+        assert browser_page.locator(f"#size-{letter}").input_value() == size
 
 
 def test_measured_points_stand_beside_the_curves(browser_page: Any) -> None:

@@ -60,10 +60,12 @@ class Winners:
     the ranges of the size `over`.
 
     Args:
+        names: the candidates.
         fixed: as for `Curves`.
         first, last: the ends of the axis of `over`.
     """
 
+    names: tuple[str, ...]
     figure: Figure
     over: str
     across: str
@@ -119,7 +121,8 @@ def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = (
     ends = [BreakEven(x.first, (), ()) for row in found.values() for x in row if x.step == 1]
     sizes = sorted(sizes) or usual_sizes(one, ends)
     fixed = {x: n for x, n in fixed_sizes([*rows.values()]).items() if x != across}
-    return Winners(one.figure, one.over, across, one.phase, fixed, found, sizes[0], sizes[-1])
+    low, high = sizes[0], sizes[-1]
+    return Winners(one.names, one.figure, one.over, across, one.phase, fixed, found, low, high)
 
 
 def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
@@ -20,6 +21,11 @@ from costmodel.commands.options import (
 from costmodel.commands.streams import printed, written_whole
 from costmodel.program.conventions import convention as read_convention
 
+TICKED = 6
+"""The number of mixers that the page compares when it opens, at most: the first of those named."""
+FIRST = ("self-attention", "gqa", "mamba-2", "gated-deltanet")
+"""The mixers that a page compares when it opens, if none is named."""
+
 Page = Annotated[Path | None, typer.Option("-o", "--output", help="The HTML file to write.")]
 
 
@@ -34,7 +40,7 @@ def written(
 ) -> None:
     """Write the HTML page about the named mixers and models to the file `output`; with `all_`, or
     if none is named, about all built-in mixers with their named variants and all networks with a
-    name.
+    name. Print a link that opens the page with mixers and a size.
 
     Args:
         points: measured points, each with mixer, form, phase, machine, dtype, sizes, and readings
@@ -58,7 +64,10 @@ def written(
         named += networks.presets()
     shown = dict.fromkeys(candidate(name)[0] for name in named)
     data = catalogue(shown, phases(phase), read_convention(convention))
-    text = page({**data, "points": points})
+    first = [candidate(name)[0].name for name in mixers or FIRST][:TICKED]
+    text = page({**data, "points": points, "first": first})
     with written_whole(output) as path:
         path.write_text(text, encoding="utf-8")
     printed(f"wrote {output}: {len(shown)} mixers and models, {len(text.encode()):,} bytes\n")
+    link = urlencode({"mixers": " ".join(first), "size.l": "4096"})
+    printed(f"a link with mixers and sizes: {output.resolve().as_uri()}#{link}\n")

@@ -54,7 +54,7 @@ EM = 0.55
 """The mean width of a character in heights of the type."""
 TICK = 0.36
 """Inches: the least distance between two labelled ticks of an x axis."""
-ROWS = 9
+ROWS = 12
 """The number of labelled ticks of a y axis of sizes, at most."""
 APART = 0.1
 """Inches: the least distance between two numbers of marks, which stand upright if they are closer

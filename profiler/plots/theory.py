@@ -87,7 +87,11 @@ def winner_picture(found: Winners, mixers: tuple[Mixer, ...], said: Sequence[str
         size_axis(found.across, mixers, values),
         regions=tuple(regions),
     )
-    return Picture((panel,))
+    shown = (one for ranges in found.rows.values() for one in ranges
+             if one.first <= found.last and one.last >= found.first)  # fmt: skip
+    won = {name for one in shown for name in one.least}
+    never = ", ".join(name for name in found.names if name not in won)
+    return Picture((panel,), (f"nowhere the least: {never}",) if never else ())
 
 
 def _edges(values: list[int]) -> list[float]:

@@ -178,6 +178,14 @@ def test_a_size_that_does_not_fit_is_left_out_and_told() -> None:
     assert "self-attention is not drawn at d = 12: this size does not fit" in picture.missing
 
 
+def test_a_map_names_the_candidates_that_have_the_least_nowhere() -> None:
+    mixers = ("self-attention", "mamba-2", "gated-deltanet")
+    picture = of_mixers(*mixers, kind="winners", over="ld", d=(64, 256))
+    assert {*picture.names} == {"self-attention", "gated-deltanet"}
+    assert picture.notes == ("nowhere the least: mamba-2",)
+    assert of_mixers(*mixers[::2], kind="winners", over="ld", d=(64, 256)).notes == ()
+
+
 def test_a_region_of_the_map_is_where_its_candidate_has_the_least() -> None:
     mixers = ("self-attention", "linear-attention", "mamba-2")
     (panel,) = of_mixers(*mixers, over="ld", kind="winners", d=(64, 512)).panels

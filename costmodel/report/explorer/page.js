@@ -167,7 +167,7 @@ const LETTERS = Object.keys(data.letters);
 /* The names of the mixers that are known by some names or aliases, each once. */
 const named = (names) => [...new Set(names.filter((name) => byName.has(name)).map((name) => byName.get(name).name))];
 const initial = () => ({
-  mixers: named(["self-attention", "gqa", "mamba-2", "gated-deltanet"]),
+  mixers: named(data.first),
   focus: "",
   forms: {},
   phase: data.phases[0],
