@@ -287,7 +287,8 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     for name in fractions:
         if any(isinstance(row.value(name), Fraction) for row in block.rows):
             exact = "CSV and JSON have them exact"
-            yield _note(f"{name}: rounded to {DIGITS} significant digits ({exact})", name)
+            words = COLUMNS[name].title.lower() if COLUMNS[name].heading else name
+            yield _note(f"{words}: rounded to {DIGITS} significant digits ({exact})", name)
     yield from _of_figures(block, "ratio")
     yield from _searched(block)
     yield from _of_figures(block, "number", "names", "order")
