@@ -194,7 +194,8 @@ def test_what_is_found_by_search_says_so(hill: Path) -> None:
 def test_an_explanation_says_so(hill: Path) -> None:
     result = CliRunner().invoke(cli.app, ["explain", f"{hill}:hill", *AT])
     text = " ".join(result.output.split())
-    assert f"span {parse(NINE).at({})} - (1) (1) found at these sizes by search (no formula:" in text
+    said = "- (1) (1) found at these sizes by search (no formula:"
+    assert f"span {parse(NINE).at({})} {said}" in text
 
 
 def test_nothing_is_searched_in_letters(hill: Path) -> None:
