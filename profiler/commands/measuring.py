@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -256,7 +255,8 @@ def measured(
     elif number * sum(longest_s(request, limits) for request in wanted) > LONG_S:
         told([estimate(wanted * number, limits)])
     starts = None if number == 1 else one_worker(asked)  # None: measured in this process
-    with objects_settled(), bar() as progress:
+    settle_objects()
+    with bar() as progress:
         found = session.run(
             wanted,
             asked.output,
@@ -273,19 +273,12 @@ def measured(
     return found
 
 
-@contextmanager
-def objects_settled() -> Iterator[None]:
-    """A context in which the garbage collector skips all earlier objects: each measurement of
-    memory collects garbage, and torch's modules alone would take a third of a second each time.
-    Objects that the caller froze stay frozen."""
-    frozen_by_caller = gc.get_freeze_count() > 0
+def settle_objects() -> None:
+    """Have the garbage collector skip all objects so far until the process ends: each measurement
+    of memory collects garbage, and torch's modules alone would take a third of a second each
+    time."""
     gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        if not frozen_by_caller:
-            gc.unfreeze()
 
 
 def workers(asked: Asked) -> tuple[str, Starts]:
