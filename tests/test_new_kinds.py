@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel import EquationError, Mixer, Unanswered, exp, irfft, max_over, maximum, rfft
+from costmodel import EquationError, Mixer, Unanswered, exp, irfft, max_over, maximum, rfft, scan
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Form
 from costmodel.language.nodes import (
@@ -64,6 +64,11 @@ def small(change: Callable[[Node], Node] = lambda node: node) -> Mixer:
         bins = f.array("bins", l + 1, 2, d)
         bins[q, c, b] = rfft(x[i, b], over=i, length=2 * l)
         y[i, b] = irfft(bins[q, c, b], over=(q, c), length=2 * l)
+    with m.form("scan") as f:
+        i, j, b = f.index("i", 1, l), f.index("j", 1, l), f.index("b", 1, d)
+        kept, added = f.array("kept", l, d), f.array("added", l, d)
+        kept[i, b], added[i, b] = exp(x[i, b]), x[i, b] * w[b]
+        y[i, b] = scan(kept[j, b], added[j, b], over=j)
     for name, form in m.forms.items():
         changed = [replace(e, value=rewrite(e.value, change)) for e in form.equations]
         m.forms[name] = Form(m, name, form.indices, form.arrays, changed)
@@ -119,7 +124,7 @@ def twin(of: type[Node]) -> type[Node]:
     own = {name: value for name, value in vars(of).items() if not name.startswith("_")}
     own |= {part.name: part.default for part in parts if part.default is not MISSING}
     own["__annotations__"] = {part.name: part.type for part in parts}
-    return type(f"Twin{of.__name__}", (Node,), own)
+    return type(f"Twin{of.__name__}", of.__bases__, own)
 
 
 @pytest.mark.parametrize(
