@@ -141,7 +141,7 @@ class _Simulation:
                 for wire in _through(wires):
                     if not wire.source and name not in self.unwanted[run.use]:
                         self.live[_Gradient(wire)] = self._size(wire)
-        for wire in [w for w in self.live if isinstance(w, Wire)]:
+        for wire in {*_parents(run), run.writes} & self.live.keys():
             if not wire.source and not self._later(k, wire):
                 del self.live[wire]
 

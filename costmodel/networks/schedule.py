@@ -415,19 +415,33 @@ def _backward(runs: Sequence[PartRun], recompute: str, kept: _Kept[W]) -> list[W
 
 
 def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> list[Passed]:
-    """The paths `found` to the end of a run, joined if they differ in parts of the run's layer
-    alone: then one path is returned whose step `Beside` holds the differing pieces, so that layers
-    do not multiply the number of paths."""
+    """The paths `found` to the end of a run, of which those that differ in parts of the run's layer
+    alone are joined: to one path whose step `Beside` holds the differing pieces, so that layers do
+    not multiply the number of paths."""
     if len(found) < 2 or run.layer is None:
         return found
+    own = {None, *(one.use for one in runs if one.layer == run.layer)}
+    alike: list[list[Passed]] = []
+    for path in found:
+        for group in alike:
+            apart = (path - group[0]) + (group[0] - path)
+            if not any(isinstance(x, Beside) or x[0] not in own for x in apart):
+                group.append(path)
+                break
+        else:
+            alike.append([path])
+    return [*map(_joined, alike)]
+
+
+def _joined(found: Sequence[Passed]) -> Passed:
+    """The paths as one, whose step `Beside` holds what they differ in; a single path as it is."""
+    if len(found) == 1:
+        return found[0]
     common = found[0]
     for path in found[1:]:
         common = common & path
-    ways = [path - common for path in found]
-    own = {one.use for one in runs if one.layer == run.layer}
-    if any(isinstance(x, Beside) or x[0] not in {*own, None} for way in ways for x in way):
-        return found
-    return [common + Passed({Beside(frozenset(frozenset(way.items()) for way in ways)): 1})]
+    ways = (path - common for path in found)
+    return common + Passed({Beside(frozenset(frozenset(way.items()) for way in ways)): 1})
 
 
 def _longest(found: Sequence[Passed]) -> list[Passed]:
@@ -444,13 +458,14 @@ def _longest(found: Sequence[Passed]) -> list[Passed]:
 def _covers(path: Passed, other: Passed) -> bool:
     """Whether `path`, or `path` with one of the paths of a step `Beside` put in, passes each part
     at least as often as `other` does."""
-    if other <= path:
+    missing = other - path
+    if not missing:
         return True
-    for step in path:
-        if isinstance(step, Beside):
-            rest = path - Passed({step: 1})
-            if any(other <= rest + Passed(dict(way)) for way in step.ways):
-                return True
+    for step, times in path.items():
+        if isinstance(step, Beside) and other[step] < times:
+            for way in map(dict, step.ways):
+                if all(number <= way.get(one, 0) for one, number in missing.items()):
+                    return True
     return False
 
 

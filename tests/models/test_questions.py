@@ -237,6 +237,20 @@ def test_each_stack_has_hops_of_its_own() -> None:
     assert value(net, "path_length", "training", sizes) == 10
 
 
+def test_side_branches_in_many_layers_leave_few_paths(tmp_path: Path) -> None:
+    """Gemma 3n: each layer has a residual of low rank beside attention, and reads a table of its
+    own. Further layers add no candidate for the longest path, which is that through all runs."""
+    small = {"model_type": "gemma3n_text", **TINY, "num_key_value_heads": 6, "sliding_window": 3,
+             "hidden_size_per_layer_input": 3, "vocab_size_per_layer_input": 31, "laurel_rank": 2,
+             "altup_num_inputs": 2, "num_kv_shared_layers": 0}  # fmt: skip
+    nets = {n: read(tmp_path, {**small, "num_hidden_layers": n}) for n in (3, 10)}
+    few, many = (paths(net, "training-step") for net in nets.values())
+    assert len(many) == len(few) == 4
+    at = {**nets[3].sizes, "l": 5, "t": 5}
+    steps = (longest(nets[3], "span", "training", 3, at), longest_backward(nets[3], "span", 3, at))
+    assert value(nets[3], "span", "training-step", at) == sum(steps)
+
+
 def test_hops_through_layers_that_reach_differently_far_are_not_derived(tmp_path: Path) -> None:
     fields = {
         "model_type": "recurrent_gemma", "vocab_size": 7, "hidden_size": 48, "num_hidden_layers": 3,
