@@ -455,7 +455,7 @@ def bar() -> Iterator[Callable[[int, int, str], None]]:
 def with_bar(
     begin: Callable[[Callable[[int, int, str], None]], Iterator[Found]],
 ) -> Iterator[Found]:
-    """The results of an iterator, with a progress bar while each result is computed.
+    """Yield the results of an iterator, with a progress bar while each result is computed.
 
     Args:
         begin: a function that gets the function of `bar` and returns the iterator.

@@ -555,7 +555,9 @@ class InChunks:
         return found
 
     def read(self, rows: Rows) -> Array:
-        """Write the equations of the recurrence in chunks, and return O (n, l, h), what R reads."""
+        """Write the equations of the recurrence in chunks, and return O (n, l, h), what R reads.
+        With the state S before a chunk, P = W S + U is what its rows remove (U and W: row after
+        row), E S + KC V - FC P the state after the chunk, and O = RE S + RK V - RF P."""
         f, j, p, c, q, g, u = self.f, self.j, self.p, self.c, self.q, self.g, self.u
         E, RE, KI, KA, FI = self.by_decay(rows)
         V, U, W, P = (self.places(name, self.h) for name in ("V_C", "U_C", "W_C", "P"))

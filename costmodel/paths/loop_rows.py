@@ -347,10 +347,10 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether a depth that enters the loop (comes from operands outside it) is proven to grow from
-    row to row at least by what the loop adds per row: the entering depth plus the depth that a way
-    in `steps` (array -> ways to it from the previous row) adds is at most a depth that enters at
-    the next row. `entry` is the depth that is asked about, `entering` are all that enter."""
+    """Whether the depth `entry`, which enters the loop (comes from operands outside of it), is
+    proven to grow from row to row at least by what the loop adds: for each way in `steps` (array ->
+    ways to it from the previous row), the depth of `entry` plus that of the way is at most a depth
+    in `entering`, all that enter, which enters the array at the next row."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(

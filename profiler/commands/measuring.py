@@ -309,10 +309,10 @@ AGAIN_S = 0.3
 
 
 def further(asked: Asked) -> Starts | None:
-    """Starts of further processes, by which the interval of a time spans processes where the user
-    asks for none: {"cpu": a function that starts a fresh process which times calls again}. Calls
-    that are short enough are timed so. None if one process is enough or too dear: on a GPU, with
-    --processes (which start their own) or --compile, or with --seconds below `LEAST_S`."""
+    """{"cpu": a function that starts a fresh process}, in which short calls are timed again, so
+    that the interval of a time covers the variation between processes too. None if the command
+    starts processes by itself (--processes), or if further ones cost too much: on a GPU, with
+    --compile, or with --seconds below `LEAST_S`."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import TIME_AGAIN

@@ -512,8 +512,8 @@ class InChunks(Memory):
     def after(
         self, end: Tensor, KI: Tensor, FI: Tensor, V: Tensor, P: list[Tensor], S: Tensor | None
     ) -> Tensor:
-        """The memory at the end of a complete chunk: S before times the chunk's decay `end` (b, n,
-        1, h), plus keys times V minus FI times P, both times the decay to the last row."""
+        """The memory (b, n, h, h) at the end of a complete chunk: S before it times the chunk's
+        decay `end` (b, n, 1, h), plus (end KI)^T V, what rows add, minus (end FI)^T P."""
         found = ((end * KI).unsqueeze(-1) * V.unsqueeze(-2)).sum(2)
         if P:
             gone = (end * FI).unsqueeze(-1) * torch.cat(P, dim=2).unsqueeze(-2)

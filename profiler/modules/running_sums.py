@@ -305,8 +305,8 @@ def before_each(ends: Tensor, groups: Sequence[object]) -> list[Tensor]:
 
 
 def with_earlier(own: Tensor, found: Sequence[Tensor]) -> Tensor:
-    """Rows `own` (b, n, s, ...), to which the rows of all chunks but the first add those of groups
-    of chunks, `found`; `own` if there are none."""
+    """The rows `own` (b, n, s, ...) of all chunks, plus, from the second chunk on, what the chunks
+    before add to them: `found`, for one group of chunks after another; `own` if there is none."""
     if not found:
         return own
     more = in_turn(found)

@@ -22,7 +22,7 @@ def scan(kept: Tensor, added: Tensor, dim: int = 1) -> Tensor:
 
 
 def _rounds(kept: Tensor, added: Tensor, dim: int) -> Tensor:
-    """The rows of the scan along an axis, round by round."""
+    """The rows of `scan`: after each round, a row holds the terms of twice as many rows."""
     rows, apart = added.shape[dim], 1
     while apart < rows:
         first, late, early = (0, apart), (apart, rows - apart), (0, rows - apart)

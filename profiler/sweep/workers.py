@@ -275,7 +275,7 @@ class Team:
 
     def _at_work(self, name: str) -> Worker:
         """The worker of this name, started if it is not running. Raises MeasureError: it cannot
-        begin, or the team is stopping. `accept` may raise for the environment of a new worker."""
+        begin, or the team is stopping; and what `accept` raises if it refuses its environment."""
         if name in self.live:
             return self.live[name]
         with self._lock:

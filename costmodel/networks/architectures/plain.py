@@ -104,10 +104,10 @@ class Experts:
         return self.there(c, number) if self.there else sparse(c, number, self.first)
 
     def read(self, c: Configuration, activation: str) -> tuple[Use, str]:
-        """Make the part mixture of experts, and return it with a remark. `normalised` may name a
-        field with a switch or with a power of the scores' sum, which must be 1 or null. The remark
-        says that the class of transformers chooses within groups of experts, which is not done
-        here; "" for a class without groups."""
+        """Make the part mixture of experts, and return (part, remark). The chosen scores are
+        divided by their sum if `normalised`, or the field that it names, is true; a field with a
+        power of the sum must be 1 or null. The remark says that the class of transformers chooses
+        within groups of experts, and the part among all; "" for a class without groups."""
         if self.inner:
             c = c.inside(self.inner, self.within, " ".join((self.numbers, *self.fixed)))
             c.require(self.fixed)
