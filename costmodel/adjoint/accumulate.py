@@ -418,8 +418,8 @@ def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
 
 
 def _sums(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """The sum over rows 1..n of a reader, from `rest`, the sum over rows 2..n, and `first`, the term
-    of row 1. None if they differ in anything else, or if the longer range may lack row 1."""
+    """The sum over rows 1..n of a reader: `rest`, the sum over rows 2..n, and `first`, the term of
+    row 1. None if the two differ in anything else, or if the longer range may lack row 1."""
     if rest.where != first.where:
         return None
     around = entries(first.array, first.layout) | first.where
