@@ -189,8 +189,8 @@ class Tokens:
             return [(equation.domain, False)]
         if equation.array in self._whole:
             return [(equation.domain, True)]
-        if self.underivable:
-            return [(equation.domain, self._throughout(equation))]
+        if why := self._undecided:
+            return [(equation.domain, self._throughout(equation, why))]
         return in_parts(equation.domain, self._dependence[1].get(equation, ()), ())
 
     def dependent_entries(
@@ -205,8 +205,9 @@ class Tokens:
         """
         if ref.array not in self.given:
             return [(around, False)]
-        if self.underivable:
-            return [(around, all(map(self._throughout, self.system.defining.get(ref.array, ()))))]
+        if why := self._undecided if ends else self.underivable:
+            defining = self.system.defining.get(ref.array, ())
+            return [(around, all(self._throughout(equation, why) for equation in defining))]
         if ends:
             here = self._found(ref.array, self._dependence[0])
             return in_parts(around, tuple(read_term(ref, term) for term in here), ())
@@ -224,16 +225,24 @@ class Tokens:
             return error.with_traceback(None)
         return None
 
-    def _throughout(self, equation: Equation) -> bool:
+    @cached_property
+    def _undecided(self) -> Unsupported | None:
+        """The reason why it is not derived which entries depend on an input or a context, whatever
+        the row; None if it is."""
+        try:
+            _ = self._dependence
+        except Unsupported as error:
+            return error.with_traceback(None)
+        return None
+
+    def _throughout(self, equation: Equation, why: Unsupported) -> bool:
         """True: every point of an equation is proven to depend on an input or a context. To be
-        asked where tokens cannot be derived.
+        asked where tokens cannot be derived, for the reason `why`.
 
         Raises:
             Unsupported: it is not proven; the reason is why tokens cannot be derived.
         """
         if equation.array not in self._whole:
-            why = self.underivable
-            assert why is not None  # asked only where tokens cannot be derived
             raise Unsupported(
                 f"which entries depend on the input is not derived: {why}", why.advice
             )

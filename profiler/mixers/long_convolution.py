@@ -35,16 +35,6 @@ def short_convolution(rows: Tensor, w: Tensor, bias: Tensor | None = None) -> Te
     return F.conv1d(around, taps, bias, groups=len(taps)).transpose(1, 2)
 
 
-def short_sums(rows: Tensor, w: Tensor, bias: Tensor) -> Tensor:
-    """A short causal convolution of rows (b, s, channels) with k taps w (k, channels) and a bias,
-    tap after tap: found[i] = sum over s of rows[i-s] * w[s] + bias, only over taps that a row has
-    rows for, without zeros before the first row."""
-    found = rows * w[0]
-    for s in range(1, min(len(w), rows.shape[1])):
-        found = torch.cat([found[:, :s], found[:, s:] + rows[:, :-s] * w[s]], dim=1)
-    return found + bias
-
-
 def short_latest(row: Tensor, held: Tensor, w: Tensor) -> Tensor:
     """The short convolution at the newest row (b, d), without bias; `held` (b, at most k-1, d) are
     the rows before, newest first."""

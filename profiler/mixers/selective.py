@@ -17,11 +17,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.mixers.long_convolution import short_convolution, short_latest, short_sums
+from profiler.mixers.long_convolution import short_convolution, short_latest
 from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
-from profiler.modules.running_sums import ChunkState
+from profiler.modules.running_sums import (
+    ChunkState,
+    after_first,
+    before_each,
+    by_chunk,
+    carried,
+    in_turn,
+    with_earlier,
+)
 from profiler.modules.scans import scan
 
 EPS = 1e-5
@@ -33,8 +41,6 @@ class Selective(Mixer):
     taps and silu, and a gate. If `core`, there are no convolutions, no silu and no gate."""
 
     core: ClassVar[bool] = False
-    padded: ClassVar[bool] = True
-    """Whether a convolution of a sequence multiplies zeros before the first row too."""
     k: int
     W_Z: nn.Parameter
     log_A: nn.Parameter
@@ -63,7 +69,7 @@ class Selective(Mixer):
             return projected
         w, b = getattr(self, f"w_{name}"), getattr(self, f"b_{name}")
         if state is None:
-            return F.silu((short_convolution if self.padded else short_sums)(projected, w, b))
+            return F.silu(short_convolution(projected, w, b))
         new[f"U_{name}"] = projected
         return F.silu(short_latest(projected, state.held(f"U_{name}"), w) + b)
 
@@ -368,11 +374,13 @@ class Mamba2(Selective):
         return rows @ self.W_out
 
     def weighted(self, M: Tensor, decays: Tensor, U: Tensor) -> Tensor:
-        """The reads (b, s, n, P) of s rows from r rows: the sum of the rows U (b, r, n, P),
-        weighted by the scores M (b, G, s, r) times the decays (b, n, s, r)."""
-        heads = (-1, self.G, self.n // self.G, *M.shape[2:])
-        W = (M.unsqueeze(2) * decays.view(heads)).flatten(1, 2)
-        return (W @ U.transpose(1, 2)).transpose(1, 2)
+        """The reads (b, n, ..., s, P) of s rows from r rows: the sum of the rows U (b, n, ..., r,
+        P), weighted by the scores M (b, G, ..., s, r) times the decays (b, n, ..., s, r)."""
+        return (M.unsqueeze(2) * self.grouped(decays)).flatten(1, 2) @ U
+
+    def grouped(self, rows: Tensor) -> Tensor:
+        """Arrays of heads (b, n, ...) by groups, (b, G, n/G, ...)."""
+        return rows.reshape(len(rows), self.G, self.n // self.G, *rows.shape[2:])
 
 
 class Mamba2Recurrent(Mamba2):
@@ -450,7 +458,7 @@ class Mamba2Parallel(Mamba2):
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         between = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -math.inf)
         M = Q.transpose(1, 2) @ K.permute(0, 2, 3, 1)
-        read = self.weighted(M, torch.exp(between), U)
+        read = self.weighted(M, torch.exp(between), U.transpose(1, 2)).transpose(1, 2)
         return self.out(x, read + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
@@ -464,7 +472,7 @@ class Mamba2Parallel(Mamba2):
         state.append(F=total.unsqueeze(-1), K=K, U=U, **new)
         decays = torch.exp(total[..., None, None] - state.held("F").mT)
         M = Q.unsqueeze(2) @ state.held("K").mT
-        read = self.weighted(M, decays, state.held("U").transpose(1, 2)).squeeze(1)
+        read = self.weighted(M, decays, state.held("U")).squeeze(2)
         return self.out(x_t, read + self.D.unsqueeze(-1) * X)
 
     @torch.no_grad()
@@ -482,9 +490,9 @@ class Mamba2Parallel(Mamba2):
 
 
 class Mamba2Chunked(Mamba2):
-    """Mamba-2 in chunks of C rows: pairs of rows within a chunk, and states S at the end of each
-    chunk, which later chunks read; F (..., n) is the sum of the logarithms of the decays since the
-    chunk's start."""
+    """Mamba-2 in chunks of C rows, all computed at once: all pairs of rows within a chunk, those
+    with later rows masked, and states S at the end of each chunk, which later chunks read; F (...,
+    n) is the sum of the logarithms of the decays since the chunk's start."""
 
     def __init__(
         self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1,
@@ -497,29 +505,31 @@ class Mamba2Chunked(Mamba2):
         self.C = C
 
     def mix(self, x: Tensor) -> Tensor:
-        """The output y (b, s, d) of sequences x (b, s, d), chunk after chunk: each row reads the
-        rows of its chunk up to itself, by its query Q and their keys K, times their decay, and the
-        states S at the chunk's start; D times its value X is added. A chunk of fewer than C rows,
-        the last, does not update S."""
+        """The output y (b, s, d) of sequences x (b, s, d): each row reads the rows of its chunk up
+        to itself, by its query Q and their keys K, times their decay, and the states S at the
+        chunk's start; D times its value X is added. A chunk of fewer than C rows, the last, does
+        not update S."""
         X, K, Q, step, U = self.given(x, None, {})
-        A, read = self.A(), []
-        S: Tensor | None = None
-        for parts in zip(
-            *(torch.split(rows, self.C, dim=1) for rows in (K, Q, step, U)), strict=True
+        A = self.A().view(-1, 1, 1)
+        own, groups = [], []
+        for keys, queries, steps, values in by_chunk(
+            self.C, *(rows.transpose(1, 2) for rows in (K, Q, step, U))
         ):
-            keys, queries, steps, values = parts
-            places = range(1, steps.shape[1] + 1)
-            F = torch.stack([steps[:, :e].sum(1) for e in places], dim=1) * A
-            own = [
-                self.pairs(
-                    queries[:, e - 1 : e], F[:, e - 1 : e], keys[:, :e], F[:, :e], values[:, :e]
-                )
-                for e in places
-            ]
-            read.append(self.with_states(torch.cat(own, dim=1), S, F, queries))
-            if len(own) == self.C:
-                S = self.after(S, keys, F, values)
-        return self.out(x, torch.cat(read, dim=1) + self.D.unsqueeze(-1) * X)
+            r = steps.shape[3]
+            later = torch.ones(r, r, dtype=torch.bool, device=x.device).triu(1)
+            F = steps.unsqueeze(-2).expand(-1, -1, -1, r, r).masked_fill(later, 0).sum(-1) * A
+            between = (F.unsqueeze(-1) - F.unsqueeze(-2)).masked_fill(later, -math.inf)
+            own.append(self.weighted(queries @ keys.mT, torch.exp(between), values))
+            groups.append((keys, queries, F, values))
+        read = in_turn(own)
+        if x.shape[1] >= self.C:
+            keys, _, F, values = groups[0]
+            kept = self.grouped(torch.exp(F[:, :, 1:, -1]))[..., None, None]
+            S = carried(self.added(keys, F, values), kept.unbind(3))
+            later_rows = (after_first([group[part] for group in groups]) for part in (2, 1))
+            found = map(self.of_states, before_each(S, groups), *later_rows)
+            read = with_earlier(read, list(found))
+        return self.out(x, read.transpose(1, 2) + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d), which reads the rows of its chunk so far
@@ -527,44 +537,41 @@ class Mamba2Chunked(Mamba2):
         assert isinstance(state, ChunkState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
-        held = state.held("S")
-        S = held.view(-1, self.G, self.n // self.G, self.P, self.N) if held.shape[2] else None
+        held, heads = state.held("S"), (self.G, 1, self.n // self.G)
+        S = held.view(-1, *heads, self.P, self.N) if held.shape[2] else None
         steps = torch.cat([state.held("step"), step[..., None, None]], dim=2)
-        F = steps.sum(2).squeeze(-1) * state.prepared
-        state.append(F=F.unsqueeze(-1), step=step.unsqueeze(-1), K=K, U=U, **new)
-        sums, keys, values = (state.chunk(name).transpose(1, 2) for name in ("F", "K", "U"))
-        sums, latest, query = sums.squeeze(-1), F.unsqueeze(1), Q.unsqueeze(1)
-        own = self.pairs(query, latest, keys, sums, values)
-        read = self.with_states(own, S, latest, query).squeeze(1)
+        latest = (steps.sum(2).squeeze(-1) * state.prepared)[..., None, None]
+        state.append(F=latest.flatten(2), step=step.unsqueeze(-1), K=K, U=U, **new)
+        F, keys, values = (state.chunk(name).unsqueeze(2) for name in ("F", "K", "U"))
+        F, query = F.squeeze(-1), Q[:, :, None, None]
+        decays = torch.exp(latest - F).unsqueeze(3)
+        read = self.weighted(query @ keys.mT, decays, values)
+        if S is not None:
+            read = read + self.of_states(S, latest, query)
         if not state.in_chunk:
-            S = self.after(S, keys, sums, values)
-            state.complete(S=S.view(-1, self.n, self.P * self.N))
-        return self.out(x_t, read + self.D.unsqueeze(-1) * X)
+            after = self.added(keys, F, values)
+            if S is not None:
+                after = torch.exp(latest).view(-1, *heads, 1, 1) * S + after
+            state.complete(S=after.view(-1, self.n, self.P * self.N))
+        return self.out(x_t, read[:, :, 0, 0] + self.D.unsqueeze(-1) * X)
 
-    def pairs(self, Q: Tensor, latest: Tensor, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
-        """The reads (b, 1, n, P) of one row, with Q (b, 1, G, N) and its F `latest` (b, 1, n), from
-        r rows of its chunk, with K (b, r, G, N), F (b, r, n) and U (b, r, n, P)."""
-        M = Q.transpose(1, 2) @ K.permute(0, 2, 3, 1)
-        decays = torch.exp(latest - F).transpose(1, 2).unsqueeze(2)
-        return self.weighted(M, decays, U)
+    def of_states(self, S: Tensor, F: Tensor, Q: Tensor) -> Tensor:
+        """The reads (b, n, c, s, P) of the states S (b, G, c, n/G, P, N) at the start of each of c
+        chunks, by s rows with queries Q (b, G, c, s, N), which decay by exp(F) (b, n, c, s)."""
+        found = Q @ S.flatten(3, 4).mT
+        rows = (
+            found.view(*found.shape[:4], self.n // self.G, self.P)
+            .permute(0, 1, 4, 2, 3, 5)
+            .flatten(1, 2)
+        )
+        return torch.exp(F).unsqueeze(-1) * rows
 
-    def with_states(self, own: Tensor, S: Tensor | None, F: Tensor, Q: Tensor) -> Tensor:
-        """The reads (b, s, n, P) of s rows of a chunk: those within the chunk, `own`, plus those of
-        the states S at its start, which decay by exp(F); `own` if S is None."""
-        if S is None:
-            return own
-        found = (S.flatten(2, 3) @ Q.permute(0, 2, 3, 1)).view(-1, self.n, self.P, Q.shape[1])
-        return own + torch.exp(F).unsqueeze(-1) * found.permute(0, 3, 1, 2)
-
-    def after(self, S: Tensor | None, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
-        """The states S (b, G, n/G, P, N) of n heads in G groups after a complete chunk of C rows,
-        with keys K (b, C, G, N), sums F of log decays (b, C, n) and U (b, C, n, P); `S` are the
-        states before, None for the first chunk."""
-        heads = (self.G, self.n // self.G)
-        B = torch.exp(F[:, -1:] - F).unsqueeze(-1) * U
-        K = K.reshape(-1, self.C, self.G, 1, 1, self.N)
-        own = (B.reshape(-1, self.C, *heads, self.P, 1) * K).sum(1)
-        return own if S is None else torch.exp(F[:, -1]).view(-1, *heads, 1, 1) * S + own
+    def added(self, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
+        """What each of c complete chunks adds to the states, (b, G, c, n/G, P, N), with keys K (b,
+        G, c, C, N), sums F of log decays (b, n, c, C) and U (b, n, c, C, P)."""
+        rows = self.grouped(torch.exp(F[..., -1:] - F).unsqueeze(-1) * U)
+        found = rows.permute(0, 1, 3, 2, 5, 4).flatten(3, 4) @ K
+        return found.view(*found.shape[:3], self.n // self.G, self.P, self.N)
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
@@ -681,9 +688,9 @@ class Mamba2PairsCore(Mamba2Parallel):
 
 IN_CHUNKS = {
     **PAIRS,
-    **dict.fromkeys("EFTBL", "elementwise"),
-    "V": "contraction",
-    "S": "reduction",
+    **dict.fromkeys("ETBL", "elementwise"),
+    **dict.fromkeys("VS", "contraction"),
+    "F": "reduction",
 }
 
 
@@ -692,19 +699,19 @@ IN_CHUNKS = {
     "chunked",
     options=("no-norm",),
     form="chunked",
-    kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="reduction"),
+    rewrites=("dense",),
+    kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="convolution"),
     step_kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="reduction"),
 )
 class Mamba2LayerInChunks(Mamba2Chunked):
     """Mamba-2 in chunks of C rows."""
-
-    padded = False
 
 
 @implementation(
     "mamba-2+core",
     "chunked",
     form="chunked",
+    rewrites=("dense",),
     kernels=IN_CHUNKS | BARE_HEADS,
     step_kernels=IN_CHUNKS | BARE_HEADS,
 )
