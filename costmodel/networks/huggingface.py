@@ -146,7 +146,6 @@ MISSING: Mapping[str, str] = {
     "longcat_flash": "experts that return their input",
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "roc_bert": "embeddings of a token's sound and shape",
-    "roformer": "a table of angles among the parameters",
     "rwkv": "the recurrence of RWKV-4",
     "xlm": "an encoder with embeddings of languages",
     "xlnet": "two streams of attention",

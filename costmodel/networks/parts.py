@@ -178,6 +178,25 @@ def segments(kinds: int) -> Mixer:
     return m
 
 
+@noting
+def angles() -> Mixer:
+    """Make the part table of angles, as a mixer of rows x (l, d), which pass unchanged: the sines
+    and cosines P (l, f) of a rotary embedding, which RoFormer's class has among its parameters. No
+    equation reads P, so that a step of training leaves it as it is: attention has tables of its
+    own.
+
+    transformers, RoFormerSinusoidalPositionalEmbedding.
+    """
+    m = _new_part("angles", "Table of angles", "transformers, RoFormerEncoder")
+    l, d, width = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    m.parameter("P", l, width)
+    with m.form("direct") as f:
+        i, b = _row_indices(f, l, d)
+        y[i, b] = x[i, b]
+    return m
+
+
 GAINS: Mapping[str, str] = {
     "w": "each entry is multiplied by a weight",
     "1 + w": "each entry is multiplied by 1 + w, as in Gemma, Qwen3-Next and Nemotron",

@@ -97,7 +97,7 @@ class Part(nn.Module):
             if made_before and (array.name in use.shared or (use.table and array.name in names)):
                 self.register_parameter(array.name, shared[array.name])
                 continue
-            value = nn.Parameter(torch.empty(shape, **made))
+            value = nn.Parameter(torch.empty(shape, **made), requires_grad=self.part != "angles")
             if value.is_meta:
                 pass  # shapes alone
             elif array.name.startswith(zeros):
@@ -431,6 +431,7 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "look-up": look_up,
     "one-hot": one_hot,
     "positions": positions,
+    "angles": lambda p, x, other: x,
     "segments": segments,
     "dense": dense,
     "layer-norm": layer_norm,

@@ -294,6 +294,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "modernbert": {"global_attn_every_n_layers": (2, 3)},
     "modernbert-decoder": {"global_attn_every_n_layers": (2, 3)},
     "rembert": {"tie_word_embeddings": ()},
+    "roformer": {"tie_word_embeddings": ()},
     "xlstm": {
         "hidden_size": (128, 384),
         "num_heads": (2, 4),

@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from cli import app
 from costmodel import networks
-from costmodel.errors import ModelError
+from costmodel.errors import ModelError, SizeError
 from costmodel.networks import huggingface
 from costmodel.networks.answers import together
 from costmodel.networks.blocks import Description
 from costmodel.networks.network import Network, network
+from costmodel.networks.part_costs import counting
+from costmodel.networks.training import gradient_elements, graph_of
 from costmodel.questions.count import counted
 from tests.models.drawn import FILE, TOKENS
 
@@ -289,6 +291,7 @@ REFUSED = [
     ({"model_type": "mamba2", "num_heads": 7}, "7 heads of 64 channels are not the 8192 of"),
     ({"model_type": "jetmoe", "num_experts_per_tok": 9}, "go through 9 of 8 experts"),
     ({"model_type": "jetmoe", "num_attention_heads": 16}, "= 16 differs from what other fields"),
+    ({"model_type": "roformer", "rotary_value": True}, "rotary_value = True is not known here"),
     ({"model_type": "mpt", "d_model": 24}, "16 heads do not divide the 24 channels of a row"),
     ({"model_type": "dbrx", "attn_config": {"kv_heads": 2}}, "'kv_heads' = 2 is not read"),
     ({"model_type": "dbrx", "attn_config": [2]}, "'attn_config' must be an object, got [2]"),
@@ -475,6 +478,19 @@ def test_layers_with_the_same_weights_add_up_their_gradients(
     assert once is not None
     alone = read(tmp_path, {**config, "num_hidden_groups": layers}).count("backward").at(l=5).once
     assert once.total - (alone.total if alone else 0) == (layers - groups) * layer
+
+
+def test_no_step_of_training_changes_a_table_of_angles(tmp_path: Path) -> None:
+    """RoFormer's has a row for each position, of as many numbers as a head has channels."""
+    config = {"model_type": "roformer", "hidden_size": 24, "num_attention_heads": 6,
+              "vocab_size": 31, "intermediate_size": 11, "num_hidden_layers": 2,
+              "max_position_embeddings": 40}  # fmt: skip
+    net = read(tmp_path, config)
+    graph = graph_of(net, counting("strict"))
+    trained = gradient_elements(graph).at(net.sizes)
+    assert net.parameters().at() - trained == 40 * 4
+    with pytest.raises(SizeError, match="table of angles: position l = 41 would lie beyond"):
+        net.count("training").at(l=41)
 
 
 def test_layers_of_gemma_4_have_the_heads_of_their_own(tmp_path: Path) -> None:

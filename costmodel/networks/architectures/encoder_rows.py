@@ -94,5 +94,12 @@ ENCODER_ROWS: Mapping[str, Plain] = {
         segments="type_vocab_size", narrow="input_embedding_size", widened=True, ties=False,
         transform=Transform(width="output_embedding_size"), pooler=True,
     ),
+    "roformer": Plain(
+        **LIKE_BERT | {
+            "turned": "rotary-pairs", "fixed": {**ABSOLUTE, **TIED, "rotary_value": (False,)},
+        },
+        name="RoFormer", more=("ForCausalLM",), angles=True, segments="type_vocab_size",
+        narrow="embedding_size", transform=Transform(),
+    ),
 }  # fmt: skip
 """model_type -> how its encoder differs from the plain decoder."""

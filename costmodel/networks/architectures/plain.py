@@ -16,6 +16,7 @@ from costmodel.networks.architectures.decoder import (
     attention,
     block,
     decoder,
+    head_width,
     layer_kinds,
     mixer,
     mixture,
@@ -215,6 +216,7 @@ class Plain:
         embedding_norm: a norm follows the embedding.
         transform: what stands before the head, None for nothing.
         pooler: the class without a head has a linear map and tanh of the first row.
+        angles: the class has the table of its rotary embedding among its parameters.
         detects: the class ForPreTraining says of each token whether it was replaced.
         dropout: fields with probabilities of dropout, separated by spaces.
         groups: the field with the number of sets of parameters that all layers share; "": each
@@ -266,6 +268,7 @@ class Plain:
     embedding_norm: bool = False
     transform: Transform | None = None
     pooler: bool = False
+    angles: bool = False
     detects: bool = False
     dropout: str = ""
     groups: str = ""
@@ -311,6 +314,10 @@ class Plain:
             entry.append(replace(drop, sizes=self._narrow(c)))
         if self._narrow(c):
             entry.append(self._widened(c))
+        if self.angles:
+            own = {"f": Poly.of(head_width(c))}
+            rows = c.size("max_position_embeddings")
+            entry.append(Use("table of angles", parts.angles(), sizes=own, table=True, rows=rows))
         layers = [
             block(
                 _label(kind, there, self.experts is not None), made[kind], after[there],
