@@ -185,8 +185,8 @@ def test_forward_equals_the_equations(described: Implementation, sizes: dict[str
 def test_steps_equal_forward_and_hold_what_later_tokens_read(
     described: Implementation, sizes: dict[str, int]
 ) -> None:
-    """Nothing else is read: what is not held is not a number, the rows of a complete chunk included,
-    and the state is written in place."""
+    """Nothing else is read: what is not held is not a number, the rows of a complete chunk
+    included, and the state is written in place."""
     batch = 3
     module, (x, *contexts) = made(described, sizes), sequences(described, sizes, batch)
     with torch.no_grad():
