@@ -222,7 +222,7 @@ def test_times_of_a_table_per_token_are_those_of_the_whole_call() -> None:
     words = ["--columns", "mixer,total,floor,bound,predicted_time"]
     text = CliRunner().invoke(app, [*typed, *words]).output
     assert f"{whole['floor']:,}" in text and f"{whole['predicted_time']:,}" in text
-    said = "total are divided by the b new tokens; floor, predicted_time are not"
+    said = "total is divided by the b new tokens; floor, predicted_time are not"
     assert said in " ".join(text.split())
 
 

@@ -300,6 +300,13 @@ def test_a_token_past_a_table_says_which_size_to_raise(capsys: pytest.CaptureFix
     assert "choose a larger" not in capsys.readouterr().out
 
 
+def test_a_note_on_one_column_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["table", "me", "--phase", "training", "--per-token", "--columns", "mixer,traffic,span"]
+    assert cli.run(asked) == 0
+    said = "per token: traffic is divided by the b × l tokens; span is not"
+    assert said in capsys.readouterr().out
+
+
 def test_a_heading_takes_two_lines_at_most(capsys: pytest.CaptureFixture[str]) -> None:
     """`unfused traffic (B)` breaks once, though its numbers are narrower than `traffic (B)`."""
     assert cli.run(["table", "me", "--phase", "training", "--columns", "mixer,unfused"]) == 0

@@ -364,8 +364,9 @@ def _divided(block: Block) -> Iterator[Note]:
     shared = [figure.name for figure in figures if figure.per_token]
     kept = [one.name for one in figures if one.kind == "number" and not one.per_token]
     if shared:
-        rest = f"; {', '.join(kept)} are not" if kept else ""
-        lead = f"per token: {', '.join(shared)} are divided by the "
+        verbs = ["is" if len(names) == 1 else "are" for names in (shared, kept)]
+        rest = f"; {', '.join(kept)} {verbs[1]} not" if kept else ""
+        lead = f"per token: {', '.join(shared)} {verbs[0]} divided by the "
         yield Note((lead, doc.letter("b"), *tokens, f" tokens{rest}"))
 
 
