@@ -542,8 +542,8 @@ def test_an_array_that_the_baseline_lacks_leaves_no_ratio(
     assert row["total"] > 0
 
 
-@pytest.mark.grid(3)
-@pytest.mark.parametrize(("name", "form", "phase"), in_turn(["backward", "training-step"])[1::3])
+@pytest.mark.grid(2)
+@pytest.mark.parametrize(("name", "form", "phase"), in_turn(["backward", "training-step"])[2::3])
 def test_forms_are_explained(name: str, form: str, phase: str) -> None:
     """Equations, shares and memory with what is computed again; an array has a name of its own."""
     found = builtin(name)
