@@ -52,6 +52,7 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "qwen3_next": qwen3_next.read,
     "smollm3": smollm3.read,
     "vit": vit.read,
+    "zamba": zamba.read_1,
     "zamba2": zamba.read,
     **GEMMA_4,
     **{kind: row.read for kind, row in ROWS.items()},
@@ -150,7 +151,6 @@ MISSING: Mapping[str, str] = {
     "xlm": "an encoder with embeddings of languages",
     "xlnet": "two streams of attention",
     "xmod": "adapters of languages",
-    "zamba": "a block that several layers share",
     "zaya": "attention that mixes neighbouring rows of queries and keys",
 }
 """Type of a model that is not read -> the part that no network here has."""

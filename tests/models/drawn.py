@@ -464,6 +464,24 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "qkv_bias": (True, False),
         "id2label": ({"0": "a", "1": "b", "2": "c"}, {"0": "a"}),
     },
+    "zamba": {
+        **WIDTHS,
+        **FFN,
+        "hidden_size": (24, 48),
+        "num_attention_heads": (6, 12),
+        "num_key_value_heads": (2, 6),
+        "attention_head_dim": (None, 4),
+        "num_hidden_layers": (5,),
+        "layers_block_type": (None, ["mamba", "hybrid", "hybrid", "mamba", "hybrid"]),
+        "attn_layer_period": (2, 3),
+        "attn_layer_offset": (0, 1),
+        "mamba_expand": (1, 2),
+        "n_mamba_heads": (2, 6),
+        "mamba_d_state": (3, 8),
+        "mamba_d_conv": (3, 4),
+        "mamba_dt_rank": ("auto", 5),
+        "hidden_act": ("gelu", "silu"),
+    },
     "zamba2": {
         **WIDTHS,
         **FFN,
@@ -710,6 +728,7 @@ BY_CLASS = (
     "gpt2",
     "gpt-sw3",
     "vit",
+    "zamba",
     "zamba2",
 )
 """Further types whose reader has the defaults of the class."""

@@ -1,9 +1,9 @@
-"""Which network does a configuration of Zamba2 describe?
+"""Which network does a configuration of Zamba or Zamba2 describe?
 
-Most layers are Mamba-2 alone. In a hybrid layer a block of attention and FFN comes first, whose
-weights all hybrid layers share, or every `num_mem_blocks`-th one of them; a linear map of the layer
-follows. Mamba-2 reads the sum of the layer's rows and of what the block made; the residual sum adds
-to the rows alone.
+Most layers are Mamba alone, in Zamba2 Mamba-2. In a hybrid layer a block of attention and FFN comes
+first, whose weights all hybrid layers share, or every `num_mem_blocks`-th one of them; a linear map
+of the layer follows. Mamba reads the sum of the layer's rows and of what the block made; the
+residual sum adds to the rows alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from costmodel.networks import parts
 from costmodel.networks.architectures.decoder import block, decoder, mixer, part, rotary
-from costmodel.networks.architectures.equations import layer_rows, shared_block
+from costmodel.networks.architectures.equations import layer_rows, mamba_heads, shared_block
 from costmodel.networks.blocks import Block, Description, Use
 from costmodel.networks.configuration import Configuration
 from costmodel.questions.parameters import parameters
@@ -58,7 +58,7 @@ def read(c: Configuration) -> Description:
 def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
     """Make the hybrid layer number `k` among such, from 0, whose weights are those of the block
     number k mod `sets`, around the Mamba-2 layer `plain`."""
-    d, n = c.size("hidden_size"), c.size("num_attention_heads")
+    d, n = c.size("hidden_size"), _heads(c)
     g, h, r = c.size_or_none("num_key_value_heads") or n, 2 * d // n, c.size("adapter_rank")
     f = c.size_or_none("intermediate_size") or 4 * d
     c.agree(
@@ -69,8 +69,6 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
                           if one == "hybrid"] or [*sorted(HYBRID)],
     )  # fmt: skip
     adapted, turned = c.switch("use_shared_attention_adapter"), c.switch("use_mem_rope")
-    if n % g:
-        raise c.refused(f"{g} heads of keys do not divide the {n} heads of queries")
     if adapted and (g != n or n * h != 2 * d):
         raise c.refused(f"adapters make 2 x {d} channels, and not {n} heads or {g} of {h} channels")
     if turned and h % 2:
@@ -86,7 +84,65 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
         part(f"gated FFN{which}",
              shared_block.gated_ffn(at, c.activation("hidden_act"), adapted=True), f=f, r=r),
     )  # fmt: skip
-    if k >= sets:
+    return _around(plain, uses, later=k >= sets)
+
+
+def read_1(c: Configuration) -> Description:
+    """Describe the network of a configuration of ZambaForCausalLM or ZambaModel, of which all
+    hybrid layers share one block. ModelError for heads that do not fit the widths, and for an
+    untied head, with which the class shares no block."""
+    c.with_class().require(
+        {
+            "mamba_conv_bias": (True,), "mamba_proj_bias": (False,), "hidden_mamba_act": ("silu",),
+            "tie_word_embeddings": (True,),
+        }
+    )  # fmt: skip
+    c.taken.update((*ONLY_NUMBERS, "use_associative_scan"))
+    number, d = c.size("num_hidden_layers"), c.size("hidden_size")
+    period, offset = c.size("attn_layer_period"), c.number("attn_layer_offset")
+    first = [KINDS[0], KINDS[0], KINDS[1]]
+    usual = [*first, *(KINDS[k % period == offset] for k in range(number - 3))]
+    kinds = c.layer_types(number, KINDS, c.get("layers_block_type") or usual)
+    assert kinds is not None
+    inner, heads, n = c.size("mamba_expand") * d, c.size("n_mamba_heads"), _heads(c)
+    if inner % heads:
+        raise c.refused(f"{heads} heads do not divide the {inner} channels of mamba_expand")
+    c.agree(attention_hidden_size=2 * d)
+    rank = c.get("mamba_dt_rank")
+    rank = -(-d // 16) if rank == "auto" else c.size("mamba_dt_rank")
+    norm, g = parts.rms_norm(), c.size("num_key_value_heads")
+    state = part(
+        "mamba of heads", mamba_heads.mamba(), n=heads, E=inner, R=rank, N=c.size("mamba_d_state"),
+        k=c.size("mamba_d_conv"),
+    )  # fmt: skip
+    ffn = shared_block.gated_ffn(1, c.activation("hidden_act"))
+    h = c.size_or_none("attention_head_dim") or 2 * d // n
+    uses = (
+        part("norm of rows and embedding, shared block", shared_block.beside_embedding(1)),
+        part("attention, shared block", shared_block.attention(1), n=n, g=g, K=h),
+        part("norm, shared block", shared_block.norm(1)),
+        part("gated FFN, shared block", ffn, f=c.size("intermediate_size")),
+    )
+    plain = block("mamba", state, norm=norm)
+    made = {later: _around(plain, uses, later) for later in (False, True)}
+    there = [kind == "hybrid" for kind in kinds]
+    layers = [made[any(there[:k])] if own else plain for k, own in enumerate(there)]
+    return decoder(c, "Zamba", layers, norm, state="fp32")
+
+
+def _heads(c: Configuration) -> int:
+    """The number of heads of queries; ModelError if the heads of keys do not divide them."""
+    n = c.size("num_attention_heads")
+    g = c.size_or_none("num_key_value_heads") or n
+    if n % g:
+        raise c.refused(f"{g} heads of keys do not divide the {n} heads of queries")
+    return n
+
+
+def _around(plain: Block, uses: tuple[Use, ...], later: bool) -> Block:
+    """Make a hybrid layer around the layer `plain`, whose block has the parts `uses`: norm,
+    attention, norm and FFN. `later`: an earlier layer has the parameters of the block."""
+    if later:
         uses = tuple(replace(use, shared=_of_block(use)) for use in uses)
     two, attending, normed, ffn = uses
     first, *_ = plain.sublayers
