@@ -49,7 +49,6 @@ CASES = [
     ("she-extraction", "direct", ("dense", "padded-rows")),
     ("convolution", "direct", ("dense", "padded-rows")),
     ("convolution-same", "direct", ("dense", "padded-rows")),
-    ("mamba-2", "chunked", ("dense", "padded-rows")),
 ]
 
 
@@ -58,7 +57,11 @@ def test_costs_are_those_of_execution(name: str, form: str, rewrites: tuple[str,
     agree(builtin(name), form, rewrites)
 
 
-@pytest.mark.parametrize(("name", "form", "rewrites"), CASES)
+LARGE = ("mamba-2", "chunked", ("dense", "padded-rows"))
+"""A case whose counts a reconciliation compares with what torch dispatches."""
+
+
+@pytest.mark.parametrize(("name", "form", "rewrites"), [*CASES, LARGE])
 def test_rewrites_keep_the_values_of_gradients(
     name: str, form: str, rewrites: tuple[str, ...]
 ) -> None:

@@ -17,12 +17,18 @@ from torch import Tensor, nn
 
 from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
 from profiler.modules.registry import implementation
+from profiler.modules.running_sums import (
+    after_first,
+    before_each,
+    by_chunk,
+    carried,
+    in_turn,
+    with_earlier,
+)
 
 CAP = 15
 """The bound of the mLSTM's gates."""
 
-Carried = tuple[Tensor, Tensor, Tensor]
-"""S (b, n, K, h), Z (b, n, K) and T (b, n, 1) at the end of a chunk."""
 Gates = tuple[Tensor, Tensor]
 """The logarithms I of the input gate and F of the forget gate, (b, n, s) each, or (b, n)."""
 
@@ -192,8 +198,8 @@ class CellsOfPairs(Cells):
 
 
 class CellsInChunks(Cells):
-    """The cells in chunks of C rows: gated products of pairs within a chunk, and S, Z and T, the
-    bound M of its last row, at its end."""
+    """The cells in chunks of C rows, all computed at once: gated products of all pairs of a chunk,
+    those with later rows masked, and S, Z and T, the bound M of its last row, at its end."""
 
     def __init__(
         self,
@@ -213,48 +219,68 @@ class CellsInChunks(Cells):
         self.C = C
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, I: Tensor, F: Tensor) -> Tensor:
-        """The heads' outputs H (b, n, s, h), chunk after chunk: gated scores within the chunk, plus
-        a read of the memory S and normaliser Z carried from the chunk before. G sums F since the
-        start of the chunk, J is I - G, and X the largest exponent G + J of a row's pairs."""
-        carried: Carried | None = None
-        found = []
-        split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v, I, F))
-        for queries, keys, values, gates, forgets in zip(*split, strict=True):
-            places = range(1, gates.shape[2] + 1)
-            G = torch.stack([forgets[..., :e].sum(-1) for e in places], dim=-1)
-            J = gates - G
-            rows = [G[..., e - 1 : e] + J[..., :e] for e in places]
-            X = torch.cat([row.max(-1, keepdim=True).values for row in rows], dim=-1)
-            M = larger(G if carried is None else G + carried[2], X)
-            B = [
-                queries[:, :, e - 1 : e] @ keys[:, :, :e].mT / math.sqrt(self.K)
-                * torch.exp(G[..., e - 1 : e] + J[..., :e] - M[..., e - 1 : e]).unsqueeze(2)
-                for e in places
-            ]  # fmt: skip
-            reads = torch.cat([B[e - 1] @ values[:, :, :e] for e in places], dim=2)
-            weights = torch.cat([row.sum(-1) for row in B], dim=2)
-            if carried is not None:
-                S, Z, T = carried
-                U = queries / math.sqrt(self.K) * torch.exp(G + T - M).unsqueeze(-1)
-                reads, weights = reads + U @ S, weights + (U * Z.unsqueeze(2)).sum(-1)
-            found.append(self.quotient(reads, weights, M))
-            if len(B) == self.C:
-                carried = self.after(keys, values, G[..., -1:], J, X[..., -1:], carried)
-        return torch.cat(found, dim=2)
+        """The heads' outputs H (b, n, s, h): gated scores within the chunk, plus a read of the
+        memory S and normaliser Z at the end of the chunk before, whose bound is T. G sums F since
+        the start of the chunk, J is I - G, and X the largest exponent G + J of a row's pairs."""
+        groups = by_chunk(self.C, q, k, v, I, F)
+        exponents = [self.exponents(*group[3:]) for group in groups]
+        G, J, X = map(list, zip(*exponents, strict=True))
+        bounds: list[Tensor] = []
+        if q.shape[2] >= self.C:
+            T = self.bounds(X[0][..., -1], G[0][..., -1])
+            bounds = [before.unsqueeze(-1) for before in before_each(T, groups)]
+        spread = [T.expand_as(sums) for sums, T in zip(after_first(G), bounds, strict=False)]
+        M = larger(with_earlier(in_turn(G), spread), in_turn(X))
+        bound = [rows for (rows,) in by_chunk(self.C, M)]
+        own = [
+            self.pairs(*group[:3], *rows) for group, *rows in zip(groups, G, J, bound, strict=True)
+        ]
+        reads, weights = (in_turn(parts) for parts in zip(*own, strict=True))
+        if bounds:
+            S, Z = self.memories(groups[0][1], groups[0][2], G[0], J[0], T)
+            queries = after_first([group[0] for group in groups])
+            U = [
+                rows / math.sqrt(self.K) * torch.exp(sums + T - M).unsqueeze(-1)
+                for rows, sums, T, M in zip(
+                    queries, after_first(G), bounds, after_first(bound), strict=True
+                )
+            ]
+            found = zip(U, before_each(S, groups), before_each(Z, groups), strict=True)
+            read, weight = zip(
+                *((rows @ S, (rows * Z.unsqueeze(3)).sum(-1)) for rows, S, Z in found), strict=True
+            )
+            reads, weights = with_earlier(reads, read), with_earlier(weights, weight)
+        return self.quotient(reads, weights, M)
 
-    def after(
-        self, k: Tensor, v: Tensor, G: Tensor, J: Tensor, X: Tensor, carried: Carried | None
-    ) -> Carried:
-        """The memory S, normaliser Z and bound T after a complete chunk of keys k and values v. G,
-        the sum of log forget gates, and X, the largest exponent, (b, n, 1), are those of its last
-        row, and J = I - G; `carried` has S, Z and T before the chunk, None before the first."""
-        T = larger(G if carried is None else G + carried[2], X)
-        keys = torch.exp(G + J - T).unsqueeze(-1) * k
-        S, Z = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2), keys.sum(2)
-        if carried is not None:
-            P = torch.exp(G + carried[2] - T)
-            S, Z = P.unsqueeze(-1) * carried[0] + S, P * carried[1] + Z
-        return S, Z, T
+    def exponents(self, I: Tensor, F: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """G, J and X of chunks with gates I and F, (b, n, c, r) each."""
+        r = F.shape[-1]
+        later = torch.ones(r, r, dtype=torch.bool, device=F.device).triu(1)
+        G = F.unsqueeze(-2).expand(-1, -1, -1, r, r).masked_fill(later, 0).sum(-1)
+        J = I - G
+        L = (G.unsqueeze(-1) + J.unsqueeze(-2)).masked_fill(later, -math.inf)
+        return G, J, L.max(-1).values
+
+    def pairs(
+        self, q: Tensor, k: Tensor, v: Tensor, G: Tensor, J: Tensor, M: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The reads (b, n, c, r, h) and weights (b, n, c, r) of chunks within each chunk."""
+        L = G.unsqueeze(-1) + J.unsqueeze(-2) - M.unsqueeze(-1)
+        later = torch.ones_like(L[0, 0, 0], dtype=torch.bool).triu(1)
+        A = q @ k.mT / math.sqrt(self.K)
+        B = A * torch.exp(L.masked_fill(later, -math.inf))
+        return B @ v, B.sum(-1)
+
+    def memories(
+        self, k: Tensor, v: Tensor, G: Tensor, J: Tensor, T: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The memory S (b, n, c, K, h) and normaliser Z (b, n, c, K) after each complete chunk,
+        with keys k, values v, sums G of log forget gates, J = I - G, and bounds T (b, n, c)."""
+        G_C = G[..., -1]
+        keys = torch.exp(G_C.unsqueeze(-1) + J - T.unsqueeze(-1)).unsqueeze(-1) * k
+        P = torch.exp(G_C[..., 1:] + T[..., :-1] - T[..., 1:]).unsqueeze(-1)
+        S = carried(keys.mT @ v, P.unsqueeze(-1).unbind(2))
+        return S, carried(keys.sum(3), P.unbind(2))
 
 
 CORE = {
@@ -270,8 +296,8 @@ PAIRS = {
 IN_CHUNKS = {
     **CORE,
     **dict.fromkeys(("L", "J", "T", "E", "P", "K_C", "B", "U", "D_C"), "elementwise"),
-    **dict.fromkeys(("G", "X", "S", "Z", "W_C"), "reduction"),
-    **dict.fromkeys(("A", "O_C"), "contraction"),
+    **dict.fromkeys(("G", "X", "Z", "W_C"), "reduction"),
+    **dict.fromkeys(("A", "O_C", "S"), "contraction"),
 }
 LAYER = {"N": "elementwise", "O": "contraction"}
 
@@ -304,6 +330,7 @@ class MlstmOfPairs(CellsOfPairs):
     "mlstm",
     "chunked",
     form="chunked",
+    rewrites=("dense",),
     kernels=IN_CHUNKS | LAYER,
     step_form="recurrent",
     step_kernels=CARRIED | LAYER,
@@ -324,6 +351,7 @@ class CoreCarried(CellsRowByRow):
     "mlstm+core",
     "chunked",
     form="chunked",
+    rewrites=("dense",),
     kernels=IN_CHUNKS,
     step_form="recurrent",
     step_kernels=CARRIED,
