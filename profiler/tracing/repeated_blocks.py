@@ -184,7 +184,14 @@ class BlockSamples(SizeSamples):
     def __init__(self, whole: SizeSamples, found: Sequence[Stack]) -> None:
         """Prepare the cut modules that are run at each point: with `KEPT` blocks in every stack of
         `found`, then with one more block in one stack after another."""
-        super().__init__(whole.target, whole.variables, whole.backend, whole.region, whole.patience)
+        super().__init__(
+            whole.target,
+            whole.variables,
+            whole.backend,
+            whole.region,
+            whole.patience,
+            memory=whole.memory,
+        )
         self.whole = whole
         self.stacks = found
         self.cuts = CutModules(whole.target, found)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Number, Poly
 from profiler.tracing.interpolation import Point
-from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
+from profiler.tracing.meta_run.observe import BYTES, PEAK, Observation, Quantity, observe
 from profiler.tracing.meta_run.operation import KnownCall
 from profiler.tracing.meta_run.recorder import Backend, CallKey
 from profiler.tracing.meta_run.size_guards import SizeGuards
@@ -50,11 +50,14 @@ class SizeSamples:
         backend: Backend,
         region: Constraints = frozenset(),
         patience: float = PATIENCE,
+        *,
+        memory: bool = True,
     ) -> None:
         """Begin without runs of `target` at `sizes` (letters, and formulas of further sizes).
         `region`: the conditions of the case, empty for all sizes; `patience`: the most operations
-        that a run is expected to take."""
+        that a run is expected to take; `memory`: whether bytes get formulas."""
         self.region = region
+        self.memory = memory
         self.patience = patience
         self.target = target
         self.targets = [target]
@@ -125,11 +128,12 @@ class SizeSamples:
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
         """A dict: quantity (part, kind) -> its number at a point, for every quantity except the
-        peak, which is a maximum and no polynomial. Notes the point in `used`; TraceError if it lies
-        outside the case or the module does not run."""
+        peak, which is a maximum and no polynomial, and without `memory` except all bytes. Notes
+        the point in `used`; TraceError if it lies outside the case or the module does not run."""
         found = self.at(point)  # raises before the point counts as used
         self.used.add(point)
-        return {q: n for q, n in found.quantities.items() if q != PEAK}
+        numbers = {q: n for q, n in found.quantities.items() if q != PEAK}
+        return numbers if self.memory else {q: n for q, n in numbers.items() if q[0] != BYTES}
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
         """The observations of one run of each of `targets`; with `shapes` the shapes of results."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from heapq import heappop, heappush
 from itertools import islice, permutations, product
 from math import ceil, lcm
 from typing import Any
@@ -41,7 +42,7 @@ from profiler.tracing.interpolation import (
 )
 from profiler.tracing.meta_run.flop_counter import FlopCounter, flop_counter
 from profiler.tracing.meta_run.fused import BACKENDS
-from profiler.tracing.meta_run.observe import MADE, PEAK, Observation, Quantity, beside_meta
+from profiler.tracing.meta_run.observe import BYTES, MADE, PEAK, Observation, Quantity, beside_meta
 from profiler.tracing.meta_run.target import (
     GRADS,
     MODES,
@@ -109,6 +110,7 @@ def trace(
     backend: str = "math",
     grad: str | None = None,
     mode: str | None = None,
+    memory: bool = True,
 ) -> Trace:
     """Count a module symbolically: formulas of all its costs, in the sizes `over`.
 
@@ -125,6 +127,8 @@ def trace(
             follows `requires_grad`, which only a factory sets for inputs. Frozen parameters never
             have a gradient.
         mode: `train` or `eval`; None for the mode in which the module is made.
+        memory: whether formulas of bytes (saved for the backward pass, alive at the peak) are
+            sought; without them the trace takes less time, and its bytes are 0.
 
     Raises:
         TraceError: the module cannot be found, built or run on the meta device; one sentence.
@@ -139,13 +143,13 @@ def trace(
     asked = replace(load_target(target), grad=grad, mode=mode)
     sizes = parse_variables(over, let, parameters_of(asked))
     try:
-        return by_cases(trace_case(asked, sizes, backend, frozenset()))
+        return by_cases(trace_case(asked, sizes, backend, frozenset(), memory=memory))
     except OnlyDivided as refused:  # traced over the quotient of both sizes instead
         division = Division(refused.size, Poly.atom(refused.divisor), 0)
         if sizes.over[refused.size] != 1:
             raise
         try:
-            found = trace_case(asked, sizes, backend, frozenset(), (division,))
+            found = trace_case(asked, sizes, backend, frozenset(), (division,), memory=memory)
         except TraceError:
             raise refused from None
         return of_multiples(found, sizes, division, refused)
@@ -157,10 +161,12 @@ def trace_case(
     backend: str,
     region: Constraints,
     divisions: Divisions = (),
+    *,
+    memory: bool = True,
 ) -> Trace:
-    """Trace a module at the sizes of one case: find formulas of its operations, parameters and
-    bytes. `region` holds the conditions of the case, polynomials that are at least 0 (none for all
-    sizes); each of `divisions` writes a size by its quotient, l = C*q + r.
+    """Trace a module at the sizes of one case: find formulas of its operations, parameters and,
+    with `memory`, bytes. `region` holds the conditions of the case, polynomials that are at least 0
+    (none for all sizes); each of `divisions` writes a size by its quotient, l = C*q + r.
 
     Raises:
         TraceError: the module cannot be built or run on the meta device, or the case has too few
@@ -168,7 +174,7 @@ def trace_case(
     """
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
     patience = DIVIDED if divisions else PATIENCE
-    samples = SizeSamples(target, chosen, BACKENDS[backend], left, patience)
+    samples = SizeSamples(target, chosen, BACKENDS[backend], left, patience, memory=memory)
     found = by_blocks(samples, backend, divided=bool(divisions))
     found = found or FormulaSearch(samples, backend, divided=bool(divisions)).traced()
     everywhere = map(chosen.sizes, found.proven)
@@ -177,7 +183,7 @@ def trace_case(
         proven=[{letter: every[letter] for letter in sizes.over} for every in everywhere],
         region=region,
         divisions=divisions,
-        within=partial(trace_case, target, sizes, backend),
+        within=partial(trace_case, target, sizes, backend, memory=memory),
     )
 
 
@@ -350,9 +356,11 @@ class FormulaSearch:
         # a quantity without a polynomial was 0 at all points from which formulas were found
         every = {q: polys.get(q, Poly()) for seen in samples.seen.values() for q in seen.quantities}
         every.pop(MADE, None)
-        work = {q: p for q, p in every.items() if q[0] != "bytes"}
-        memory = {q: p for q, p in every.items() if q[0] == "bytes"}
-        memory[PEAK] = peak_formula(samples, axes, samples.above(base))
+        work = {q: p for q, p in every.items() if q[0] != BYTES}
+        memory: dict[Quantity, Poly] = {}
+        if samples.memory:
+            memory = {q: p for q, p in every.items() if q[0] == BYTES}
+            memory[PEAK] = peak_formula(samples, axes, samples.above(base))
         broken = first_failures(samples, work, samples.above(least))
         broken |= first_failures(samples, memory, samples.above(base))
         quantities: dict[Quantity, Poly | Break] = {**work, **memory}
@@ -414,7 +422,9 @@ class FormulaSearch:
             differentiated=first.differentiated,
             modes=first.modes,
             steps=dict(zip(samples.letters, samples.multiples, strict=True)),
-            within=partial(trace_case, samples.target, samples.variables, self.backend),
+            within=partial(
+                trace_case, samples.target, samples.variables, self.backend, memory=samples.memory
+            ),
         )
 
     def base(self) -> Point:
@@ -456,24 +466,47 @@ class FormulaSearch:
     def starts(self) -> Iterator[Point]:
         """Yield points (tuples of sizes) at which the search may start, smallest first: the sizes
         `SMALLEST` with all letters scaled alike or, in a case (a set of sizes given by conditions),
-        each letter separately and raised into the case, so that the next sizes of every bounded
-        letter (one that a condition of the case limits) lie in the case too: `room` of them, then
-        fewer."""
+        each bounded letter (one that a condition of the case limits) separately and raised into the
+        case, so that the next sizes of every bounded letter lie in the case too: `room` of them,
+        then fewer."""
         samples = self.samples
-        smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(samples.multiples)]
-        alike = [(scale,) * len(smallest) for scale in self.scales]
-        made = (
-            tuple(x * scale for x, scale in zip(smallest, scales, strict=True))
-            for scales in (product(self.scales, repeat=len(smallest)) if samples.region else alike)
-        )
         bound, rooms = samples.bound(), dict.fromkeys((self.room, HIGHEST + 2))
-        scaled = [*made]
         for most in rooms if samples.region else (0,):
             room = [most * m if i in bound else 0 for i, m in enumerate(samples.multiples)]
-            raised = (self.raised(start, room) for start in scaled)
-            for start in sorted({*scaled, *raised}, key=lambda point: (sum(point), point)):
+            for start in self.scaled(bound, room):
                 if all(map(samples.inside, corners(start, room))):
                     yield start
+
+    def scaled(self, bound: Sequence[int], room: Sequence[int]) -> Iterator[Point]:
+        """Yield the smallest sizes with each letter of `bound` scaled separately and all other
+        letters alike, and each of these points raised into the case (with `room` above it), in
+        ascending order of the sum of the sizes. The points are made one after another, since their
+        number grows exponentially with the number of letters."""
+        smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(self.samples.multiples)]
+        others = tuple(i for i in range(len(smallest)) if i not in bound)
+        groups: list[Point] = [*((i,) for i in bound), others]
+
+        def point(scales: Sequence[int]) -> Point:
+            of = {i: scale for group, scale in zip(groups, scales, strict=True) for i in group}
+            return tuple(x * self.scales[of[i]] for i, x in enumerate(smallest))
+
+        first = (0,) * len(groups)
+        waiting: list[tuple[int, Point, Point]] = [(sum(point(first)), point(first), first)]
+        made, given = {first}, set[Point]()
+        while waiting:
+            _, start, scales = heappop(waiting)
+            if start not in given:
+                given.add(start)
+                yield start
+            if not scales:  # a raised point
+                continue
+            raised = self.raised(start, room)
+            heappush(waiting, (sum(raised), raised, ()))
+            for k, scale in enumerate(scales):
+                more = (*scales[:k], scale + 1, *scales[k + 1 :])
+                if groups[k] and scale + 1 < len(self.scales) and more not in made:
+                    made.add(more)
+                    heappush(waiting, (sum(point(more)), point(more), more))
 
     def raised(self, start: Point, room: Sequence[int]) -> Point:
         """The point `start` with letters raised: per condition of the case the first letter with
@@ -655,7 +688,7 @@ class FormulaSearch:
             samples.multiples[i],
             start,
             along,
-            lambda place: {q: n for q, n in along(place).items() if q[0] != "bytes"},
+            lambda place: {q: n for q, n in along(place).items() if q[0] != BYTES},
             lambda place: samples.at(samples.moved(base, i, place), shapes=True).shapes,
             lambda place: samples.affordable(base, samples.moved(base, i, place), ONE_OF_MANY),
         )

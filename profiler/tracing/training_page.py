@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
-from costmodel.program.chosen_sizes import multiples
+from costmodel.program.chosen_sizes import divisors, multiples
 from costmodel.program.conventions import FUSED_ATTENTION, Convention
 from costmodel.questions.best_size import free_size
 from costmodel.report import mixer_document
@@ -31,6 +31,7 @@ from costmodel.report.document import (
     listed,
 )
 from costmodel.report.mixer_table import Request, table
+from costmodel.symbolic.sizes import LETTERS
 from profiler.modules.registry import Implementation, implementations
 from profiler.tracing import trace
 from profiler.tracing.cases import SETTLED
@@ -125,14 +126,32 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
-    """Trace a module over the letters of its equations; d is n heads of width h. If the module
-    calls fused kernels, the `fused` backend counts each as one operation."""
-    letters = [x for x in mixer.letters if x != "d" or "n" not in mixer.letters]
+    """Trace a module over the letters of its equations; d is n heads of width h, and a size that
+    another one divides is a multiple of it, n = g*q with a letter q that the equations lack. If the
+    module calls fused kernels, the `fused` backend counts each as one operation."""
     parts = multiples(mixer)
-    over = [*(f"{x}:{parts.get(x, 1)}" for x in letters), *(["h"] if "n" in mixer.letters else [])]
-    lets = ["d=n*h"] if "n" in mixer.letters else []
+    over = {x: str(parts.get(x, 1)) for x in mixer.letters}
+    lets: list[str] = []
+    if "n" in over:
+        lets.append("d=n*h")
+        over["h"] = "1"
+        del over["d"]
+    free = (x for x in LETTERS if x not in {*over, "d", "b", "t"})
+    for size, divisor in divisors(mixer).items():
+        whole = "h" if (size, "d=n*h") == ("d", *lets) else size
+        if divisor in over and whole in over and whole != "l":
+            quotient = next(free)
+            lets.insert(0, f"{whole}={divisor}*{quotient}")
+            over[quotient] = over.pop(whole)
     backend = "math" if FUSED.isdisjoint((described.kernels or {}).values()) else "fused"
-    return trace(described.module, over=",".join(over), let=lets, backend=backend, grad="both")
+    return trace(
+        described.module,
+        over=",".join(map(":".join, over.items())),
+        let=lets,
+        backend=backend,
+        grad="both",
+        memory=False,
+    )
 
 
 def _unexplained_words(difference: Difference) -> Text:

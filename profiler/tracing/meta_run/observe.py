@@ -42,8 +42,11 @@ from profiler.tracing.meta_run.target import (
 Quantity = tuple[str, str]
 """A counted quantity as (part, kind): ("forward", "mul"), ("bytes", "activations")."""
 
-PEAK: Quantity = ("bytes", "peak")
-MADE: Quantity = ("bytes", "made")
+BYTES = "bytes"
+"""The part of the quantities of memory."""
+
+PEAK: Quantity = (BYTES, "peak")
+MADE: Quantity = (BYTES, "made")
 """The bytes of all storages made, alive or not: they show which powers of sizes the live bytes
 need."""
 

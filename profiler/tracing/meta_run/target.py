@@ -163,7 +163,7 @@ def _lets(
             formula = parse(str(text))
         except FormulaError as error:
             raise TraceError(f"--let {name}: {error}") from error
-        needed = formula.letters - {"d", "n"} if "h" in letters else formula.letters
+        needed = formula.letters - {"d", "n"} if "h" in (*letters, *found) else formula.letters
         if unknown := sorted(needed - letters.keys() - found.keys()):
             raise TraceError(f"--let {name}={text}: {', '.join(unknown)} is not among the sizes")
         found[name] = formula
