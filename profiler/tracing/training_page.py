@@ -127,8 +127,8 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
     """Trace a module over the letters of its equations; d is n heads of width h, and a size that
-    another one divides is a multiple of it, n = g*q with a letter q that the equations lack. If the
-    module calls fused kernels, the `fused` backend counts each as one operation."""
+    another size divides is a multiple of it, n = g*q with a letter q that the equations lack. If
+    the module calls fused kernels, the `fused` backend counts each as one operation."""
     parts = multiples(mixer)
     over = {x: str(parts.get(x, 1)) for x in mixer.letters}
     lets: list[str] = []
@@ -138,8 +138,8 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
         del over["d"]
     free = (x for x in LETTERS if x not in {*over, "d", "b", "t"})
     for size, divisor in divisors(mixer).items():
-        whole = "h" if (size, "d=n*h") == ("d", *lets) else size
-        if divisor in over and whole in over and whole != "l":
+        whole = "h" if size == "d" and "h" in over else size
+        if divisor in over and whole in over and whole != "l" and (size, divisor) != ("d", "n"):
             quotient = next(free)
             lets.insert(0, f"{whole}={divisor}*{quotient}")
             over[quotient] = over.pop(whole)

@@ -10,8 +10,10 @@ import pytest
 import cli
 import costmodel as cm
 from costmodel.mixers import builtin, names
+from costmodel.program.chosen_sizes import divisors
 from profiler.modules import implementations
 from profiler.tracing import training_page
+from profiler.tracing.meta_run.target import TraceError, Variables, parse_variables
 from tests.printing import printed
 
 PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
@@ -44,6 +46,19 @@ def test_the_page_has_no_mixer_that_is_gone() -> None:
     assert rows_of(PAGE.read_text(encoding="utf-8")).keys() <= titles
 
 
+def traced_rows(name: str, module: str) -> None:
+    """Compare the rows of a module, traced now, with those of the page."""
+    page = PAGE.read_text(encoding="utf-8").replace("\\", "").splitlines()
+    mixer = cm.mixer(name)
+    made = list(training_page.rows_of_module(mixer, implementations(mixer)[module]))
+    assert made
+    for row in made:
+        assert isinstance(row, tuple)
+        own = [line for line in page if line.startswith(f"| {row[0]} | {row[1]} | {row[2]} |")]
+        assert len(own) == 1
+        assert own[0].startswith(f"| {row[0]} | {row[1]} | {row[2]} | {row[3]} |")
+
+
 @pytest.mark.parametrize(
     ("name", "module"),
     [
@@ -56,15 +71,43 @@ def test_the_page_has_no_mixer_that_is_gone() -> None:
 )
 def test_what_is_traced_is_up_to_date(name: str, module: str) -> None:
     """Of one module of each kind; tracing all of them takes minutes."""
-    page = PAGE.read_text(encoding="utf-8").replace("\\", "").splitlines()
-    mixer = cm.mixer(name)
-    made = list(training_page.rows_of_module(mixer, implementations(mixer)[module]))
-    assert made
-    for row in made:
-        assert isinstance(row, tuple)
-        own = [line for line in page if line.startswith(f"| {row[0]} | {row[1]} | {row[2]} |")]
-        assert len(own) == 1
-        assert own[0].startswith(f"| {row[0]} | {row[1]} | {row[2]} | {row[3]} |")
+    traced_rows(name, module)
+
+
+PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31)
+MODULES = [(name, module) for name in names() for module in implementations(cm.mixer(name))]
+
+
+@pytest.mark.grid(len(MODULES) * 10)
+@pytest.mark.parametrize(("name", "module"), MODULES)
+def test_what_is_traced_of_every_module_is_up_to_date(name: str, module: str) -> None:
+    """With --grid alone."""
+    traced_rows(name, module)
+
+
+def test_modules_are_traced_at_sizes_that_divide_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Heads in groups, n = G*q, and widths d/(n*v): no module refuses the sizes. The trace itself
+    finds the sizes l that a module runs at."""
+    found: dict[str, Variables] = {}
+
+    def noted(target: object, *, over: str, let: list[str], **_: object) -> None:
+        found[mixer.name] = parse_variables(over, let, mixer.letters)
+        raise TraceError("noted")
+
+    monkeypatch.setattr(training_page, "trace", noted)
+    for mixer in map(cm.mixer, names()):
+        for described in implementations(mixer).values():
+            list(training_page.rows_of_module(mixer, described))
+    divided = 0
+    for name, variables in found.items():
+        sizes = variables.sizes(dict(zip(variables.over, PRIMES, strict=False)))
+        pairs = {pair for pair in divisors(cm.mixer(name)).items() if pair[0] != "l"}
+        assert all(sizes[size] % sizes[divisor] == 0 for size, divisor in pairs), name
+        divided += len(pairs - {("d", "n")})
+    assert divided > 4
+    assert {*found["gla"].let} == {"h", "d"} and {*found["retnet"].let} == {"d"}
 
 
 def test_every_implementation_has_its_rows() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -23,10 +25,12 @@ from profiler.tracing.compare_equations import (
     compare_pass,
     compare_passes,
 )
+from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.report import document
 from profiler.tracing.result import Cases
-from profiler.tracing.trace import trace_case
+from profiler.tracing.size_samples import SizeSamples
+from profiler.tracing.trace import FormulaSearch, trace_case
 from tests.printing import printed
 from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
@@ -133,6 +137,20 @@ def test_a_case_without_room_says_so() -> None:
     one = frozenset((l - k, k + 9 - l))
     with pytest.raises(TraceError, match="the case has too few small sizes"):
         traced(CausalConvolutionPadded, "l,k", LET).within(one)
+
+
+def test_the_first_sizes_of_a_case_are_made_one_after_another() -> None:
+    """Of four scales for each of ten letters there are a million points."""
+    sizes = parse_variables("l,d,n,g,k,w,s,r,m,v", ())
+    region = frozenset({Poly.atom("l") - Poly.atom("k") * 3})
+    samples = SizeSamples(Target("none", dict), sizes, BACKENDS["math"], region)
+    tracemalloc.start()
+    starts = [*islice(FormulaSearch(samples, "math", divided=False).starts(), 4)]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**20
+    assert [*map(sum, starts)] == sorted(map(sum, starts)) and len({*starts}) == 4
+    assert all(samples.named(point)["l"] >= 3 * samples.named(point)["k"] for point in starts)
 
 
 def test_a_narrow_case_is_taken_apart_into_lines() -> None:
