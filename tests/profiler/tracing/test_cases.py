@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from costmodel import mixer as load_mixer
 from costmodel.symbolic.polynomial import Poly
@@ -30,7 +30,7 @@ from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.report import document
 from profiler.tracing.result import Cases
 from profiler.tracing.size_samples import SizeSamples
-from profiler.tracing.trace import FormulaSearch, trace_case
+from profiler.tracing.trace import FormulaSearch, trace, trace_case
 from tests.printing import printed
 from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
@@ -151,6 +151,13 @@ def test_the_first_sizes_of_a_case_are_made_one_after_another() -> None:
     assert most < 2**20
     assert [*map(sum, starts)] == sorted(map(sum, starts)) and len({*starts}) == 4
     assert all(samples.named(point)["l"] >= 3 * samples.named(point)["k"] for point in starts)
+
+
+def test_a_trace_without_memory_has_the_formulas_of_operations_alone() -> None:
+    whole, lean = (trace(nn.Sigmoid, over="l", let=LET, memory=memory) for memory in (True, False))
+    assert {q for q in whole.quantities if q[0] == "bytes"} and whole.peak_bytes != 0
+    kept = {q: value for q, value in whole.quantities.items() if q[0] != "bytes"}
+    assert lean.quantities == kept and lean.peak_bytes == lean.activation_bytes == 0
 
 
 def test_a_narrow_case_is_taken_apart_into_lines() -> None:
