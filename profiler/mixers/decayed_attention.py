@@ -418,14 +418,15 @@ class PairsByChannel(Pairs, ByChannel):
 
 
 class ChunksByChannel(ByChannel):
-    """Chunks of C rows: scores of earlier rows within a chunk, products of q * B and k / B, where B
-    is the product of the decays since the chunk's start, and S, the sum up to the end of the chunk
-    before."""
+    """Chunks of C rows, all computed at once: scores of all pairs of a chunk, those of later rows
+    set to zero, products of q * B and k / B, where B is the product of the decays since the chunk's
+    start, and S, the sum up to the end of the chunk before."""
 
     FORM = "chunked"
+    REWRITES = ("dense",)
     READ: ClassVar[dict[str, str]] = {
-        **dict.fromkeys("ANR", "contraction"),
-        **dict.fromkeys("GS", "reduction"),
+        **dict.fromkeys("ANRS", "contraction"),
+        "G": "reduction",
         **dict.fromkeys(("B", "Q_B", "K_B", "K_C"), "elementwise"),
     }
 
@@ -435,24 +436,32 @@ class ChunksByChannel(ByChannel):
         super().declare()
 
     def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The reads (b, n, s, V), chunk after chunk: each query reads the rows of its chunk so far,
-        plus S, the decayed sum of k^T v, at the end of the chunk before. B, the decay since the
-        chunk's start, multiplies the query q of a row and divides its key k. A chunk of fewer than
-        C rows, the last, does not update S."""
-        S: Tensor | None = None
-        found = []
-        split = (torch.split(rows, self.C, dim=2) for rows in (self.logarithms(x), q, k, v))
-        for g, queries, keys, values in zip(*split, strict=True):
-            places = range(1, g.shape[2] + 1)
-            B = torch.exp(torch.stack([g[:, :, :e].sum(2) for e in places], dim=2))
+        """The reads (b, n, s, V): each query reads the rows of its chunk so far, plus S, the
+        decayed sum of k^T v, at the end of the chunk before. B, the decay since the chunk's start,
+        multiplies the query q of a row and divides its key k. A chunk of fewer than C rows, the
+        last, does not update S."""
+        own, groups = [], []
+        for g, queries, keys, values in by_chunk(self.C, self.logarithms(x), q, k, v):
+            r = g.shape[3]
+            later = torch.ones(r, r, dtype=torch.bool, device=x.device).triu(1)
+            rows = g.unsqueeze(3).expand(-1, -1, -1, r, -1, -1)
+            B = torch.exp(rows.masked_fill(later.unsqueeze(-1), 0).sum(4))
             queries, keys = queries * B, keys / B
-            rows = [
-                (queries[:, :, e - 1 : e] @ keys[:, :, :e].mT) @ values[:, :, :e] for e in places
-            ]
-            found.append(self.read(queries, torch.cat(rows, dim=2), S))
-            if len(rows) == self.C:
-                S = self.after(keys, values, B[:, :, -1:], S)
-        return torch.cat(found, dim=2)
+            own.append((queries @ keys.mT).masked_fill(later, 0) @ values)
+            groups.append((queries, keys, values, B))
+        reads = in_turn(own)
+        if q.shape[2] < self.C:
+            return reads
+        _, keys, values, B = groups[0]
+        S = carried(self.added(keys, values, B[:, :, :, -1:]), B[:, :, 1:, -1, :, None].unbind(2))
+        later_queries = after_first([group[0] for group in groups])
+        found = map(torch.matmul, later_queries, before_each(S, groups))
+        return with_earlier(reads, list(found))
+
+    def added(self, keys: Tensor, values: Tensor, B: Tensor) -> Tensor:
+        """What complete chunks add to S, (..., K, V), with values and keys, divided by their B; the
+        argument B (..., 1, K) is that of each chunk's last row."""
+        return (keys * B).mT @ values
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
         """The read (b, n, 1, V) of one token: its query reads the rows of its chunk so far, plus S,
@@ -466,21 +475,13 @@ class ChunksByChannel(ByChannel):
         query, key = q * B, k / B
         state.append(g=g.squeeze(2), K_B=key.squeeze(2), V=v.squeeze(2))
         keys, values = state.chunk("K_B"), state.chunk("V")
-        read = self.read(query, (query @ keys.mT) @ values, S)
+        read = (query @ keys.mT) @ values
+        if S is not None:
+            read = read + query @ S
         if not state.in_chunk:
-            state.complete(S=self.after(keys, values, B, S).flatten(-2))
+            own = self.added(keys, values, B)
+            state.complete(S=(own if S is None else B.mT * S + own).flatten(-2))
         return read
-
-    def read(self, queries: Tensor, own: Tensor, S: Tensor | None) -> Tensor:
-        """The reads (b, n, s, V): those within the chunk, `own`, plus those of S by `queries` times
-        B; `own` if S is None."""
-        return own if S is None else own + queries @ S
-
-    def after(self, keys: Tensor, values: Tensor, B: Tensor, S: Tensor | None) -> Tensor:
-        """S (b, n, K, V) after a complete chunk with these values and keys, divided by their B; the
-        argument B (b, n, 1, K) is that of the chunk's last row."""
-        own = ((keys * B).unsqueeze(-1) * values.unsqueeze(-2)).sum(2)
-        return own if S is None else B.mT * S + own
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """Make the state before the first token: room for the logarithms of decays g, keys over B
