@@ -23,10 +23,8 @@ from costmodel.claims.quantities import (
     refuse_letters,
 )
 from costmodel.errors import PublishedError, Unanswered, Unsupported
-from costmodel.language.equations import Form
-from costmodel.language.macros.norms import normalises
-from costmodel.language.nodes import Select
-from costmodel.program.conventions import convention
+from costmodel.program.conventions import OF_FORWARD, convention
+from costmodel.program.lowering import effective
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import spend
@@ -37,6 +35,9 @@ ABOUT = "mixer or model"
 
 MOST_SIZES, EACH_SIZES = 10_000, 100
 """The most combinations of sizes of a claim; the units of `symbolic.effort` for one combination."""
+
+OF_NETWORKS = OF_FORWARD - {"norm=rsqrt", "sort=merge"}
+"""The rewrites of a forward pass that are tried for a claim about a network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,21 +248,21 @@ class Claim(ABC):
             return LeftOpen(conventions=False)
         one = self.one_sided and not self.model
         mixer = mixer_of(self.mixer) if self.mixer and not self.model else None
-        mixers = [] if self.model else [mixer_of(name) for _, name in self.subjects if name]
-        forms = [form for each in mixers for form in each.forms.values()]
+        options = further_options(self.mixer) if mixer and one else {}
+        named = [] if self.model else [mixer_of(name) for _, name in self.subjects if name]
+        forms = [form for m in (*named, *options.values()) for form in m.forms.values()]
         own = self.form or (mixer.default_form if mixer else "")
         formed = mixer and one and "form" in asked.varies
         in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters
         return LeftOpen(
             forms=tuple(f for f in mixer.forms if f != own) if mixer and formed else (),
-            options=tuple(further_options(self.mixer)) if mixer and one else (),
+            options=tuple(options),
             phases=_other_phases(phases_of(asked), self.interpretation.phase),
             operations=asked.unit == "operations",
             total=self.quantity == "total",
             positions=one and in_length,
             conventions="convention" in asked.varies,
-            sorts=any(map(_sorts, forms)),
-            normed=any(map(normalises, forms)),
+            rewrites=frozenset().union(*map(effective, forms)) if named else OF_NETWORKS,
         )
 
 
@@ -283,11 +284,6 @@ def _check_letters(
         options = (m.open_sizes for m in further_options(mixer).values())
         if not named <= own_sizes(own).union(*options):
             refuse_letters(named, own, mixer)
-
-
-def _sorts(form: Form) -> bool:
-    """Whether an equation of a form sorts."""
-    return any(isinstance(e.value, Select) and e.value.sorts for e in form.equations)
 
 
 def _other_phases(known: Sequence[str], own: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from itertools import combinations, product
 from costmodel.program.conventions import (
     ACCOUNTINGS,
     OF_GRADIENTS,
+    OF_SEQUENCES,
     ONLY,
     PADDINGS,
     PEERS,
@@ -111,10 +112,9 @@ class LeftOpen:
     """Whether the answer depends on the convention."""
     growing: bool = False
     """Whether an order of growth is claimed; then only rewrites of `OF_GROWTHS` are tried."""
-    sorts: bool = False
-    """Whether an equation sorts; the sorting algorithm is then a choice of the convention."""
-    normed: bool = False
-    """Whether an equation is a norm; `norm=rsqrt` is then a choice of the convention."""
+    rewrites: frozenset[str] = frozenset()
+    """The rewrites of a forward pass that change an equation of a mixer that the claim names, and
+    so are a choice of the convention."""
 
 
 @cache
@@ -175,17 +175,19 @@ def _convention_names(
     sum count) with every set of rewrites (changes of equations); in a phase with gradients each
     rewrite of gradients, alone and with `dense`; then every counter of another tool (`PEERS`)
     alone. For an order of growth only the rewrites of `OF_GROWTHS` are tried; the claim's own
-    convention alone if the answer depends on no convention."""
+    convention alone if the answer depends on no convention. A rewrite that changes no equation is
+    tried only where the claim names it: without it, the answer is the same and nearer."""
     if not left_open.conventions:
         yield own.convention
         return
-    known_rewrites = OF_GROWTHS if left_open.growing else REWRITES
-    without = [*SCALES, *OF_GRADIENTS]
-    without += [] if left_open.sorts else ["sort=merge"]
-    without += [] if left_open.normed else ["norm=rsqrt"]
-    rewrites = tuple(r for r in known_rewrites if r not in without)
-    optional: list[tuple[str, ...]] = [("", rewrite) for rewrite in rewrites]
-    if not left_open.growing:
+    chosen = left_open.rewrites - {*(OF_SEQUENCES if changed.phase == "inference" else ())}
+    chosen |= {*own.parsed_convention.rewrites}
+    tried = OF_GROWTHS if left_open.growing else REWRITES
+    left_out = (*SCALES, *OF_GRADIENTS)
+    optional: list[tuple[str, ...]] = [
+        ("", name) for name in tried if name in chosen and name not in left_out
+    ]
+    if not left_open.growing and not chosen.isdisjoint(SCALES):
         optional.append(("", *SCALES[1:]))
     accountings = (own.parsed_convention.accounting,) if left_open.growing else tuple(ACCOUNTINGS)
     known = {own.parsed_convention: own.convention}

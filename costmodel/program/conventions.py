@@ -396,3 +396,6 @@ OF_GRADIENTS = (
 )  # fmt: skip
 """Rewrites that change what a backward pass computes. Paddings also store zeros around arrays in
 the forward pass, which moves more bytes and costs no operation."""
+
+OF_FORWARD = frozenset(REWRITES) - {SCALES[0], *OF_GRADIENTS}
+"""Rewrites that may change what a forward pass computes."""

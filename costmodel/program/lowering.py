@@ -9,11 +9,12 @@ zeros: these moves are free in the forward pass, and their gradients are compute
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, Unsupported
 from costmodel.language.equations import Equation, Form, System, at_its_line
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.macros import WRITTEN
@@ -63,41 +64,95 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     for name in rewrites:
         if name not in REWRITES:
             raise ValueError(f"unknown rewrite '{name}': expected one of {', '.join(REWRITES)}")
-    written: list[Equation] = []
-    for equation in form.equations:
-        for part in _written_out(equation, rewrites):
-            value = rewrite(part.value, partial(_with_scale, _SCALES[_scale(rewrites)]))
-            if "sort=merge" in rewrites and isinstance(value, Select) and value.sorts:
-                value = replace(value, kind=MERGE_SORT)
-            if "scan=brent-kung" in rewrites and isinstance(value, Scan):
-                value = replace(value, kind=BRENT_KUNG)
-            written.append(replace(part, value=value))
-    system = System(form.mixer, form.name, tuple(map(with_chunks, written)))
-    system = _range_by_range(_dense(system) if "dense" in rewrites else system)
-    system = by_chunk_and_place(system)
+    _scale(rewrites)
+    written = (
+        part
+        for equation in form.equations
+        for part in _written_out(equation, equation.place, _read_by(equation) & {*rewrites})
+    )
+    system = _one_by_one(form, tuple(written), dense="dense" in rewrites)
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
     return _zero_state(system) if "zero-state" in rewrites else system
 
 
-def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations that a composite on the right-hand side (an operation of several steps, such
-    as softmax) expands to; without a composite, the equation itself. Raises EquationError: a
-    composite inside an expression that must be a whole right-hand side."""
+@cache
+def effective(form: Form) -> frozenset[str]:
+    """The rewrites of a forward pass that change an equation of a form, `zero-state` also where it
+    changes one after `dense`; none for malformed equations."""
+    found = frozenset[str]().union(*map(_read_by, form.equations)) - {SCALES[0]}
+    of_systems: list[tuple[str, ...]] = [("dense",), ("zero-state",), ("dense", "zero-state")]
+    with suppress(EquationError, Unsupported):
+        return found | {
+            names[-1] for names in of_systems if lower(form, names) is not lower(form, names[:-1])
+        }
+    return frozenset()
+
+
+@lru_cache(maxsize=1024)
+def _one_by_one(form: Form, equations: tuple[Equation, ...], *, dense: bool) -> System:
+    """The system of these equations of a form, one equation per range of a union, and with separate
+    axes for chunk and place; `dense`: with every causal upper bound and every window widened."""
+    system = System(form.mixer, form.name, equations)
+    wide = _dense(system) if dense else system
+    if dense and wide.equations == equations:
+        return _one_by_one(form, equations, dense=False)
+    return by_chunk_and_place(_range_by_range(wide))
+
+
+@lru_cache(maxsize=4096)
+def _read_by(equation: Equation) -> frozenset[str]:
+    """The rewrites that `_written_out` reads for an equation."""
+    value, nodes = equation.value, [node for node, _ in walk(equation.value)]
+    found = set[str]()
+    if isinstance(value, Composite) and value.name in WRITTEN:
+        found.update(WRITTEN[value.name].rewrites)
+    if any(isinstance(node, Composite) and node.name == "scaled" for node in nodes):
+        found.update(SCALES)
+    if isinstance(value, Select) and value.sorts:
+        found.add("sort=merge")
+    if isinstance(value, Scan):
+        found.add("scan=brent-kung")
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
+def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Sequence[Equation]:
+    """The equations that an equation stands for: its composite (an operation of several steps, such
+    as softmax) expanded, its scores scaled, its chunk numbers of rows replaced by indices.
+    `rewrites` are those in `_read_by`; `place` is that of the equation, which comparisons of
+    equations leave out.
+
+    Raises:
+        EquationError: a composite inside an expression that must be a whole right-hand side, or the
+            chunk number of a reduction index.
+    """
     value, parts = equation.value, [equation]
     if isinstance(value, Composite) and value.name in WRITTEN:
         with at_its_line(equation):
-            parts = WRITTEN[value.name](equation, value, rewrites)
+            parts = WRITTEN[value.name].write(equation, value, tuple(rewrites))
     for inner in (found for part in parts for found, _ in walk(part.value)):
         if isinstance(inner, Composite) and inner.name in WRITTEN:
             raise EquationError(
                 f"{equation.name}: {inner.name} must be a whole right side: give {inner.name} "
                 "an array of its own first"
             )
-    return parts
+    scaled = partial(_with_scale, _SCALES[_scale(rewrites)])
+    made = (replace(part, value=rewrite(part.value, scaled)) for part in parts)
+    return [with_chunks(_by_algorithm(part, rewrites)) for part in made]
 
 
-def _scale(rewrites: Sequence[str]) -> str:
+def _by_algorithm(equation: Equation, rewrites: frozenset[str]) -> Equation:
+    """The equation; one that sorts or scans, by the algorithm that the rewrites name."""
+    value = equation.value
+    if "sort=merge" in rewrites and isinstance(value, Select):
+        return replace(equation, value=replace(value, kind=MERGE_SORT))
+    if "scan=brent-kung" in rewrites and isinstance(value, Scan):
+        return replace(equation, value=replace(value, kind=BRENT_KUNG))
+    return equation
+
+
+def _scale(rewrites: Iterable[str]) -> str:
     """The name of the rewrite that says how scaled scores are computed: the one named in
     `rewrites`, else the first of `SCALES`; ValueError if several are named."""
     chosen = [name for name in rewrites if name in SCALES]
@@ -182,6 +237,7 @@ def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping
         yield equation, {index: index for index in over}
 
 
+@lru_cache(maxsize=1024)
 def _zero_state(system: System) -> System:
     """The system without the equations for row 1 of every recurrence, and with those for later rows
     starting at row 1. There they read row 0, which lies outside the array and is zero. An array
@@ -200,7 +256,7 @@ def _zero_state(system: System) -> System:
             if started[gate] is gate and begun is not gate:
                 started[gate] = begun
                 waiting += [(gate, begun)] if begun else []
-    return so_far()
+    return so_far() if any(new is not old for old, new in started.items()) else system
 
 
 def _from_row_1(block: Block, equation: Equation) -> Equation | None:

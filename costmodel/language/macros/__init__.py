@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costmodel.language.macros import gates, norms, positions
-from costmodel.language.macros.macro import Writer
+from costmodel.language.macros.macro import Macro
 from costmodel.language.macros.softmax import write_softmax
 
 MACROS = {**norms.MACROS, **positions.MACROS, **gates.MACROS}
 """The composites that are printed by their names."""
 
 
-WRITTEN: Mapping[str, Writer] = {
-    "softmax": write_softmax,
-    **{name: macro.write for name, macro in MACROS.items()},
+WRITTEN: Mapping[str, Macro] = {
+    "softmax": Macro(r"\mathrm{softmax}", write_softmax, ("safe-softmax",)),
+    **MACROS,
 }
-"""Composite -> its `Writer`; each composite is a whole right-hand side."""
+"""Composite -> its macro; each composite is a whole right-hand side."""

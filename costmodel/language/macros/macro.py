@@ -28,15 +28,17 @@ Place = tuple[Position, Poly]
 """(position, extent of its axis)"""
 
 Writer = Callable[[Equation, Composite, Sequence[str]], list[Equation]]
-"""Expands a composite to equations, under the given rewrites."""
+"""Expands the composite of an equation to several equations, under the given rewrites."""
 
 
 @dataclass(frozen=True)
 class Macro:
-    """A composite that is a whole right-hand side: its LaTeX name, and its expansion."""
+    """A composite that is a whole right-hand side: its LaTeX name, its expansion, and the names of
+    the rewrites that change the expansion; `write` is given no other rewrites."""
 
     latex: str
     write: Writer
+    rewrites: tuple[str, ...] = ()
 
 
 def under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer:

@@ -32,7 +32,8 @@ def _points(part: IterationDomain, accounting: str) -> Points:
     return Points(part.equation, part.variables, part.constraints, accounting)
 
 
-def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
+@cache
+def count_instances(part: IterationDomain, accounting: str = "strict") -> Mapping[str, Exact]:
     """Class (mul, add, ...) -> the number of operations of one equation at the points of its
     indices that a phase executes (`part` has both), exact in the sizes; zeros left out.
     `accounting`: R terms take R - 1 additions ("strict") or R ("mac")."""
