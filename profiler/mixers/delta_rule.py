@@ -469,13 +469,12 @@ class InChunks(DeltaRule):
         return "KI" if self.per_channel else "N_K"
 
     def convolved(self, rows: Tensor, taps: Tensor) -> Tensor:
-        """The short convolution of `rows` (b, s, width) with `taps` (k, width), row by row: the
+        """The short convolution of `rows` (b, s, width) with `taps` (k, width), tap after tap: the
         first rows have fewer terms, no zeros before them."""
-        found = [
-            short_latest(rows[:, i], rows[:, max(0, i + 1 - len(taps)) : i].flip(1), taps)
-            for i in range(rows.shape[1])
-        ]
-        return torch.stack(found, dim=1)
+        found = rows * taps[0]
+        for t, tap in enumerate(taps[1 : rows.shape[1]], 1):
+            found = torch.cat([found[:, :t], found[:, t:] + rows[:, :-t] * tap], dim=1)
+        return found
 
     @abstractmethod
     def solved(
