@@ -136,11 +136,11 @@ def test_each_operation_takes_at_least_the_time_of_a_kernel() -> None:
 
 def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
     """What the board launches one by one, whatever the host does meanwhile: four layers at one
-    token, and a forward pass of 14,868 kernels."""
+    token."""
     folder = data_dir("measured") / "h100_sxm"
     found, _ = ladders(recorded([folder / "shipped.jsonl"])[0], board(str(folder / "board.toml")))
     costs = [x.rungs["5"] for x in found if not x.mixer.startswith("self-attention")]
-    assert len(costs) == 5
+    assert len(costs) == 4
     for cost in costs:
         assert cost["predicted_s"] == pytest.approx(cost["latency_graph_s"], rel=0.12)
         assert cost["predicted_s"] < cost["latency_s"] / 4
