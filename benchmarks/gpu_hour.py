@@ -51,9 +51,11 @@ NUMERIC = "modules", "reconcile", "networks"
 KINDS = "passed", "failed", "error", "skipped"
 SHIPPED = (
     "self-attention:sdpa", "self-attention+grouped:sdpa", "mla:absorbed", "mla:expanded",
-    "mamba-2:chunked", "gated-deltanet:chunked-wy", "kda:chunked-wy", "retnet:chunked",
-    "gla:chunked", "linear-attention:chunked", "mamba:recurrent", "rwkv-7:chunked",
+    "mamba-2:chunked", "retnet:chunked", "gla:chunked", "mlstm:chunked", "mamba:scan",
+    "rg-lru:scan",
 )  # fmt: skip
+BY_ROWS = "gated-deltanet:chunked-wy", "kda:chunked-wy", "rwkv-7:chunked", "mamba:recurrent"
+"""Layers whose modules loop over rows: minutes for a sequence, so one token alone."""
 METERS = ("ceilings", "compare", "counters", "doctor", "environment", "latency_disturbance",
           "latency_kinds", "measure", "memory", "memory_saved", "sweep_processes")  # fmt: skip
 
@@ -214,10 +216,11 @@ def board(stage: Stage) -> None:
 def shipped(stage: Stage) -> None:
     """Layers that models ship, in both phases, beside the times that the board predicts."""
     hour = stage.hour
-    mixers = SHIPPED[:1] if hour.small else SHIPPED
     kept = stage.records("shipped")
-    stage.cost("sweep", *mixers, *hour.sizes(2048, 2048, 16), "--C", "64", "--phase", "both",
-               "--dtype", "bf16", "--rounds", "1", *hour.seconds(0.5), "-o", kept)  # fmt: skip
+    for mixers, phase in ((SHIPPED, "both"), (BY_ROWS, "inference")):
+        taken = mixers[:1] if hour.small else mixers
+        stage.cost("sweep", *taken, *hour.sizes(2048, 2048, 16), "--C", "64", "--phase", phase,
+                   "--dtype", "bf16", "--rounds", "1", *hour.seconds(0.5), "-o", kept)  # fmt: skip
     stage.json("ladders", "reconcile", "--from", kept)
 
 
