@@ -147,6 +147,9 @@ def test_tests_that_did_not_pass_settle_nothing(
     made = Stage(Hour(tmp_path), "numbers")
 
     def run(title: str, *words: str) -> str:
+        assert [word for word in words if word.startswith("tests/")] == [
+            "tests/profiler/test_modules.py"
+        ]
         made.found["commands"].append({"title": title, "code": code})
         return f"= {said} in 3s ="
 
@@ -180,6 +183,17 @@ def test_all_stages_run_without_a_gpu(
     if not code:
         assert main(words) == 0  # nothing is left to do
         assert capsys.readouterr().out == page(folder)
+
+
+def test_nothing_starts_after_the_minutes_and_nothing_measured_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left(tmp_path, "energy.json", stage("energy", "cpu"))
+    assert main(["-o", str(tmp_path), "--device", "cpu", "--minutes", "0", "energy"]) == 1
+    assert "**energy** on cpu" in capsys.readouterr().out
+    late = Stage(Hour(tmp_path, ends=0.0), "energy")
+    assert late.run("costmodel profile", "cli.py", "profile") == ""
+    assert late.found["commands"][0]["said"] == ["not started: the time is over"]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, *said: tuple[int, str]) -> None:

@@ -29,6 +29,7 @@ from profiler.meters.ceilings import (
     exp_name,
     moving,
     multiply_add_name,
+    of_the_work,
     product_ceiling,
     product_name,
     words_of,
@@ -95,21 +96,19 @@ class Figure:
     source: str
 
 
-def chained_additions(
-    place: torch.device, timing: Callable[..., Measured]
-) -> tuple[float, Measured]:
-    """(seconds of a kernel among kernels that follow one another, the reading): the time of `CHAIN`
-    additions of one entry, on a GPU replayed as a CUDA graph, divided by their number."""
-    total = torch.zeros(1, device=place)
+def chained_additions(place: torch.device, timing: Callable[..., Measured]) -> Measured:
+    """The time of `CHAIN` additions of one entry, one after another, on a GPU replayed as a CUDA
+    graph."""
+    start = torch.zeros(1, device=place)
 
     def chain() -> torch.Tensor:
+        total = start
         for _ in range(CHAIN):
-            total.add_(1.0)
+            total = total + 1.0
         return total
 
     graph = {"meter": latency_graph} if place.type == "cuda" else {}
-    found = timing(chain, device=place, **graph)
-    return (found.value / CHAIN if isinstance(found, Reading) else 0.0), found
+    return of_the_work(timing(chain, device=place, **graph))
 
 
 def measured(
@@ -122,13 +121,14 @@ def measured(
         timing: the meter of the calls.
     """
     figures, missing = [], {}
-    seconds, chain = chained_additions(place, timing)
+    chain = chained_additions(place, timing)
     if isinstance(chain, Unavailable):
         missing["kernel_time"] = chain.reason
     else:
         replayed = ", replayed as a CUDA graph" * (place.type == "cuda")
-        source = f"costmodel calibrate: {CHAIN} additions of one entry{replayed}"
-        figures.append(Figure("kernel_time", seconds, MEASURED, source))
+        facts = [f"{CHAIN} additions of one entry{replayed}", *_labels(chain)]
+        source = f"costmodel calibrate: {'; '.join(facts)}"
+        figures.append(Figure("kernel_time", chain.value / CHAIN, MEASURED, source))
     traffic = moving(place, timing)
     found: dict[str, list[tuple[str, Measured]]] = {
         "memory_bandwidth": [(name, traffic[name]) for name in (COPY, READ, WRITE)]
@@ -150,10 +150,15 @@ def measured(
         facts = [words_of(name), f"samples: {len(best.samples)}, of which the fastest"]
         if threads := best.details.get("threads"):
             facts.append(f"threads: {1 if ONE_THREAD in best.labels else threads}")
-        facts += [label for label in best.labels if label not in (ONE_THREAD, ONE_SAMPLE)]
+        facts += _labels(best)
         source = f"costmodel calibrate: {'; '.join(facts)}"
         figures.append(Figure(figure, value, MEASURED, source))
     return figures, missing
+
+
+def _labels(reading: Reading) -> list[str]:
+    """The labels of a reading that its source names."""
+    return [label for label in reading.labels if label not in (ONE_THREAD, ONE_SAMPLE)]
 
 
 def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:

@@ -24,8 +24,10 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from profiler.meters.timers import Call
+from profiler.records.grades import GRAPH_DIFFERS
 from profiler.records.reading import reason_of
 
+Tensors = list[torch.Tensor]
 WARMUPS = 3
 """Calls on the side stream before a capture: libraries choose and allocate in the first calls."""
 
@@ -51,9 +53,9 @@ class Captured:
 class Graphs(Protocol):
     """The operations of torch that a capture needs."""
 
-    def rehearse(self, fn: Call) -> Any:
+    def rehearse(self, fn: Call) -> tuple[Tensors, Tensors]:
         """Call `fn` several times on a side stream, the last time with waits for the GPU refused,
-        and return the last result."""
+        and return copies of the tensors in the results of the last two calls."""
         ...
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
@@ -71,21 +73,23 @@ class TorchGraphs:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def rehearse(self, fn: Call) -> Any:
-        """Run a call on a side stream, after warm-up calls, and return its result; RuntimeError if
-        the call waits for the GPU. The side stream waits for the current stream first, and the
-        current stream for the side stream at the end."""
+    def rehearse(self, fn: Call) -> tuple[Tensors, Tensors]:
+        """Run a call on a side stream, after warm-up calls, and return copies of the tensors in the
+        results of the last warm-up call and of the call; RuntimeError if the call waits for the
+        GPU. The side stream waits for the current stream first, and the current stream for the side
+        stream at the end."""
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         here = torch.cuda.current_stream(self.device)
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
             for _ in range(WARMUPS):
-                fn()
+                before = copied_tensors(fn())
             with refusing_waits():
                 result = fn()
+            last = copied_tensors(result)
         here.wait_stream(stream)
         torch.cuda.synchronize(self.device)
-        return result
+        return before, last
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
         """Capture a call as a CUDA graph: returns (replay, release, result), where `replay()` runs
@@ -130,7 +134,8 @@ def refusing_waits() -> Iterator[None]:
 
 def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Captured:
     """Capture a call as a CUDA graph, after a rehearsal, which runs it without capture; the result
-    of the first replay is compared with the rehearsal's.
+    of the first replay is compared with the rehearsal's, unless the results of the rehearsal differ
+    from call to call, as a recurrence's do, whose state each call changes.
 
     Raises:
         GraphError: the call cannot be captured.
@@ -138,7 +143,7 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
     """
     used = graphs or TorchGraphs(device)
     try:
-        expected = copied_tensors(used.rehearse(fn))
+        before, expected = used.rehearse(fn)
     except Exception as error:  # a module of a user's own may raise anything
         raise failure_after(
             used, f"cannot be captured as a CUDA graph: {first_reason(error)}"
@@ -157,8 +162,8 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
         raise failure_after(
             used, f"gives a CUDA graph that does not run: {first_reason(error)}"
         ) from error
-    same = results_agree(expected, result)
-    labels = () if same in (True, None) else ("graph differs from the call",)
+    same = results_agree(expected, result) if results_agree(before, expected) else None
+    labels = () if same in (True, None) else (GRAPH_DIFFERS,)
     return Captured(replay, release, {"graph_agrees": same}, labels)
 
 
@@ -183,7 +188,7 @@ def first_reason(error: BaseException) -> str:
     return reason_of(error)
 
 
-def copied_tensors(result: Any) -> list[torch.Tensor]:
+def copied_tensors(result: Any) -> Tensors:
     """Copies of the tensors in a nested result."""
     return [leaf.detach().clone() for leaf in tensor_leaves(result)]
 
@@ -196,7 +201,7 @@ def fill_with_nan(result: Any) -> None:
             leaf.detach().fill_(float("nan"))
 
 
-def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
+def results_agree(expected: Tensors, result: Any) -> bool | None:
     """Whether a replay gave the result that the call had (`expected`), within rounding; None if no
     tensor is floating-point."""
     found = tensor_leaves(result)

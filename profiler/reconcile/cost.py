@@ -60,6 +60,8 @@ def cost_of(
         else:
             value = readings[each.reading].value
             cost[each.cost_key] = round(value) if each.unit in ("1", "B") else value
+    if "latency_graph" in readings:
+        cost["latency_graph_labels"] = list(readings["latency_graph"].labels)
     compulsory = theory.moved["compulsory"]
     verdict = why.get("latency_s") or "; ".join(theory.below.values())
     verdict = verdict or contention(measurement) or idleness(measurement)

@@ -77,7 +77,7 @@ def ladder(
         described = description_of(mixer, implementation, phase, ops)
         cost["predicted_s"] = predicted_s(
             mixer, described, phase, theory.sizes, measurement.dtype, on,
-            dispatch.get("launched", 0),
+            0 if measurement.compiled else dispatch["launched"],
         )  # fmt: skip
     except (Unanswered, Unsupported) as reason:
         why["predicted_s"] = str(reason)

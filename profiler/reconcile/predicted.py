@@ -6,7 +6,7 @@ times: its operations at the board's rates, and the bytes that exceed the last c
 bandwidth, and at least the board's `kernel_time`. Products of contractions run at the rate of
 matrix products; torch applies other operations one by one, each like an elementwise multiply-add,
 which counts as two operations. Torch often launches several kernels for one equation: each
-operation that torch dispatches beyond the number of equations takes `kernel_time` again.
+operation that torch dispatches beyond these kernels takes `kernel_time` again.
 """
 
 from __future__ import annotations

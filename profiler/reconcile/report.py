@@ -122,8 +122,8 @@ OF_FLOOR = Note((
     "floor as a share of the time, above 100 % where caches hold what the floor moves through "
     "memory; predicted: the kernels of the implementation one after the other, each its operations "
     "at the board's rates, or the bytes that exceed the last cache, and no less than the board's "
-    "least time of a kernel; the host's launches and span are left out, so predicted may be less "
-    "than the floor",
+    "least time of a kernel, which each further operation that torch dispatches takes too; the "
+    "host's launches and span are left out, so predicted may be less than the floor",
 ))  # fmt: skip
 OF_GRAPH = Note((
     "replayed: the call as a CUDA graph, without the host's work for each launch",
@@ -194,9 +194,15 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
         "unexplained_bytes": cell("unexplained_bytes", signed),
         "energy": cell("energy_J", lambda value: scaled(value, "J")),
         "verdict": _verdict(ladder),
-        "latency_graph_s": cell("latency_graph_s", lambda value: scaled(value, "s")),
+        "latency_graph_s": cell("latency_graph_s", lambda value: _replayed(ladder, value)),
         **{key: _of_floor(ladder, key) for key in (*FLOOR, "predicted_s")},
     }
+
+
+def _replayed(ladder: Ladder, seconds: float) -> Cell:
+    """The time of a replayed CUDA graph, with its labels as a footnote."""
+    words, labels = scaled(seconds, "s"), ladder.rungs["5"]["latency_graph_labels"]
+    return Marked(words, "replayed: " + ", ".join(labels)) if labels else words
 
 
 def _mark(ladder: Ladder) -> str:

@@ -22,6 +22,8 @@ ONE_THREAD = "one thread"
 """The label of a busy time taken with one thread, of a call that usually has several."""
 ONE_SAMPLE = "1 sample"
 """The label of a time of a single sample; the grade is busy, as nothing shows that it was quiet."""
+GRAPH_DIFFERS = "graph differs from the call"
+"""The label of a replayed CUDA graph whose result is another than the call's."""
 DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
 """The labels of a reading that a disturbance has changed."""
 ROUGHLY = 3

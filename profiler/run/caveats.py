@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profiler.meters.intervals import confidence_of
-from profiler.records.grades import ONE_SAMPLE, QUIET, disturbed_by, undisturbed
+from profiler.records.grades import (
+    GRAPH_DIFFERS,
+    ONE_SAMPLE,
+    QUIET,
+    disturbed_by,
+    undisturbed,
+)
 from profiler.records.measurement import Measurement
 from profiler.records.reading import NOT_RECORDED, Reading, details_of_time
 from profiler.records.words import scaled
@@ -114,7 +120,8 @@ def idleness(measurement: Measurement) -> str:
     launches = measurement.readings.get("launch_estimate")
     if latency.details.get("launch_bound"):
         replayed = measurement.readings.get("latency_graph")
-        said = "; compare the replays" if replayed and undisturbed(replayed) else ""
+        sound = replayed and undisturbed(replayed) and GRAPH_DIFFERS not in replayed.labels
+        said = "; compare the replays" if sound else ""
         return f"not comparable: launch-bound, the device waits for the host most of the time{said}"
     if launches is None:
         return ""

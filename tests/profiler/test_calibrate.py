@@ -69,8 +69,7 @@ def test_the_file_is_a_board_whose_rates_follow_from_the_fastest_sample(tmp_path
 
 def test_a_rate_that_a_slow_clock_changed_is_left_out_with_its_reason() -> None:
     figures, missing = measured(CPU, Within(10.0, taking(0.1, labels=("throttled",)), lambda: 0.0))
-    assert [figure.name for figure in figures] == ["kernel_time"]
-    assert "the timed call was throttled" in missing["matrix.bf16"]
+    assert not figures and "the timed call was throttled" in missing["matrix.bf16"]
 
 
 def test_a_gpu_has_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
     costs = [x.rungs["5"] for x in found if not x.mixer.startswith("self-attention")]
     assert len(costs) == 4
     for cost in costs:
-        assert cost["predicted_s"] == pytest.approx(cost["latency_graph_s"], rel=0.12)
+        assert 1.0 < cost["predicted_s"] / cost["latency_graph_s"] < 1.12  # some launch no kernel
         assert cost["predicted_s"] < cost["latency_s"] / 4
 
 

@@ -41,6 +41,7 @@ from profiler.meters.latency import (
 )
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.timers import AheadTimer, ClockTimer, CudaTimer
+from profiler.records.grades import GRAPH_DIFFERS
 from profiler.records.reading import Measured, Reading, Unavailable
 from tests.fake_devices import (
     MS,
@@ -347,7 +348,16 @@ def test_graph_that_gives_something_else_is_labelled() -> None:
         )
     )
     assert found.details["graph_agrees"] is False
-    assert found.details["labels"] == ["graph differs from the call"]
+    assert found.details["labels"] == [GRAPH_DIFFERS]
+
+
+def test_a_recurrence_whose_state_each_call_changes_is_not_compared_with_its_graph() -> None:
+    gpu = Gpu()
+    results = [torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([0.25])]
+    graphs = ScriptedGraphs(gpu.kernels(device_ns=40 * US), results=results)
+    found = read(graphed(graphs, timer=CudaTimer(gpu)))
+    assert found.details["graph_agrees"] is None
+    assert found.details["labels"] == []
 
 
 def test_a_graph_as_short_as_its_own_launch_says_so() -> None:
