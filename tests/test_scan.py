@@ -76,10 +76,43 @@ def test_a_scan_is_counted_as_executed(rewrites: tuple[str, ...], sizes: Sizes) 
 
 
 @each_algorithm
-@by_sizes(LENGTHS[::3])
+@by_sizes(LENGTHS[::2])
 def test_the_gradient_of_a_scan_is_a_scan_back(rewrites: tuple[str, ...], sizes: Sizes) -> None:
     made = GradientComparison(matrices(), "scan", rewrites).at(sizes)
     assert (made.apart, made.refused) == ([], [])
+
+
+@each_algorithm
+@pytest.mark.parametrize("read", ["last", "before", "first and last", "one column"])
+@by_sizes([{"l": l, "d": 2} for l in (1, 2, 3, 4)])
+def test_the_gradient_of_a_scan_of_which_some_rows_are_read(
+    rewrites: tuple[str, ...], read: str, sizes: Sizes
+) -> None:
+    """The rows that no equation reads get a gradient of zero."""
+    made = GradientComparison(partly_read(read), "direct", rewrites).at(sizes)
+    assert (made.apart, made.refused) == ([], [])
+
+
+def partly_read(read: str) -> Mixer:
+    """y_i is x_i times rows of a scan of x with weights as decays: of the last row, of the row
+    before, of the first and last row, or of one column of the last row. Row 1 of what is added
+    depends on weights alone in the first of these."""
+    made = Mixer("partly-read")
+    l, d = made.sizes("l d")
+    x, y, p = made.input("x", l, d), made.output("y", l, d), made.parameter("p", l, d)
+    with made.form("direct") as f:
+        i, w, later = f.index("i", 1, l), f.index("w", 1, l), f.index("later", 2, l)
+        c, S, B = f.index("c", 1, d), f.array("S", l, d), f.array("B", l, d)
+        B[1, c] = 2 * (p[1, c] if read == "last" else x[1, c])
+        B[later, c] = 2 * x[later, c]
+        S[i, c] = scan(p[w, c], B[w, c], over=w)
+        if read == "before":
+            y[1, c] = x[1, c]
+            y[later, c] = x[later, c] * S[later - 1, c]
+        else:
+            rows = {"last": S[l, c], "first and last": S[1, c] * S[l, c], "one column": S[l, 1]}
+            y[i, c] = x[i, c] * rows[read]
+    return made
 
 
 @pytest.mark.parametrize("l", [1, 2, 3, 5, 8, 13, 64, 100])
@@ -170,6 +203,14 @@ def _wider(f: Form, A: Any, B: Any) -> None:
     f.array("S", *B.shape)[i] = scan(A[w], B[i], over=w)
 
 
+def _ragged(f: Form, A: Any, B: Any) -> None:
+    (l,) = B.shape
+    i, w = f.index("i", 1, l), f.index("w", 1, l)
+    c, K = f.index("c", 1, i), f.array("K", l, l)
+    K[w, f.index("k", 1, l)] = A[w] * B[w]
+    f.array("S", l, l)[i, c] = scan(K[w, c], K[w, c], over=w)
+
+
 @pytest.mark.parametrize(
     ("write", "said"),
     [
@@ -177,6 +218,7 @@ def _wider(f: Form, A: Any, B: Any) -> None:
         (_longer, "S: scan needs one index on the left side in place of w, with the same range"),
         (_no_entry, "define its operands as arrays first"),
         (_wider, "scan adds x, which does not name the index w"),
+        (_ragged, "S: each row of a scan has the same columns, and the range of c names the row i"),
     ],
 )
 def test_a_wrong_scan_is_refused_in_one_sentence(write: Wrong, said: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from costmodel.adjoint.derivatives import ZERO
 from costmodel.adjoint.transpose import Cotangent, entries, guarded_ranges
 from costmodel.errors import Unsupported
 from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System
@@ -24,6 +25,7 @@ from costmodel.language.nodes import (
     Flat,
     Node,
     Ref,
+    Scan,
     derived,
     has_room,
     position_value,
@@ -100,7 +102,8 @@ class Sums:
     def _collect(self, array: Array) -> None:
         """Write the equations that sum the cotangents of an array (what its readers contribute to
         its gradient). Its entries are cut into cells, in each of which the same cotangents are
-        present; each cell gets an equation of its own."""
+        present; each cell gets an equation of its own. A cell without cotangents gets one only in
+        the result of a scan."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
         handed = [
             Handed(cotangent, sequence)
@@ -126,9 +129,14 @@ class Sums:
                 for cell, regions in cells
                 for part, within in _split(cell, inside | where)
             ]
+        # the scan back reads the gradient of every row: zero where an entry has no cotangent
+        scanned = any(isinstance(e.value, Scan) for e in self.system.defining.get(array, ()))
         for cell, regions in cells:
             present = [h for h in handed if h.cotangent.where in regions]
             self._certain(array, present, cell, inside)
+            if not present and scanned:
+                zero = replace(handed[0].cotangent, value=ZERO, over=(), scale=None)
+                present = [replace(handed[0], cotangent=zero)]
             if present:
                 for part, sequence in self._kinds(array, cell, handed[0].cotangent):
                     self._add(target, array, part, present, sequence=sequence)

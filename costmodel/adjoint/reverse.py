@@ -47,6 +47,7 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
+    Scan,
     Sub,
     derived,
     names_in,
@@ -226,7 +227,10 @@ class _Builder(Sums):
         with their constraints), each either of points that depend on the sequence, or of points
         that depend on weights alone."""
         for piece in self._pieces(equation):
-            for part, sequence in tokens(self.system).dependent(equation):
+            parts = tokens(self.system).dependent(equation)
+            if isinstance(equation.value, Scan):  # its rows stay together
+                parts = [(equation.domain, any(sequence for _, sequence in parts))]
+            for part, sequence in parts:
                 around = piece | part
                 if infeasible(around):
                     continue
@@ -239,12 +243,18 @@ class _Builder(Sums):
 
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
         """Yield the disjoint parts, as constraints, of an equation's domain that have a gradient;
-        the whole domain if all points have one. The entries of one transform stay together."""
+        the whole domain if all points have one. The entries of one transform stay together, and the
+        rows of one scan are all in one part, at all sizes."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:
             return
         if equation.value.alone:
             regions = _transformed(regions, _made_axes(equation))
+            if isinstance(equation.value, Scan):
+                made = {axis_atom(k) for k in _made_axes(equation)}
+                regions = [
+                    frozenset(c for c in projected(where, made) if c.variables) for where in regions
+                ]
         if not outside(own, regions):
             yield equation.domain
             return

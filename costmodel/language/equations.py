@@ -1206,7 +1206,7 @@ def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
 
 def _check_scanned(equation: Equation) -> None:
     """Raise EquationError if the left side of a scan has not one index in place of the scanned one,
-    with the same range."""
+    with the same range, or if the range of a column names this index."""
     if not isinstance(equation.value, Scan):
         return
     (row,) = equation.value.over
@@ -1217,6 +1217,13 @@ def _check_scanned(equation: Equation) -> None:
             f"{equation.name}: scan needs one index on the left side in place of {row.name}, with "
             f"the same range; got {', '.join(i.name for i in made) or 'none'}"
         )
+    (number,) = made
+    for column in equation.indices:
+        if column is not number and number.atom in _named(column):
+            raise EquationError(
+                f"{equation.name}: each row of a scan has the same columns, and the range of "
+                f"{column.name} names the row {number.name}"
+            )
 
 
 def _with_rank(equation: Equation) -> Equation:
