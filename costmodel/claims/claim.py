@@ -19,11 +19,12 @@ from costmodel.claims.quantities import (
     further_options,
     mixer_of,
     own_sizes,
+    parts_of,
     phases_of,
     refuse_letters,
 )
 from costmodel.errors import PublishedError, Unanswered, Unsupported
-from costmodel.program.conventions import OF_FORWARD, convention
+from costmodel.program.conventions import convention
 from costmodel.program.lowering import effective
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
@@ -35,9 +36,6 @@ ABOUT = "mixer or model"
 
 MOST_SIZES, EACH_SIZES = 10_000, 100
 """The most combinations of sizes of a claim; the units of `symbolic.effort` for one combination."""
-
-OF_NETWORKS = OF_FORWARD - {"norm=rsqrt", "sort=merge"}
-"""The rewrites of a forward pass that are tried for a claim about a network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +248,8 @@ class Claim(ABC):
         mixer = mixer_of(self.mixer) if self.mixer and not self.model else None
         options = further_options(self.mixer) if mixer and one else {}
         named = [] if self.model else [mixer_of(name) for _, name in self.subjects if name]
-        forms = [form for m in (*named, *options.values()) for form in m.forms.values()]
+        parts = parts_of(self.subjects, self.given) if self.model else []
+        forms = [f for m in (*named, *options.values(), *parts) for f in m.forms.values()]
         own = self.form or (mixer.default_form if mixer else "")
         formed = mixer and one and "form" in asked.varies
         in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters
@@ -262,7 +261,7 @@ class Claim(ABC):
             total=self.quantity == "total",
             positions=one and in_length,
             conventions="convention" in asked.varies,
-            rewrites=frozenset().union(*map(effective, forms)) if named else OF_NETWORKS,
+            rewrites=frozenset().union(*map(effective, forms)),
         )
 
 

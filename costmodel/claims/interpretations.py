@@ -113,8 +113,8 @@ class LeftOpen:
     growing: bool = False
     """Whether an order of growth is claimed; then only rewrites of `OF_GROWTHS` are tried."""
     rewrites: frozenset[str] = frozenset()
-    """The rewrites of a forward pass that change an equation of a mixer that the claim names, and
-    so are a choice of the convention."""
+    """The rewrites of a forward pass that change an equation of a mixer that the claim names, or
+    of a part of its network, and so are a choice of the convention."""
 
 
 @cache

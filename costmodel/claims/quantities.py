@@ -359,6 +359,13 @@ def _of_network(
     return _read(asked, _exact(found), interpretation)
 
 
+def parts_of(subjects: Iterable[tuple[str, str]], given: Mapping[str, int]) -> set[Mixer]:
+    """The mixers, norms and other parts of the networks (name, mixer of all layers or "") that a
+    claim compares, with the sizes that it gives; ValueError as `derive_network`."""
+    sizes = frozenset(given.items())
+    return {use.mixer for subject in subjects for use in _network((*subject, sizes)).uses}
+
+
 @cache
 @limited(None)
 def derive_network(

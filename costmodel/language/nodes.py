@@ -531,8 +531,8 @@ SCANS: Mapping[str, str] = {
 
 Kogge and Stone 1973 (also Hillis and Steele 1986): round p combines each row with the row 2^p
 before it, if there is one. Brent and Kung 1982 (also Blelloch 1990; jax.lax.associative_scan):
-neighbours are combined, the pairs are scanned, and every other row gets one more combination; rows
-are padded to P.
+neighbours are combined, the pairs are scanned, and every other row gets one more combination. Rows
+are padded to P here, as a nominal count; jax pads none.
 """
 
 

@@ -178,8 +178,9 @@ def scan(kept: Ref, added: Ref, over: Index) -> Node:
 
     It must be a whole right side; the left side has an index i in place of w. Both run from 1 to a
     size. The indices of A are among those of B. The first row of A changes no result: let it be 0.
-    Operations are those of Kogge and Stone's scan, or under the convention `scan=brent-kung` of a
-    scan with fewer combinations and more rounds.
+    Operations are those of Kogge and Stone's scan, or under the convention `scan=brent-kung`
+    those of a scan with about 2P combinations, P: the size rounded up to a power of two, and about
+    twice the rounds.
     """
     for ref in (kept, added):
         if not isinstance(ref, Ref):

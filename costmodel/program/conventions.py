@@ -371,7 +371,8 @@ REWRITES: Mapping[str, str] = {
     "fft-gradient": "gradients of real transforms are complex transforms, doubled for inverses",
     "sort=merge": "a sort is a merge sort, P log2 P comparisons, in place of a bitonic network",
     "scan=brent-kung": (
-        "a scan combines pairs up and down a tree, about 2l times, not in rounds of all rows"
+        "a scan combines pairs up and down a tree, about 2P times with P: l rounded up to a power "
+        "of two, not in rounds of all rows"
     ),
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }

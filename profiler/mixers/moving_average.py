@@ -150,8 +150,6 @@ class Mega(Mixer):
         scores = q.unsqueeze(1) @ keys.transpose(1, 2) / math.sqrt(self.K)
         scores = scores + self.P[: keys.shape[1]].flip(0)
         O = (torch.softmax(scores, dim=-1) @ values).squeeze(1)
-        if isinstance(state, ChunkState) and not state.in_chunk:
-            state.complete()
         return self.gated(x_t, X, O)
 
 

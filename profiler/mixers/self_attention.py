@@ -406,12 +406,8 @@ class SelfAttention(Heads, Mixer):
             state.append(**own)
             return self._row(x_t, q_t, rows["K"], rows[last], at)
         state.append(**own)
-        if not isinstance(state, ChunkState):
-            return self._row(x_t, q_t, state.held("K"), state.held(last), at)
-        y_t = self._row(x_t, q_t, state.chunk("K"), state.chunk(last), at)
-        if not state.in_chunk:
-            state.complete()
-        return y_t
+        seen = state.chunk if isinstance(state, ChunkState) else state.held
+        return self._row(x_t, q_t, seen("K"), seen(last), at)
 
 
 class BidirectionalSelfAttention(Heads):

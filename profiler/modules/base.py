@@ -88,12 +88,6 @@ class State:
             "arrays that later tokens read"
         )
 
-    @property
-    def in_chunk(self) -> int:
-        """Number of tokens in the current, incomplete chunk; 0 where nothing is computed in
-        chunks."""
-        return 0
-
     def rows(self, name: str) -> int:
         """Number of rows that an array holds: one per token, at most its capacity."""
         return min(self.position, self.arrays[name].shape[-2])

@@ -218,9 +218,10 @@ class ChunkState(PreparedState):
     """The rows of the current chunk, the sums over all complete chunks, and other arrays as in any
     state.
 
-    The arrays in `chunked`, such as K (b, ..., C, m) and V (b, ..., C, h), fill from the front and
-    are emptied at the end of each chunk; S (b, n, 1, m*h) and Z (b, n, 1, m) are held from the end
-    of the first chunk on. None of these arrays limits the number of tokens.
+    The arrays in `chunked`, such as K (b, ..., C, m) and V (b, ..., C, h), fill from the front, and
+    the next chunk overwrites them (none of their rows is held at the end of a chunk); S (b, n, 1,
+    m*h) and Z (b, n, 1, m) are held from the end of the first chunk on. None of these arrays limits
+    the number of tokens.
     """
 
     chunked: tuple[str, ...] = ("K", "V")

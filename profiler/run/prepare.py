@@ -198,7 +198,7 @@ def _step_work(request: Request) -> PreparedCall:
         return module.step(x_t, state)  # type: ignore[operator]
 
     reset()
-    begun = getattr(state, "in_chunk", 0)  # a module of a user's own may have a state of its own
+    begun = getattr(state, "in_chunk", 0)  # only a state in chunks has the attribute
     state.position -= begun
     for token in range(begun):
         step(*row(SETS + token))

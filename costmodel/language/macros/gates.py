@@ -49,5 +49,5 @@ def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
 
 
 MACROS: Mapping[str, Macro] = {
-    "gelu_tanh": Macro(r"\mathrm{gelu}_{\tanh}", under_any(_gelu_tanh)),
+    "gelu_tanh": Macro(under_any(_gelu_tanh), latex=r"\mathrm{gelu}_{\tanh}"),
 }

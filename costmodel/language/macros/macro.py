@@ -33,12 +33,13 @@ Writer = Callable[[Equation, Composite, Sequence[str]], list[Equation]]
 
 @dataclass(frozen=True)
 class Macro:
-    """A composite that is a whole right-hand side: its LaTeX name, its expansion, and the names of
-    the rewrites that change the expansion; `write` is given no other rewrites."""
+    """A composite that is a whole right-hand side: its expansion, the names of the rewrites that
+    change the expansion (`write` is given no other rewrites), and its LaTeX name, "" for a
+    composite with a printing rule of its own."""
 
-    latex: str
     write: Writer
     rewrites: tuple[str, ...] = ()
+    latex: str = ""
 
 
 def under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer:

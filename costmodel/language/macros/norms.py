@@ -237,7 +237,7 @@ def normalises(form: Form) -> bool:
 
 
 MACROS: Mapping[str, Macro] = {
-    "layer_norm": Macro(r"\mathrm{LayerNorm}", _layer_norm, ("norm=rsqrt",)),
-    "rms_norm": Macro(r"\mathrm{RMSNorm}", _rms_norm, ("norm=rsqrt",)),
-    "l2_norm": Macro(r"\mathrm{L2Norm}", _l2_norm, ("norm=rsqrt",)),
+    "layer_norm": Macro(_layer_norm, rewrites=("norm=rsqrt",), latex=r"\mathrm{LayerNorm}"),
+    "rms_norm": Macro(_rms_norm, rewrites=("norm=rsqrt",), latex=r"\mathrm{RMSNorm}"),
+    "l2_norm": Macro(_l2_norm, rewrites=("norm=rsqrt",), latex=r"\mathrm{L2Norm}"),
 }

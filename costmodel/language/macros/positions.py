@@ -192,6 +192,6 @@ LAYOUTS: Mapping[str, Callable[[Parts, Ref, Ref, Index, Index], None]] = {
 
 
 MACROS: Mapping[str, Macro] = {
-    "short_convolution": Macro(r"\mathrm{ShortConv}", under_any(_short_convolution)),
-    "rotary": Macro(r"\mathrm{RoPE}", under_any(_rotary)),
+    "short_convolution": Macro(under_any(_short_convolution), latex=r"\mathrm{ShortConv}"),
+    "rotary": Macro(under_any(_rotary), latex=r"\mathrm{RoPE}"),
 }
