@@ -700,7 +700,8 @@ def verify(
 
     chosen(format_, "--format", formats("data"))
     import_own(own)
-    found = published.verify(files or None)
+    cores = os.cpu_count() or 1
+    found = published.verify(files or None, processes=1 if own or files else min(cores, 4))
     show(claims_document.published(found), format_, output, force, context)
     if published.unrecorded(found):
         raise Failed

@@ -134,6 +134,13 @@ def test_misprints_are_counted_openly_and_nothing_else_disagrees() -> None:
     }
 
 
+def test_several_processes_give_the_verdicts_of_one_in_the_same_order() -> None:
+    files = [data_dir("published") / f"{name}.json" for name in ("palm", "kimi-linear")]
+    together = verify(files, processes=2)
+    assert together == verify(files)
+    assert len({(verdict.mixer, verdict.model) for verdict in together}) > 1
+
+
 def test_what_is_not_checkable_says_why() -> None:
     for verdict in verdicts().values():
         if verdict.verdict == "not-checkable":

@@ -16,7 +16,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -163,11 +165,14 @@ def published_files() -> list[Path]:
     return sorted(p for p in data_dir("published").iterdir() if p.suffix in (".json", ".toml"))
 
 
-def verify(paths: Sequence[Path] | None = None, *, run: bool = False) -> list[Verdict]:
+def verify(
+    paths: Sequence[Path] | None = None, *, run: bool = False, processes: int = 1
+) -> list[Verdict]:
     """Check every claim of the given files, or of all that come with the project.
 
     Args:
         run: also execute the equations at counterexamples, and report the operations counted.
+        processes: that check at the same time, each all claims about some mixers and networks.
 
     Raises:
         PublishedError: a file that cannot be read, or an id that occurs twice.
@@ -178,7 +183,30 @@ def verify(paths: Sequence[Path] | None = None, *, run: bool = False) -> list[Ve
     if twice:
         raise PublishedError(f"claims with the same id: {', '.join(sorted(twice))}")
     known = {claim.id: claim for claim in claims}
-    return [check(claim, known, run=run) for claim in claims]
+    parts = _parts(claims, processes)
+    checked = partial(_checked, known, run)
+    if len(parts) < 2:
+        return checked([*known])
+    with ProcessPoolExecutor(len(parts)) as pool:
+        found = {verdict.id: verdict for part in pool.map(checked, parts) for verdict in part}
+    return [found[name] for name in known]
+
+
+def _checked(known: Mapping[str, Claim], run: bool, ids: Sequence[str]) -> list[Verdict]:
+    """The verdicts on the claims with these ids."""
+    return [check(known[name], known, run=run) for name in ids]
+
+
+def _parts(claims: Sequence[Claim], number: int) -> list[list[str]]:
+    """The ids of claims in at most `number` lists of about equal length; claims about the same
+    mixer or network, which share derived answers, stay together."""
+    about: dict[tuple[str, str], list[str]] = {}
+    for claim in claims:
+        about.setdefault((claim.mixer.partition("+")[0], claim.model), []).append(claim.id)
+    parts: list[list[str]] = [[] for _ in range(max(number, 1))]
+    for ids in sorted(about.values(), key=len, reverse=True):
+        min(parts, key=len).extend(ids)
+    return [part for part in parts if part]
 
 
 def unrecorded(verdicts: Sequence[Verdict]) -> list[Verdict]:
