@@ -185,6 +185,11 @@ def test_a_page_opens_with_the_mixers_named_and_its_link_names_them(tmp_path: Pa
     assert dict(parse_qsl(link)) == {"mixers": " ".join(names), "size.l": "4096"}
 
 
+def test_a_page_opens_with_as_many_mixers_as_its_map_has_colours_for(data: dict[str, Any]) -> None:
+    assert 1 < data["colours"] < len(MIXERS)
+    assert data["first"] == [load(name).name for name in MIXERS[: data["colours"]]]
+
+
 @pytest.fixture(scope="module")
 def browser_page(page_of: Path) -> Iterator[Any]:
     """The page in a headless browser without a network; a message in its console is an error."""
@@ -272,6 +277,14 @@ def test_words_of_the_map_keep_their_size_and_a_hint_its_contrast(browser_page: 
         of = "getComputedStyle(document.querySelector('#search'), "
         hint = browser_page.evaluate(f"{of}'::placeholder').color")
         assert hint == browser_page.evaluate("getComputedStyle($('found')).color")
+
+
+def test_a_page_without_room_is_drawn(browser_page: Any) -> None:
+    """A hidden frame has no width, and a map of no width no room for the words of its axes."""
+    browser_page.set_viewport_size({"width": 1600, "height": 900})
+    browser_page.evaluate("$('map').parentElement.style.display = 'none'; drawMap()")
+    assert browser_page.evaluate("parseInt($('map').style.width)") > 0
+    browser_page.evaluate("$('map').parentElement.style.display = ''; drawMap()")
 
 
 def test_a_search_and_a_slider_change_the_page(browser_page: Any) -> None:

@@ -21,8 +21,6 @@ from costmodel.commands.options import (
 from costmodel.commands.streams import printed, written_whole
 from costmodel.program.conventions import convention as read_convention
 
-TICKED = 6
-"""The number of mixers that the page compares when it opens, at most: the first of those named."""
 FIRST = ("self-attention", "gqa", "mamba-2", "gated-deltanet")
 """The mixers that a page compares when it opens, if none is named."""
 
@@ -53,7 +51,7 @@ def written(
     from costmodel.backwards.candidates import candidate
     from costmodel.mixers import builtin, names
     from costmodel.report.explorer.catalogue import catalogue
-    from costmodel.report.explorer.page import page
+    from costmodel.report.explorer.page import colours, page
 
     if output is None:
         raise UsageError("explore writes a file: name one, -o explore.html")
@@ -64,7 +62,8 @@ def written(
         named += networks.presets()
     shown = dict.fromkeys(candidate(name)[0] for name in named)
     data = catalogue(shown, phases(phase), read_convention(convention))
-    first = [candidate(name)[0].name for name in mixers or FIRST][:TICKED]
+    # of many, the page opens with as many as its map has colours for
+    first = [candidate(name)[0].name for name in mixers or FIRST][: colours()]
     text = page({**data, "points": points, "first": first})
     with written_whole(output) as path:
         path.write_text(text, encoding="utf-8")

@@ -241,25 +241,25 @@ class Configuration:
         return name
 
     def layer_types(
-        self, layers: int, known: Collection[str], listed: Any = None
+        self, layers: int, known: Collection[str], listed: Any = None, field: str = "layer_types"
     ) -> list[str] | None:
         """The kind of each of `layers` layers ("full_attention", "linear_attention", ...), as the
-        list `listed`, or else the field `layer_types`, says; None without a list. Older names of
-        kinds are replaced by today's.
+        list `listed`, or else the field `field`, says; None without a list. Older names of kinds
+        are replaced by today's.
 
         Raises:
             ModelError: a list of another length, or a kind that is not in `known`.
         """
-        found = self.get("layer_types") if listed is None else listed
+        found = self.get(field) if listed is None else listed
         if found is None:
             return None
         if not isinstance(found, list) or len(found) != layers:
-            raise self.refused(f"'layer_types' must name the kind of each of {layers} layers")
+            raise self.refused(f"'{field}' must name the kind of each of {layers} layers")
         renamed = {"mamba": "linear_attention", "attention": "full_attention"}
         kinds = [renamed.get(kind, kind) for kind in map(str, found)]
         for kind in kinds:
             if kind not in known:
-                raise self.refused(f"layer_types has '{kind}': expected {', '.join(known)}")
+                raise self.refused(f"{field} has '{kind}': expected {', '.join(known)}")
         return kinds
 
     def rotary(self, kind: str = "") -> Mapping[str, Any]:

@@ -106,7 +106,7 @@ class Explanation:
     @cached_property
     def _arrays(self) -> Mapping[str, Array]:
         """Name -> array, of the form and of all phases, gradients included. A phase without an
-        answer adds no array: its section prints the reason (`_phase`)."""
+        answer adds no array: the reason stands below the table of costs (`_costs`)."""
         found = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
         for phase in self.phases:
             try:

@@ -22,6 +22,7 @@ from costmodel.networks.architectures.equations.streams import LEAST
 from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import ALPHA, LIMIT, SCALE
 from costmodel.networks.parts import CAP, MULTIPLIER, QUANTILE, RMS_EPS
+from costmodel.program.dependence import reads
 from costmodel.program.losses import SMOOTHING
 from profiler.modules.attention import dense_attention
 from profiler.modules.base import fan_in
@@ -84,6 +85,9 @@ class Part(nn.Module):
         """How many experts a row goes through."""
         self.own = {x: poly.at(sizes) for x, poly in use.sizes.items()}
         """Letter -> size of the part's own."""
+        # attention has tables of its own beside a table of angles, which only passes rows on
+        form = use.mixer.forms[use.form or use.mixer.default_form]
+        read = {found.ref.array.name for equation in form.equations for found in reads(equation)}
         zeros = (*OFFSETS, *(("gain",) if self.arguments.get("gain") == "1 + w" else ()))
         for array in use.mixer.arrays.values():
             shape = [extent.substitute(use.parameter_sizes).at(sizes) for extent in array.shape]
@@ -97,7 +101,7 @@ class Part(nn.Module):
             if made_before and (array.name in use.shared or (use.table and array.name in names)):
                 self.register_parameter(array.name, shared[array.name])
                 continue
-            value = nn.Parameter(torch.empty(shape, **made), requires_grad=self.part != "angles")
+            value = nn.Parameter(torch.empty(shape, **made), requires_grad=array.name in read)
             if value.is_meta:
                 pass  # shapes alone
             elif array.name.startswith(zeros):

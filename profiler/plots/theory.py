@@ -48,10 +48,10 @@ def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str])
         lost |= curve.reasons
         if lost:
             least, *_, last = (*sorted(lost), max(lost))
-            at = ", ".join(f"{x:,}" for x in sorted(lost))
+            at = f"{found.over} = {', '.join(f'{x:,}' for x in sorted(lost))}"
             if len(lost) > FEW:
-                at = f"{least:,} to {last:,} ({len(lost)} sizes)"
-            where = f" at {found.over} = {at}" if shown else ""
+                at = f"{len(lost)} sizes {found.over} from {least:,} to {last:,}"
+            where = f" at {at}" if shown else ""
             missing.append(f"{curve.name} is not drawn{where}: {lost[least]}")
     marks = tuple(one.size for one in found.break_evens)
     if len(marks) > MANY:

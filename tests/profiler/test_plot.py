@@ -376,7 +376,7 @@ def test_a_curve_without_any_value_is_told_in_one_clause() -> None:
         "she", "fnet", "lstm", by="total", over="t", t=sizes, l=128, phase="inference"
     )
     she, fnet = sorted(picture.missing, key=len, reverse=True)
-    assert she.startswith("she is not drawn at t = 130 to 397 (90 sizes): position t = 130 would")
+    assert she.startswith("she is not drawn at 90 sizes t from 130 to 397: position t = 130 would")
     assert fnet == "fnet is not drawn: not causal: an output depends on later tokens"
 
 

@@ -87,7 +87,7 @@ def _common(c: Configuration) -> tuple[int, int]:
     c.require({"use_bias": (False,), "use_conv_bias": (True,), "hidden_act": ("silu", "swish")})
     c.taken.update(ONLY_NUMBERS)
     d = c.size("hidden_size")
-    inner = int(c.get("expand") * d)
+    inner = c.size("expand") * d
     c.agree(intermediate_size=inner)
     return d, inner
 

@@ -150,6 +150,7 @@ def _kinds(c: Configuration) -> list[str]:
             )
         found = [KINDS[letter] for letter in pattern or "ME*-"]
     else:
-        found = c.layer_types(len(listed), [*KINDS.values()], listed) or []
+        known = [*KINDS.values()]
+        found = c.layer_types(len(listed), known, listed, "layers_block_type") or []
     c.agree(num_hidden_layers=len(found))
     return found

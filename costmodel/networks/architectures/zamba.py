@@ -38,9 +38,10 @@ def read(c: Configuration) -> Description:
     c.taken.update(ONLY_NUMBERS)
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     usual = [KINDS[k in HYBRID] for k in range(54)]
-    kinds = c.layer_types(number, KINDS, c.get("layers_block_type") or usual)
+    listed = c.get("layers_block_type") or usual
+    kinds = c.layer_types(number, KINDS, listed, "layers_block_type")
     assert kinds is not None
-    inner, heads = int(c.get("mamba_expand") * d), c.size("n_mamba_heads")
+    inner, heads = c.size("mamba_expand") * d, c.size("n_mamba_heads")
     if inner % heads:
         raise c.refused(f"{heads} heads do not divide the {inner} channels of mamba_expand")
     norm, sets = parts.rms_norm(), c.size("num_mem_blocks")
@@ -63,7 +64,7 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
     f = c.size_or_none("intermediate_size") or 4 * d
     c.agree(
         attention_hidden_size=2 * d, attention_head_dim=h, head_dim=h, kv_channels=d // n,
-        mamba_headdim=int(c.get("mamba_expand") * d) // c.size("n_mamba_heads"),
+        mamba_headdim=c.size("mamba_expand") * d // c.size("n_mamba_heads"),
         num_query_groups=n, ffn_hidden_size=f, gated_linear_unit=True,
         hybrid_layer_ids=[i for i, one in enumerate(c.get("layers_block_type") or ())
                           if one == "hybrid"] or [*sorted(HYBRID)],
@@ -102,7 +103,8 @@ def read_1(c: Configuration) -> Description:
     period, offset = c.size("attn_layer_period"), c.number("attn_layer_offset")
     first = [KINDS[0], KINDS[0], KINDS[1]]
     usual = [*first, *(KINDS[k % period == offset] for k in range(number - 3))]
-    kinds = c.layer_types(number, KINDS, c.get("layers_block_type") or usual)
+    listed = c.get("layers_block_type") or usual
+    kinds = c.layer_types(number, KINDS, listed, "layers_block_type")
     assert kinds is not None
     inner, heads, n = c.size("mamba_expand") * d, c.size("n_mamba_heads"), _heads(c)
     if inner % heads:

@@ -361,7 +361,7 @@ function element(tag, attributes = {}, ...children) {
   made.append(...children);
   return made;
 }
-const colour = (k) => getComputedStyle(document.documentElement).getPropertyValue(`--c${k % 10}`).trim();
+const colour = (k) => getComputedStyle(document.documentElement).getPropertyValue(`--c${k % data.colours}`).trim();
 const chosen = () => settings.mixers.map((name) => byName.get(name));
 const label = (figure) => `${data.figures[figure][0]}${data.figures[figure][2] ? ` (${data.figures[figure][2]})` : ""}`;
 
@@ -531,8 +531,9 @@ function drawMap() {
   const ink = getComputedStyle(document.body).color;
   const [across, upwards] = [x, y].map((letter) => fittingSizes(letter, mixers, 1n, letter === "b" ? 1024n : 2n ** 17n, 35));
   const [columns, rows] = [across.length, upwards.length];
-  // as wide as the page has room for, so that the words keep their size on a narrow screen
-  const wide = Math.min(660, canvas.parentElement.clientWidth), high = Math.round((wide * 2) / 3), dense = devicePixelRatio;
+  // as wide as the page has room for, so that the words keep their size on a narrow screen; a hidden
+  // page has no room, and a map needs some beside its words
+  const wide = Math.max(240, Math.min(660, canvas.parentElement.clientWidth)), high = Math.round((wide * 2) / 3), dense = devicePixelRatio;
   [canvas.width, canvas.height] = [wide, high].map((size) => Math.round(size * dense));
   canvas.style.width = `${wide}px`;
   pen.scale(dense, dense);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,9 @@ def page(data: Mapping[str, Any]) -> str:
     """The explorer's page, one text of HTML: the template with style, scripts and the data (an
     object of JSON, from `catalogue`) in place of its marks `/*CSS*/`, `/*DATA*/` and so on."""
     here = files(__package__)
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    text = json.dumps(
+        {**data, "colours": colours()}, ensure_ascii=False, separators=(",", ":")
+    ).replace("</", "<\\/")
     parts = {
         "UPLOT_CSS": _read(here, "vendor", "uPlot.min.css"),
         "CSS": _read(here, "page.css"),
@@ -24,6 +27,12 @@ def page(data: Mapping[str, Any]) -> str:
     for name, part in parts.items():
         found = found.replace(f"/*{name}*/", part, 1)
     return found
+
+
+def colours() -> int:
+    """The number of mixers that the page's map tells apart, each by a colour of the style: `--c0`,
+    `--c1` and so on."""
+    return len({*re.findall(r"--c\d+(?=:)", _read(files(__package__), "page.css"))})
 
 
 def _read(folder: Any, *path: str) -> str:
