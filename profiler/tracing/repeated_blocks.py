@@ -191,6 +191,7 @@ class BlockSamples(SizeSamples):
             whole.region,
             whole.patience,
             memory=whole.memory,
+            effort=whole.effort,
         )
         self.whole = whole
         self.stacks = found

@@ -137,6 +137,8 @@ class Trace:
     region: Constraints = frozenset()
     """The conditions of the case that was traced: each polynomial is at least 0. Empty for all
     sizes."""
+    memory: bool = True
+    """Whether formulas of bytes were sought."""
     divisions: Divisions = ()
     """The divisions of sizes by quotient and remainder; formulas are in their letters."""
 
@@ -179,14 +181,22 @@ class Trace:
 
     @property
     def activation_bytes(self) -> Value:
-        """Bytes that the forward pass saves for the backward, without parameters and buffers."""
-        return self.quantities.get(("bytes", "activations"), Poly())
+        """Bytes that the forward pass saves for the backward, without parameters and buffers.
+        TraceError: bytes were not sought."""
+        return self._of_bytes(("bytes", "activations"))
 
     @property
     def peak_bytes(self) -> Value:
         """The most bytes alive at once: parameters, buffers, inputs, gradients and all results,
-        without memory that a kernel allocates for itself."""
-        return self.quantities.get(PEAK, Poly())
+        without memory that a kernel allocates for itself. TraceError: bytes were not sought."""
+        return self._of_bytes(PEAK)
+
+    def _of_bytes(self, quantity: Quantity) -> Value:
+        """The value of a quantity of bytes, 0 if the module holds none; TraceError if no bytes were
+        sought."""
+        if not self.memory:
+            raise TraceError("bytes were not sought: trace with memory=True")
+        return self.quantities.get(quantity, Poly())
 
     @property
     def uncounted(self) -> tuple[Uncounted, ...]:

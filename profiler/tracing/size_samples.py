@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from costmodel.symbolic.constraints import Constraints
@@ -31,6 +32,40 @@ SHORT = 4_000
 need are made at first; if the proof fails, the search is as thorough as usual."""
 
 
+MOST_RUNS = 10_000
+"""The largest number of runs of a trace with all its cases. A run mostly takes 10 to 20 ms, so that
+a search without an end stops after two or three minutes; searches that find formulas need hundreds
+of runs, and those of many cases, such as BigBird's and fixed attention's, some thousands."""
+
+
+class OutOfRuns(Exception):
+    """Raised if a trace has made `MOST_RUNS` runs."""
+
+
+@dataclass
+class Effort:
+    """The number of runs that a trace has made, all its cases together."""
+
+    runs: int = 0
+    stopped: bool = False
+    """Whether a run was refused."""
+
+    def take(self) -> None:
+        """Count a run; OutOfRuns if the trace has made the most that it may make."""
+        if self.runs >= MOST_RUNS:
+            self.stopped = True
+            raise OutOfRuns
+        self.runs += 1
+
+    def words(self, name: str) -> str:
+        """A sentence on why the search for the formulas of the module `name` stopped, and what to
+        do."""
+        return (
+            f"{name}: {self.runs:,} runs at sizes of every letter do not suffice to find and prove "
+            f"formulas: name fewer letters in --over, and fix the others, as in --let d=8"
+        )
+
+
 class SizeSamples:
     """Observations of one module at points of one case, each run made once. `region` holds the
     conditions of the case, polynomials that are at least 0.
@@ -52,12 +87,15 @@ class SizeSamples:
         patience: float = PATIENCE,
         *,
         memory: bool = True,
+        effort: Effort | None = None,
     ) -> None:
         """Begin without runs of `target` at `sizes` (letters, and formulas of further sizes).
         `region`: the conditions of the case, empty for all sizes; `patience`: the most operations
-        that a run is expected to take; `memory`: whether bytes get formulas."""
+        that a run is expected to take; `memory`: whether bytes get formulas; `effort`: the runs
+        of the trace so far, by default none."""
         self.region = region
         self.memory = memory
+        self.effort = Effort() if effort is None else effort
         self.patience = patience
         self.target = target
         self.targets = [target]
@@ -108,6 +146,7 @@ class SizeSamples:
 
         Raises:
             TraceError: the point lies outside the case, or the module does not run there.
+            OutOfRuns: the trace has made the most runs that it may make.
         """
         if point in self.refused:
             raise self.refused[point]
@@ -116,6 +155,7 @@ class SizeSamples:
             return known
         if not self.inside(point):
             raise TraceError(f"{listed_sizes(self.named(point))} lies outside of the case")
+        self.effort.take()
         try:
             sizes = self.variables.sizes(self.named(point))
             found = self.observed(self.runs_at(sizes, shapes=shapes))

@@ -60,7 +60,7 @@ from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
 from profiler.tracing.repeated_blocks import NotStraight, samples_by_blocks
 from profiler.tracing.result import Break, Trace, ZeroArithmetic
-from profiler.tracing.size_samples import PATIENCE, SizeSamples
+from profiler.tracing.size_samples import PATIENCE, Effort, OutOfRuns, SizeSamples
 from profiler.tracing.step_functions import EVEN, WINDOWS
 from profiler.tracing.zero_gradients import zero_arithmetic
 
@@ -128,10 +128,11 @@ def trace(
             have a gradient.
         mode: `train` or `eval`; None for the mode in which the module is made.
         memory: whether formulas of bytes (saved for the backward pass, alive at the peak) are
-            sought; without them the trace takes less time, and its bytes are 0.
+            sought; without them the trace takes less time, and has no bytes.
 
     Raises:
-        TraceError: the module cannot be found, built or run on the meta device; one sentence.
+        TraceError: the module cannot be found, built or run on the meta device, or no formulas are
+            found in `MOST_RUNS` runs; one sentence.
     """
     for option, chosen, known in (
         ("backend", backend, BACKENDS),
@@ -142,17 +143,22 @@ def trace(
             raise TraceError(f"--{option} '{chosen}': expected one of {', '.join(known)}")
     asked = replace(load_target(target), grad=grad, mode=mode)
     sizes = parse_variables(over, let, parameters_of(asked))
+    effort = Effort()
+    case = partial(trace_case, asked, sizes, backend, memory=memory, effort=effort)
     try:
-        return by_cases(trace_case(asked, sizes, backend, frozenset(), memory=memory))
+        found = by_cases(case(frozenset()))
     except OnlyDivided as refused:  # traced over the quotient of both sizes instead
         division = Division(refused.size, Poly.atom(refused.divisor), 0)
         if sizes.over[refused.size] != 1:
             raise
         try:
-            found = trace_case(asked, sizes, backend, frozenset(), (division,), memory=memory)
-        except TraceError:
-            raise refused from None
-        return of_multiples(found, sizes, division, refused)
+            divided = case(frozenset(), (division,))
+        except TraceError as error:
+            raise (error if effort.stopped else refused) from None
+        found = of_multiples(divided, sizes, division, refused)
+    if effort.stopped and found.broken:
+        found = replace(found, notes=(*found.notes, effort.words(found.target)))
+    return found
 
 
 def trace_case(
@@ -163,27 +169,35 @@ def trace_case(
     divisions: Divisions = (),
     *,
     memory: bool = True,
+    effort: Effort | None = None,
 ) -> Trace:
     """Trace a module at the sizes of one case: find formulas of its operations, parameters and,
-    with `memory`, bytes. `region` holds the conditions of the case, polynomials that are at least 0
-    (none for all sizes); each of `divisions` writes a size by its quotient, l = C*q + r.
+    with `memory`, bytes. `effort` counts the runs of all cases. `region` holds the conditions of
+    the case, polynomials that are at least 0 (none for all sizes); each of `divisions` writes a
+    size by its quotient, l = C*q + r.
 
     Raises:
-        TraceError: the module cannot be built or run on the meta device, or the case has too few
-            sizes to find formulas from.
+        TraceError: the module cannot be built or run on the meta device, the case has too few sizes
+            to find formulas from, or the runs of all cases are `MOST_RUNS`.
     """
+    effort = effort or Effort()
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
     patience = DIVIDED if divisions else PATIENCE
-    samples = SizeSamples(target, chosen, BACKENDS[backend], left, patience, memory=memory)
-    found = by_blocks(samples, backend, divided=bool(divisions))
-    found = found or FormulaSearch(samples, backend, divided=bool(divisions)).traced()
+    samples = SizeSamples(
+        target, chosen, BACKENDS[backend], left, patience, memory=memory, effort=effort
+    )
+    try:
+        found = by_blocks(samples, backend, divided=bool(divisions))
+        found = found or FormulaSearch(samples, backend, divided=bool(divisions)).traced()
+    except OutOfRuns:
+        raise TraceError(effort.words(target.name)) from None
     everywhere = map(chosen.sizes, found.proven)
     return replace(
         found,
         proven=[{letter: every[letter] for letter in sizes.over} for every in everywhere],
         region=region,
         divisions=divisions,
-        within=partial(trace_case, target, sizes, backend, memory=memory),
+        within=partial(trace_case, target, sizes, backend, memory=memory, effort=effort),
     )
 
 
@@ -421,9 +435,15 @@ class FormulaSearch:
             flops=flops,
             differentiated=first.differentiated,
             modes=first.modes,
+            memory=samples.memory,
             steps=dict(zip(samples.letters, samples.multiples, strict=True)),
             within=partial(
-                trace_case, samples.target, samples.variables, self.backend, memory=samples.memory
+                trace_case,
+                samples.target,
+                samples.variables,
+                self.backend,
+                memory=samples.memory,
+                effort=samples.effort,
             ),
         )
 

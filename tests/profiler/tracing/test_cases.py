@@ -17,6 +17,7 @@ from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
 from profiler.mixers.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
 from profiler.modules import implementations
+from profiler.tracing import size_samples
 from profiler.tracing.cases import ByCases, SizeCase, Traces, narrow_lines
 from profiler.tracing.compare_equations import (
     Difference,
@@ -157,7 +158,10 @@ def test_a_trace_without_memory_has_the_formulas_of_operations_alone() -> None:
     whole, lean = (trace(nn.Sigmoid, over="l", let=LET, memory=memory) for memory in (True, False))
     assert {q for q in whole.quantities if q[0] == "bytes"} and whole.peak_bytes != 0
     kept = {q: value for q, value in whole.quantities.items() if q[0] != "bytes"}
-    assert lean.quantities == kept and lean.peak_bytes == lean.activation_bytes == 0
+    assert lean.quantities == kept
+    for name in ("peak_bytes", "activation_bytes"):
+        with pytest.raises(TraceError, match="bytes were not sought: trace with memory=True"):
+            getattr(lean, name)
 
 
 def test_a_narrow_case_is_taken_apart_into_lines() -> None:
@@ -194,3 +198,9 @@ def test_formulas_in_halves_are_compared_by_their_values() -> None:
     assert classes_minus({"mul": ahead * behind * 4}, {"mul": k * k - (behind - ahead)}) == {}
     odd = classes_minus({"mul": k}, {"mul": ahead * 2})["mul"]
     assert [odd.at({"k": size}) for size in (2, 3, 4, 5)] == [0, 1, 0, 1]
+
+
+def test_a_search_ends_after_the_most_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_samples, "MOST_RUNS", 12)
+    with pytest.raises(TraceError, match=r"12 runs .* do not suffice .*: name fewer letters"):
+        trace(nn.Sigmoid, over="l,d")
