@@ -81,7 +81,7 @@ class ZeroGradientCounter(DispatchMode):
         own = name.removesuffix("_")
         if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):
             return []
-        if name in EMPTY:
+        if name in EMPTY or (name == "scalar_tensor" and args[0] == 0):
             return [(call.output, uniform_mask(call.output, there=False))]
         if name not in FILLING and all(mask_if_any(t) is None for t in call.inputs):
             return []
@@ -244,6 +244,21 @@ def where_gradient(call: Call) -> MaskedCount:
     return operations_at(call, mask), mask
 
 
+def where_chosen(call: Call) -> MaskedCount:
+    """The mask of a choice between two operands: an entry may hold a gradient where either does."""
+    device, shape = mask_device(call.output), call.output.shape
+    one, other = (mask_of(call.tensor(x)).to(device).expand(shape) for x in ("self", "other"))
+    return operations_at(call, one | other), one | other
+
+
+def where_scattered(call: Call) -> MaskedCount:
+    """The mask of entries that are scattered into zeros along an axis: any entry of a line may hold
+    a gradient if a scattered one does, as positions are values, which are not read."""
+    source, axis = call.tensor("src"), int(call.arguments["dim"])
+    mask = mask_of(source).any(axis, keepdim=True).expand(call.output.shape)
+    return operations_at(call, mask), mask
+
+
 def masked_sum(call: Call) -> MaskedCount:
     """(operations, mask) of a sum: R - 1 additions for the R terms that hold a gradient, and their
     conversions. An entry of the result holds a gradient if R > 0."""
@@ -256,6 +271,15 @@ def masked_sum(call: Call) -> MaskedCount:
     if source.dtype != call.output.dtype:
         counts += named_operation("convert") * int(mask.count_nonzero())
     return counts, terms > 0
+
+
+def masked_running_sum(call: Call) -> MaskedCount:
+    """(operations, mask) of a running sum: an addition for each term that holds a gradient, if a
+    term before it does. An entry of the result holds a gradient if a term up to it does."""
+    mask = mask_of(call.tensor("self"))
+    terms = mask.to(torch.int64).cumsum(int(call.arguments["dim"]))
+    added = int((mask & (terms > 1)).count_nonzero())
+    return entry_sum(call.tensor("self")) * added, terms > 0
 
 
 def masked_product(call: Call) -> MaskedCount:
@@ -271,7 +295,10 @@ COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
     **dict.fromkeys(("mul", "div", "neg", "_to_copy"), where_all),
     **dict.fromkeys(("add", "sub"), where_any),
     **dict.fromkeys(DERIVATIVES, where_gradient),
+    "where": where_chosen,
+    "scatter": where_scattered,
     "sum": masked_sum,
+    "cumsum": masked_running_sum,
     "mm": masked_product,
     "bmm": masked_product,
 }

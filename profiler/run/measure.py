@@ -370,7 +370,10 @@ def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
     call, or why there are none."""
 
     def call(*_: torch.Tensor) -> Any:
-        return work.once()
+        """The result and what the call left in the state: a trace drops work that reaches
+        neither."""
+        result = work.once()
+        return result if work.state is None else (result, *work.state.arrays.values())
 
     work.restore()
     if work.forward is not None:

@@ -43,6 +43,7 @@ from tests.mixers.held import (
     Sizes,
     drawn,
     equal_whole_and_stepped,
+    everything_is_explained,
     module_of,
     operations,
     reconciled,
@@ -519,7 +520,7 @@ def test_reconcile_explains_all_work_of_linear_attention(phase: str, t: int) -> 
     causes = [cause.name for cause in found["parallel"].causes]
     assert causes == ["form=parallel", *(["dense"] if phase == "training" else [])]
     chunked = [cause.name for cause in found["chunked"].causes]
-    assert chunked == ["form=chunked"]
+    assert chunked == ["form=chunked", *(["dense"] if phase == "training" else [])]
     assert found["cumsum"].rungs["3"] == found["recurrent"].rungs["3"] == found["cumsum"].rungs["1"]
 
 
@@ -552,6 +553,12 @@ def test_the_state_of_pairs_grows_and_fills() -> None:
         assert state.elements == 2 * 6 * t
     with pytest.raises(ValueError, match="the state is full, it holds 2 tokens of at most 2"):
         module.step(x, state)
+
+
+@pytest.mark.parametrize("l", [4, 5])
+def test_no_gradient_of_the_last_chunks_sums_is_left_unexplained(l: int) -> None:
+    """No later chunk reads the sums of a last chunk that is complete."""
+    everything_is_explained("linear-attention", {"b": 1, "l": l, "d": 4, "n": 2, "C": 2}, "chunked")
 
 
 def test_a_complete_chunk_is_summed_and_no_longer_held() -> None:
