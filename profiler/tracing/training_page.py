@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
-from costmodel.program.chosen_sizes import divisors, multiples
+from costmodel.program.chosen_sizes import divisors, letters_of, multiples
 from costmodel.program.conventions import FUSED_ATTENTION, Convention
 from costmodel.questions.best_size import free_size
 from costmodel.report import mixer_document
@@ -126,11 +126,12 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
-    """Trace a module over the letters of its equations; d is n heads of width h, and a size that
+    """Trace a module over the letters of its form's equations; d is n heads of width h, and a size that
     another size divides is a multiple of it, n = g*q with a letter q that the equations lack. If
     the module calls fused kernels, the `fused` backend counts each as one operation."""
     parts = multiples(mixer)
-    over = {x: str(parts.get(x, 1)) for x in mixer.letters}
+    letters = [x for x in letters_of(mixer, "training", described.form) if x != "b"]
+    over = {x: str(parts.get(x, 1)) for x in letters}
     lets: list[str] = []
     if "n" in over:
         lets.append("d=n*h")
