@@ -24,6 +24,7 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.macros.norms import normalises
 from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.chosen_sizes import letters_of
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
 from costmodel.questions.count import count
 from costmodel.questions.subject import Training
@@ -290,7 +291,8 @@ def closest_switches(
     """
     if phase == "backward":
         return switches_of_backward(mixer, trace, traced)
-    choices = [(form, rewrites) for form in mixer.forms for rewrites in forward_rewrite_sets(mixer)]
+    named = forms_with_sizes_of(trace, mixer)
+    choices = [(form, rewrites) for form in named for rewrites in forward_rewrite_sets(mixer)]
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
     undecided: ByCases | None = None
@@ -312,6 +314,19 @@ def closest_switches(
     return best[0], with_gradient_rewrites(mixer, trace, phase, traced, *best)
 
 
+def forms_with_sizes_of(trace: Trace, mixer: Mixer) -> Sequence[str]:
+    """The forms of a mixer whose sizes the trace names; all forms if it names no form's."""
+    found = [
+        form
+        for form in mixer.forms
+        if all(
+            letter == "b" or trace.variables.poly(letter) is not None
+            for letter in letters_of(mixer, "training", form)
+        )
+    ]
+    return found or [*mixer.forms]
+
+
 def switches_of_backward(
     mixer: Mixer, trace: Trace, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
@@ -324,7 +339,8 @@ def switches_of_backward(
     forward = equation_counts(mixer, before.form, ran, trace, "forward")
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (before.form, ran)
-    for form in (before.form, *(form for form in mixer.forms if form != before.form)):
+    named = forms_with_sizes_of(trace, mixer)
+    for form in (before.form, *(form for form in named if form != before.form)):
         try:
             if equation_counts(mixer, form, ran, trace, "forward") != forward:
                 continue

@@ -126,9 +126,9 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
-    """Trace a module over the letters of its form's equations; d is n heads of width h, and a size that
-    another size divides is a multiple of it, n = g*q with a letter q that the equations lack. If
-    the module calls fused kernels, the `fused` backend counts each as one operation."""
+    """Trace a module over the letters of its form's equations; d is n heads of width h, and a size
+    that another size divides is a multiple of it, n = g*q with a letter q that the equations lack.
+    If the module calls fused kernels, the `fused` backend counts each as one operation."""
     parts = multiples(mixer)
     letters = [x for x in letters_of(mixer, "training", described.form) if x != "b"]
     over = {x: str(parts.get(x, 1)) for x in letters}
