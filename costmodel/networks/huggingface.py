@@ -66,7 +66,6 @@ FOREIGN: Mapping[str, str] = {
     "index_topk": "an indexer that chooses keys",
     "compress_rates": "attention to compressed rows",
     "hc_mult": "several residual streams",
-    "num_mem_blocks": "a block that several layers share",
 }
 """A field of architectures with a part that does not exist here -> that part."""
 

@@ -123,7 +123,7 @@ def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Dif
             raise ByCases([region for region, _ in poly.pieces])
         if not isinstance(poly, Poly):
             # raises ByCases for a form that counts by cases: the module may have a formula in each
-            for form in mixer.forms:
+            for form in forms_with_sizes_of(trace, mixer):
                 equation_counts(mixer, form, (), trace, phase)
             raise TraceError(f"{trace.target}: {class_}: {poly}")
         if poly.terms:

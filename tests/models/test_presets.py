@@ -217,7 +217,6 @@ REFUSED = [
     ({"hidden_size": 4}, "expected an object with a 'model_type'"),
     ({"model_type": "new", "hc_mult": 4},
      "are): no part of a network here is several residual streams"),
-    ({"model_type": "zamba2", "num_mem_blocks": 2}, "here is a block that several layers share"),
     ({"model_type": "new"}, "model_type 'new' is not known (afmoe, albert, "),
     ({**GPT2, "architectures": ["GPT2ForTokens"]}, "architecture 'GPT2ForTokens' is not known"),
     ({**GPT2, "n_embd": None}, "the size 'n_embd' is missing"),

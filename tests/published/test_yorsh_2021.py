@@ -455,7 +455,8 @@ def kept(task: Task, mixer: str) -> int:
     A norm keeps centred rows, their quotients and a deviation a row; the FFN its input, the
     arguments of GELU and its results; Simple its input, queries, keys, values and K^T V; attention
     the heads' output besides, an exponential and a weight for every pair of each head, and a sum a
-    row. The classifier keeps its input and ReLU's results, the loss exponentials and their sum.
+    row. The classifier keeps its input and ReLU's results, the loss exponentials, their sum and its
+    target.
     """
     l, d, n, f = task.l, task.d, task.n, task.f
     norm, ffn = 2 * l * d + l, l * d + 2 * l * f
@@ -466,7 +467,7 @@ def kept(task: Task, mixer: str) -> int:
     own = qkv(task) if mixer == "simple" else with_output(task)
     classifier = d * task.towers + f + (f // 2 if task.towers > 1 else 0)
     stack = task.blocks * (2 * norm + attention + ffn) + norm
-    sequence = task.towers * stack + classifier + task.z + 1
+    sequence = task.towers * stack + classifier + task.z + 2
     return 4 * (4 * task.parameters(own) + 32 * sequence)
 
 
