@@ -252,10 +252,18 @@ def where_chosen(call: Call) -> MaskedCount:
 
 
 def where_scattered(call: Call) -> MaskedCount:
-    """The mask of entries that are scattered into zeros along an axis: any entry of a line may hold
-    a gradient if a scattered one does, as positions are values, which are not read."""
-    source, axis = call.tensor("src"), int(call.arguments["dim"])
-    mask = mask_of(source).any(axis, keepdim=True).expand(call.output.shape)
+    """The mask of an operand of which entries are overwritten along an axis, by those of a tensor
+    or by a number. Positions are values, which are not read: any entry of a line may hold a
+    gradient if the operand's does, or if one that is written into the line does; a written 0 holds
+    none."""
+    axis, source = int(call.arguments["dim"]), call.arguments.get("src")
+    mask = mask_of(call.tensor("self"))
+    if not isinstance(source, Tensor):
+        mask = mask | (call.arguments.get("value") != 0)
+    else:
+        lines = mask_of(source).any(axis, keepdim=True)
+        one_each = mask.any(axis, keepdim=True).shape == lines.shape
+        mask = mask | (lines if one_each else lines.new_ones(()))
     return operations_at(call, mask), mask
 
 

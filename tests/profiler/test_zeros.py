@@ -59,6 +59,15 @@ def spent(call: Callable[[Tensor, Tensor], Tensor], device: str) -> Operations:
             lambda x, w: torch.where(x > 0, x, w[:1])[:1] * 2,
             Operations(add=3 * WIDTH),
         ),
+        # a row alone after entries are overwritten: the factor of the other rows
+        (
+            lambda x, w: x.scatter(1, x.new_zeros((ROWS, 1), dtype=torch.long), 0.0)[:1] * 2,
+            NOTHING,
+        ),
+        (
+            lambda x, w: (2 * x).scatter(1, x.new_zeros((2, 1), dtype=torch.long), w[:2, :1])[:1],
+            Operations(mul=3 * WIDTH),
+        ),
         # zeros that a mask makes are numbers
         (
             lambda x, w: torch.tanh(x).masked_fill(
