@@ -405,3 +405,18 @@ def test_a_file_that_raises_in_a_process(tmp_path: Path) -> None:
     assert done.stderr.startswith(
         f"costmodel: {name.rpartition(':')[0]} does not import: ZeroDivisionError: division by zero"
     )
+
+
+def test_measuring_in_python_leaves_the_callers_garbage_to_the_collector() -> None:
+    """What the caller froze stays frozen, and nothing else."""
+    code = (
+        "import gc, profiler\n"
+        "for froze in (gc.unfreeze, gc.freeze):\n"
+        "    froze()\n"
+        "    profiler.measure('me', counts_only=True, device='cpu', l=4, d=4)\n"
+        "    print(gc.get_freeze_count() > 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -68,4 +69,9 @@ def measure(
         counters=False,
         output=None if output is None else Path(output),
     )
-    return measured(asked, "profiler.measure, in Python", counts_only=counts_only)
+    frozen_by_caller = gc.get_freeze_count() > 0
+    try:
+        return measured(asked, "profiler.measure, in Python", counts_only=counts_only)
+    finally:
+        if not frozen_by_caller:  # the caller's garbage is collected again
+            gc.unfreeze()
