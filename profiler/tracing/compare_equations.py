@@ -315,7 +315,8 @@ def closest_switches(
 
 
 def forms_with_sizes_of(trace: Trace, mixer: Mixer) -> Sequence[str]:
-    """The forms of a mixer whose sizes the trace names; all forms if it names no form's."""
+    """The forms of a mixer whose sizes, but for the batch, the trace names; all forms if there are
+    none."""
     found = [
         form
         for form in mixer.forms
