@@ -394,6 +394,9 @@ ORDERS = [
      "for d >> l, where d*l**2 vanishes beside d**2*l"),
     ("total = O(l^2)", "self-attention", "training", "agrees-in-limit",
      "in l alone, d being fixed"),
+    # Heads divide the width, so that n does not grow while d stays fixed.
+    ("total = O(l^2*n)", "self-attention", "training", "disagrees",
+     "the derived d*l**2 grows faster than the claim"),
     ("total = O(l)", "self-attention", "training", "disagrees",
      "the derived d*l**2 grows faster than the claim"),
     ("total = O(l^2*d*n)", "self-attention", "training", "disagrees",

@@ -2,9 +2,10 @@
 
 A claim agrees if its terms and the leading terms of the derived count dominate each other however
 the sizes grow. If terms are missing, the claim may agree in a limit: as some sizes outgrow others
-(l >> d), or, if the claim names only some sizes, while the others stay fixed. If the claim gives
-every size, the note states the count as a multiple of the formula in O(...). A growth is a product
-of powers of sizes and of logarithms without its coefficient: 3*d*l**2 has the growth d*l**2.
+(l >> d), or, if the claim names only some sizes, while others stay fixed that bound none of them.
+If the claim gives every size, the note states the count as a multiple of the formula in O(...). A
+growth is a product of powers of sizes and of logarithms without its coefficient: 3*d*l**2 has the
+growth d*l**2.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from costmodel.symbolic.growth import (
     ONE,
     Assumptions,
     Growth,
+    RateInequality,
     dominates,
     growths,
     leading,
@@ -94,7 +96,7 @@ class OrderClaim(Related):
         """The finding of a comparison of O(...) with the leading terms of the derived count for
         long sequences: it holds if the terms are the same, or, for the relation `<`, if the count
         grows more slowly. It is `in_limit` if the terms agree only as some sizes outgrow others, or
-        while the sizes that the claim does not name stay fixed. `known`, all claims by id, is not
+        while the sizes `held` stay fixed. `known`, all claims by id, is not
         used here.
 
         Raises:
@@ -119,7 +121,7 @@ class OrderClaim(Related):
         case = join_notes(where, *growing, *self._multipliers(answer))
         found = GrowthComparison(derived, claimed, sizes)
         if self.relation:
-            slower, held = found.slower(), _held_words(found.not_named(), claimed)
+            slower, held = found.slower(), _held_words(found.held, claimed)
             said = (
                 f"the derived count {'grows' if slower else 'does not grow'} more slowly than "
                 f"{self.formula}"
@@ -130,8 +132,8 @@ class OrderClaim(Related):
         if limits := found.limits():
             note = join_notes(_limit_words(limits, long), case)
             return Finding(False, shown, {}, note, in_limit=True)
-        if fixed_sizes := found.fixed_sizes():
-            note = join_notes(_held_words(fixed_sizes, claimed), case)
+        if found.held and found.alike(sizes.with_fixed(found.held)):
+            note = join_notes(_held_words(found.held, claimed), case)
             return Finding(False, shown, {}, note, in_limit=True)
         return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
 
@@ -165,14 +167,23 @@ class GrowthComparison:
         more = undominated(self.derived, self.claimed, sizes)
         return not more and not undominated(self.claimed, self.derived, sizes)
 
-    def not_named(self) -> frozenset[str]:
-        """The sizes of the derived count that the claim does not name."""
-        return frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """The sizes of the derived count that can stay fixed while the sizes that the claim names
+        grow: those that the claim does not name and that bound none that it names. O(n*l**2) does
+        not hold d fixed, as the heads n divide the width d."""
+        named = _sizes_named(self.claimed)
+        held: frozenset[str] = frozenset()
+        for size in sorted(frozenset().union(*(g.letters for g in self.derived)) - named):
+            sizes = self.sizes.with_fixed({*held, size})
+            if all(sizes.allow([RateInequality({x: 1})]) for x in named):
+                held |= {size}
+        return held
 
     def slower(self) -> bool:
         """Whether the derived count grows more slowly than the claimed formula, while the sizes
-        that the formula does not name stay fixed."""
-        sizes = self.sizes.with_fixed(self.not_named())
+        `held` stay fixed."""
+        sizes = self.sizes.with_fixed(self.held)
         more = undominated(self.derived, self.claimed, sizes)
         return not more and bool(undominated(self.claimed, self.derived, sizes))
 
@@ -192,17 +203,11 @@ class GrowthComparison:
     def _same(self, one: Growth, other: Growth) -> bool:
         return dominates(one, other, self.sizes) and dominates(other, one, self.sizes)
 
-    def fixed_sizes(self) -> frozenset[str]:
-        """The sizes that the claim does not name, if the claim agrees while these sizes stay fixed;
-        else the empty set."""
-        others = self.not_named()
-        return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
-
     def differing_growths(self) -> str:
         """The leading terms that only the derived count or only the claim has, as a phrase `the
-        derived l**2 grows faster than the claim; ...`: those while the sizes that the claim does
-        not name stay fixed; if none differ there, those while all sizes grow."""
-        for sizes in (self.sizes.with_fixed(self.not_named()), self.sizes):
+        derived l**2 grows faster than the claim; ...`: those while the sizes `held` stay fixed; if
+        none differ there, those while all sizes grow."""
+        for sizes in (self.sizes.with_fixed(self.held), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
             parts = [f"the derived {g} grows faster than the claim" for g in missing]
