@@ -21,13 +21,20 @@ class CountError(ValueError):
     """An operation whose rule does not cover these arguments; the message says which."""
 
 
+def own_values(tensor: Tensor) -> Tensor | None:
+    """The tensor; None on the meta device, where tensors have no values."""
+    return None if tensor.is_meta else tensor
+
+
 @dataclass(frozen=True)
 class Call:
-    """One dispatched operation: name (`aten::mm`), arguments by their schema's names, result."""
+    """One dispatched operation: name (`aten::mm`), arguments by their schema's names, result.
+    `known` gives a tensor with the values of an argument, or None without values."""
 
     name: str
     arguments: Mapping[str, Any]
     result: Any
+    known: Callable[[Tensor], Tensor | None] = own_values
 
     def tensor(self, argument: str) -> Tensor:
         """The tensor passed as `argument`; CountError if something else was passed."""
@@ -35,6 +42,14 @@ class Call:
         if not isinstance(value, Tensor):
             raise CountError(f"{self.name}: expected a tensor {argument}, got {value!r}")
         return value
+
+    def values(self, tensor: Tensor, what: str) -> Tensor:
+        """A tensor with the values of the argument `tensor`; CountError, which says that `what`
+        depends on values, if the values are not known."""
+        found = self.known(tensor)
+        if found is None:
+            raise CountError(f"{self.name}: {what} depends on values")
+        return found
 
     @property
     def output(self) -> Tensor:

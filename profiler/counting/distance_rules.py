@@ -99,14 +99,13 @@ LOG_SUM_OF_TWO = Operations(add=4, exp=2, other={"compare": 1, "log": 1})
 
 
 def lengths_of(call: Call, name: str) -> Sequence[int]:
-    """The lengths in the argument `name`, a list or a tensor; CountError for a tensor on the meta
-    device, which has no values."""
+    """The lengths in the argument `name`, a list or a tensor; CountError for a tensor without
+    values."""
     lengths = call.arguments[name]
     if isinstance(lengths, list | tuple):
         return [int(length) for length in lengths]
-    if lengths.is_meta:
-        raise CountError(f"{call.name}: the lengths of its rows depend on values")
-    return [int(length) for length in lengths.flatten().tolist()]
+    known = call.values(lengths, "the length of a row")
+    return [int(length) for length in known.flatten().tolist()]
 
 
 def alignment_states(call: Call) -> Sequence[tuple[int, int]]:

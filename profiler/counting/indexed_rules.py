@@ -19,15 +19,14 @@ from profiler.counting.operations import COMPARE, NOTHING, Operations
 def named_entries(call: Call) -> int:
     """The number of entries of `self[indices]`: the broadcast shape of the indices, times the
     extents of axes without an index. A mask stands for as many indices as it has True; CountError
-    for a mask on the meta device, which has no values."""
+    for a mask without values."""
     target, shapes, free_axes, axis = call.tensor("self"), [], 1, 0
     for index in call.arguments["indices"]:
         if index is None:
             free_axes, axis = free_axes * target.shape[axis], axis + 1
         elif index.dtype in (torch.bool, torch.uint8):
-            if index.is_meta:
-                raise CountError(f"{call.name}: the number of entries in a mask depends on values")
-            shapes.append((int(index.count_nonzero()),))
+            mask = call.values(index, "the number of entries in a mask")
+            shapes.append((int(mask.count_nonzero()),))
             axis += index.dim()
         else:
             shapes.append(tuple(index.shape))
@@ -88,14 +87,13 @@ def index_add(call: Call) -> Operations:
 def embedding_backward(call: Call) -> Operations:
     """The operations of an embedding's gradient: every entry of the result's gradient is added to
     the row that an index names; rows of `padding_idx` are left out. CountError for
-    scale_grad_by_freq, and for indices on the meta device with a `padding_idx`."""
+    scale_grad_by_freq, and for indices without values with a `padding_idx`."""
     if call.arguments["scale_grad_by_freq"]:
         raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
     grad, rows, left_out = call.tensor("grad_output"), call.tensor("indices"), 0
     if call.arguments["padding_idx"] >= 0:
-        if rows.is_meta:
-            raise CountError(f"{call.name}: the number of padding rows depends on values")
-        left_out = int((rows == call.arguments["padding_idx"]).sum())
+        named = call.values(rows, "the number of padding rows")
+        left_out = int((named == call.arguments["padding_idx"]).sum())
     width = grad.shape[-1]
     return entry_sum(grad) * ((rows.numel() - left_out) * width)
 

@@ -97,20 +97,25 @@ SUM, MEAN, MAX = 0, 1, 2
 
 
 def rows_taken(call: Call) -> int:
-    """The number of rows that the indices name; CountError with a `padding_idx`."""
-    if call.arguments["padding_idx"] >= 0:
-        raise CountError(f"{call.name}: the number of padding rows depends on values")
-    return call.tensor("indices").numel()
+    """The number of rows that the indices name, those of `padding_idx` left out; CountError with a
+    `padding_idx` for indices without values."""
+    rows, padding = call.tensor("indices"), call.arguments["padding_idx"]
+    if padding < 0:
+        return rows.numel()
+    return int((call.values(rows, "the number of padding rows") != padding).sum())
 
 
 def filled_bags(call: Call) -> int:
-    """The number of bags (groups of rows of an embedding bag) with at least one row; CountError on
-    the meta device, where offsets have no values."""
-    starts, rows = call.tensor("offsets"), rows_taken(call)
-    if starts.is_meta:
-        raise CountError(f"{call.name}: the number of filled bags depends on values")
-    ends = [*starts.tolist()[1:], rows][: call.output.shape[0]]
-    return sum(start < end for start, end in zip(starts.tolist(), ends, strict=False))
+    """The number of bags (groups of rows of an embedding bag) with at least one row besides those
+    of `padding_idx`; CountError for offsets, and with a `padding_idx` for indices, without
+    values."""
+    starts = call.values(call.tensor("offsets"), "the number of filled bags").tolist()
+    rows, padding = call.tensor("indices"), call.arguments["padding_idx"]
+    bags = list(zip(starts, [*starts[1:], rows.numel()], strict=True))[: call.output.shape[0]]
+    if padding < 0:
+        return sum(start < end for start, end in bags)
+    named = call.values(rows, "the number of padding rows") != padding
+    return sum(bool(named[start:end].any()) for start, end in bags)
 
 
 def embedding_bag(call: Call) -> Operations:
@@ -217,12 +222,13 @@ JOINED: Mapping[str, Operations] = {
 def segments(call: Call) -> Operations:
     """The operations of a reduction by segments: each entry of a segment is joined to those before
     it, the first one to the initial value if there is one; a mean divides once per segment with
-    entries. CountError on the meta device, where the lengths have no values."""
-    kind, lengths = call.arguments["reduce"], call.arguments["lengths"]
-    lengths = call.tensor("offsets").diff() if lengths is None else lengths
-    if lengths.is_meta:
-        raise CountError(f"{call.name}: the number of filled segments depends on values")
-    filled = int((lengths > 0).sum()) * (call.output.numel() // max(lengths.numel(), 1))
+    entries. CountError for lengths without values."""
+    kind, what = call.arguments["reduce"], "the number of filled segments"
+    lengths = call.arguments["lengths"]
+    if lengths is None:
+        lengths = call.values(call.tensor("offsets"), what).diff()
+    filled = int((call.values(lengths, what) > 0).sum())
+    filled *= call.output.numel() // max(lengths.numel(), 1)
     first = filled if call.arguments["initial"] is None else 0
     joins = JOINED[kind] * (call.tensor("data").numel() - first)
     return joins + Operations(div=filled if kind == "mean" else 0)

@@ -187,6 +187,8 @@ LITERALS: list[tuple[str, Any, Operations]] = [
     ("an empty bag", lambda: bags((0, 3, 3), mode="mean"), Operations(add=6, div=6)),
     ("bags with an end", lambda: bags((0, 3, 4), mode="sum", include_last_offset=True),
      Operations(add=6)),
+    ("bags without padding", lambda: bags(mode="mean", padding_idx=0), Operations(add=3, div=6)),
+    ("a bag of padding", lambda: bags(mode="mean", padding_idx=2), Operations(add=6, div=3)),
     ("weighted bags", lambda: bags(mode="sum", per_sample_weights=ones(4)),
      Operations(mul=12, add=6)),
     # 16 rows of 16 dealt out to 2 matrices of 8 columns: 16 x 8 sums of 16

@@ -60,6 +60,8 @@ class Cost:
     """The additional products of a convolution's weight gradient if it had no groups."""
     decomposed: bool = False
     """Whether the operations were counted through torch's decomposition."""
+    by_values: bool = False
+    """Whether values were asked for, so that a call of equal layouts may have another cost."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,8 +153,8 @@ class Recorder(shape_values.MetaMode):
         else:
             result = kind.func(*args, **kwargs)
             require_strided(kind.name, result)
-            if made is None:
-                made = self.met[key] = self.learned(kind, args, kwargs, result)
+        if made is None or made.cost.by_values:
+            made = self.met[key] = self.learned(kind, args, kwargs, result)
         if not kind.free and not self.silent:
             self.counted.append((self.phase, made))
         return result
@@ -173,12 +173,21 @@ class Recorder(shape_values.MetaMode):
         written; the multiplications of its products; and, for the backward pass of a convolution
         with groups, the multiplications that the weight's gradient would have in addition without
         groups."""
-        call = bind(kind.func, args, kwargs, result)
+        asked: list[Tensor] = []
+
+        def known(tensor: Tensor) -> Tensor | None:
+            """The values of a tensor, if they follow from sizes alone; notes that they were
+            asked for."""
+            asked.append(tensor)
+            return shape_values.known_value(tensor) if tensor.is_meta else tensor
+
+        call = replace(bind(kind.func, args, kwargs, result), known=known)
         touched = bytes_read(call) + bytes_written(call)
         try:
             operations, decomposed = operations_or_parts(kind.func, call, args, kwargs)
         except CountError as reason:
-            return Cost(None, str(reason).replace(f"{kind.name}: ", ""), touched)
+            text = str(reason).replace(f"{kind.name}: ", "")
+            return Cost(None, text, touched, by_values=bool(asked))
         products, groups = operations.mul, 0
         # each wanted gradient of input and weight has equally many products; without groups the
         # weight's would have `groups` times as many
@@ -189,7 +198,7 @@ class Recorder(shape_values.MetaMode):
         if kind.name in SCALED:
             left, right = SCALED[kind.name]
             products = contraction(call, left, right, -1).mul
-        return Cost(operations, "", touched, products, groups, decomposed)
+        return Cost(operations, "", touched, products, groups, decomposed, bool(asked))
 
     def hold(self, tensor: Tensor) -> None:
         """Count a tensor's storage as alive until nothing refers to it, once per storage: a weak

@@ -138,6 +138,23 @@ def test_embedding_scaled_by_frequency() -> None:
     assert found["backward", "add"] == found["backward", "div"] == 30
 
 
+def test_bags_whose_offsets_follow_from_sizes_are_counted() -> None:
+    """Ids with two axes fill every bag; calls of equal layouts have the bags of their offsets."""
+
+    def bags(rows: Tensor, ids: Tensor) -> Tensor:
+        flat, full, empty = ids.flatten(), torch.tensor([0, 5]), torch.tensor([0, 0])
+        means = F.embedding_bag(ids, rows) + F.embedding_bag(flat, rows, full)
+        return means + F.embedding_bag(flat, rows, empty)
+
+    def make() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+        return Function(bags), (torch.empty(11, 3), torch.zeros(2, 5, dtype=torch.long))
+
+    found = observe(Target("bags", make), {}, math_backend).quantities
+    # sums of 5 and 5 rows of 3, twice, then of none and 10; two sums of results
+    assert found["forward", "add"] == 24 + 24 + 27 + 12
+    assert found["forward", "div"] == 6 + 6 + 3
+
+
 PLACES: list[tuple[str, Callable[[Tensor, Tensor], Tensor], dict[str, int]]] = [
     ("scatter", lambda x, i: x.detach().scatter(1, i, x.detach()), {}),
     ("sum", lambda x, i: x.detach().scatter(1, i, x.detach(), reduce="add"), {"add": 6}),
