@@ -226,6 +226,19 @@ def test_rows_and_columns_that_are_twice_an_index() -> None:
     assert np.array_equal(found.output, found.arrays["x"][1::2, 1::2])
 
 
+def test_a_value_may_be_a_product_of_indices() -> None:
+    """y[i] = sum over j of x[j] (i j + i**2)."""
+    mixer = one_column()
+    (l,) = mixer.sizes("l")
+    with mixer.form("direct") as f:
+        i, j = f.index("i", 1, l), f.index("j", 1, l)
+        mixer.arrays["y"][i] = sum_(mixer.arrays["x"][j] * (i * j + i * i), over=j)
+    found = execute(mixer.forms["direct"], {"l": 3})
+    rows = np.arange(1, 4)
+    factors = np.outer(rows, rows) + rows[:, None] ** 2
+    assert np.allclose(found.output, factors @ found.arrays["x"], rtol=1e-12)
+
+
 def test_empty_reduction_is_free() -> None:
     """y[i] = sum over j < i of x[j], times 2: row 1 costs nothing."""
     mixer = one_column()

@@ -1026,6 +1026,8 @@ def _no_position(poly: Poly) -> str:
     (j-1)*h + c."""
     if any(n % 1 for m, n in poly.terms.items() if all(is_index(atom) for atom, _ in m)):
         return "is no whole number"
+    if squared := [a for m in poly.terms for a, power in m if is_index(a) and power > 1]:
+        return f"is not affine: index {atom_name(squared[0])} is multiplied by itself"
     if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
         return (
             "is not affine: an index stands inside a function; the chunk of row i, counted from "

@@ -12,7 +12,7 @@ from costmodel.errors import OracleError
 from costmodel.language.indices import Index, one_by_one
 from costmodel.language.nodes import Array, Flat, Gather, Position
 from costmodel.symbolic.effort import spend
-from costmodel.symbolic.polynomial import Poly, atom_name, is_index
+from costmodel.symbolic.polynomial import Poly, is_index
 
 Point = dict[str, int]
 """Variable of an index -> its value."""
@@ -55,11 +55,35 @@ class Places:
         return True
 
     def value(self, poly: Poly) -> At:
-        """A position or bound (a polynomial) as a function of a point; OracleError if it is not
-        affine in the indices."""
+        """A position, a bound or the value of an index expression (a polynomial) as a function of a
+        point: i*j + l gives 10 at i=2, j=3 for l=4."""
         if poly not in self._values:
-            self._values[poly] = _with_sizes(poly, self.sizes)
+            self._values[poly] = self._compiled(poly)
         return self._values[poly]
+
+    def _compiled(self, poly: Poly) -> At:
+        """An expression as a function of a point, which raises OracleError where the value is a
+        fraction. The sizes of an affine expression are evaluated once, here. The slope of an index
+        is the difference of two values, as the oracle shares no arithmetic of polynomials with the
+        rules."""
+        start = {**self.sizes, **dict.fromkeys(filter(is_index, poly.letters), 0)}
+        constant = poly.rational(start)
+        slopes = [
+            (atom, poly.rational({**start, atom: 1}) - constant)
+            for atom in sorted(poly.letters)
+            if is_index(atom)
+        ]
+        if _is_affine(poly) and all(isinstance(n, int) for n in (constant, *dict(slopes).values())):
+            return _whole(int(constant), [(atom, int(slope)) for atom, slope in slopes])
+
+        def checked(point: Point) -> int:
+            """The value at a point, which is evaluated anew at each point."""
+            result = poly.rational({**self.sizes, **point})
+            if result != int(result):
+                raise OracleError(f"{poly} is {result}, no whole number, {self.said(point)}")
+            return int(result)
+
+        return checked
 
     def position(self, position: Position) -> At:
         """A position on an axis, as a function of a point.
@@ -196,35 +220,17 @@ def _between(ends: Ends, point: Point) -> range:
     return found
 
 
-def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
-    """An expression as a function of a point: sizes are evaluated once, here. The slope of an index
-    is the difference of two values, as the oracle shares no arithmetic of polynomials with the
-    rules.
-
-    Raises:
-        OracleError: the expression is not affine in an index; the function raises it where the
-            value is a fraction.
-    """
-    open_atoms = sorted(a for a in poly.letters if is_index(a))
-    zero = dict.fromkeys(open_atoms, 0)
-    constant = poly.rational({**sizes, **zero})
-    slopes = []
-    for atom in open_atoms:
-        one, two = ({**sizes, **zero, atom: v} for v in (1, 2))
-        slope = poly.rational(one) - constant
-        if poly.rational(two) - constant != 2 * slope:
-            raise OracleError(f"{poly} is not affine in {atom_name(atom)}")
-        slopes.append((atom, slope))
-
-    def checked(point: Point) -> int:
-        result = constant + sum([slope * point[atom] for atom, slope in slopes])
-        if result != int(result):
-            raise OracleError(f"{poly} is {result}, not a whole position, at {point}")
-        return int(result)
-
-    if isinstance(constant, int) and all(isinstance(slope, int) for _, slope in slopes):
-        return _whole(constant, [(atom, int(slope)) for atom, slope in slopes])
-    return checked
+def _is_affine(poly: Poly) -> bool:
+    """Whether each term has at most one index, to the power 1 and outside of functions: true of
+    l*i + j, false of i*j and of i // C."""
+    return all(
+        sum(
+            abs(power) if is_index(atom) else 2 * len(Poly.atom(atom).variables)
+            for atom, power in term
+        )
+        < 2
+        for term in poly.terms
+    )
 
 
 def _whole(constant: int, slopes: Sequence[tuple[str, int]]) -> At:

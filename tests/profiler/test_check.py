@@ -219,6 +219,10 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
         (("w_win[i - j + 1, b]", "w_win[i * j, b]"),),
         "does not import: EquationError: index 'i*j' in not-affine is not affine",
     ),
+    "squared-index": (
+        (("w_win[i - j + 1, b]", "w_win[i * i, b]"),),
+        "index 'i**2' in squared-index is not affine: index i is multiplied by itself",
+    ),
     "index-in-a-function": (
         (("w_win[i - j + 1, b]", "w_win[i // w + 1, b]"),),
         "in index-in-a-function is not affine: an index stands inside a function; the chunk",
