@@ -35,8 +35,8 @@ class Complex:
 
 
 class Tally:
-    """The real operations of a complex transform; a real transform counts half of them by
-    definition."""
+    """The real operations of a complex transform. A real transform counts half of them by
+    definition: the interpreter records `halved`, and complex transforms tally each twice."""
 
     def __init__(self) -> None:
         self.operations: Counter[str] = Counter()
@@ -143,14 +143,14 @@ def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
     bins = rfft(operands, points, tally)
     last = points // 2 + 1
     for bin_, part in bins:
-        ends = bin_ in (1, last)
-        bins[bin_, part] *= (0 if ends and part == 2 else 1 if ends else 2) / points
+        at_an_end = bin_ in (1, last)
+        bins[bin_, part] *= (0 if at_an_end and part == 2 else 1 if at_an_end else 2) / points
     return bins
 
 
 def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of the real Fourier transform by a complex transform, which counts in full: as
-    the tally is halved later, its operations are doubled here."""
+    """The transpose of the real Fourier transform by a complex transform, which counts in full: its
+    operations are doubled here, as the interpreter halves every tally (`Tally.halved`)."""
     found = rfft_adjoint(operands, points, tally)
     tally.operations.update(dict(tally.operations))
     return found
@@ -158,8 +158,8 @@ def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
 
 def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
     """The transpose of the inverse real Fourier transform, with one more multiplication by 2 for
-    each part of a bin that counts twice. The tally is halved later, so each multiplication is added
-    twice."""
+    each part of a bin that counts twice. Each is tallied twice, as the interpreter halves every
+    tally (`Tally.halved`)."""
     found = irfft_adjoint(operands, points, tally)
     tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if 1 < bin_ < points // 2 + 1)
     tally.deepest += 1
@@ -179,7 +179,7 @@ def fft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 def _complex(operands: Bins, points: int, sign: int, tally: Tally) -> Bins:
     """The complex Fourier transform of (position, part) -> value, with `sign` in its exponent,
-    counted in full: as the tally is halved later, its operations are doubled here."""
+    counted in full: its operations are doubled here, as the interpreter halves every tally."""
     rows = [(operands.get((k, 1), 0.0), operands.get((k, 2), 0.0)) for k in range(1, points + 1)]
     found = _fft([Complex(complex(*row)) for row in rows], sign, tally)
     tally.operations.update(dict(tally.operations))
@@ -231,8 +231,8 @@ class Combined:
 
 
 def kogge_stone(rows: list[Span], combine: Combined) -> list[Span]:
-    """The spans from the first row to each: every round combines each row with the one `apart` rows
-    before it, and doubles the distance."""
+    """The spans from the first row to each, by Kogge and Stone's scan: every round combines each
+    row with the one `apart` rows before it, and doubles the distance."""
     apart = 1
     while apart < len(rows):
         later = zip(rows, rows[apart:], strict=False)
@@ -242,9 +242,9 @@ def kogge_stone(rows: list[Span], combine: Combined) -> list[Span]:
 
 
 def brent_kung(rows: list[Span], combine: Combined) -> list[Span]:
-    """The spans from the first row to each: neighbours are combined, then the pairs are scanned,
-    and every other row is combined with the pairs before it. The rows are padded to a power of
-    two."""
+    """The spans from the first row to each, by Brent and Kung's scan: neighbours are combined, then
+    the pairs are scanned, and every other row is combined with the pairs before it. The rows are
+    padded to a power of two."""
     number = 1 << (len(rows) - 1).bit_length()
     nothing = Span(1.0, (0.0,) * len(rows[0].sums))
     padded = [*rows, *[nothing] * (number - len(rows))]
@@ -311,7 +311,8 @@ def _size(contender: Contender) -> tuple[bool, float, int]:
 
 
 def argmax(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The position of the largest entry."""
+    """The position of the largest entry, by a knockout tournament whose comparisons `made` tallies.
+    `kept` is not used: all selections take it."""
     return [_knockout(entries, made).position]
 
 

@@ -265,7 +265,7 @@ class Execution:
 
     def kept(self) -> set[Entry]:
         """The entries (array, positions) of inputs, contexts and arrays that exist from the start,
-        which instances read or might gather."""
+        which instances read or might gather: of a backward pass, what the forward pass keeps."""
         ready = {self.system.equations[k].array for k in self.ready}
         reached = set().union(*(instance.reached for instance in self.instances))
         return {
@@ -333,9 +333,9 @@ class Execution:
 
 
 def read_by(instances: Iterable[Instance]) -> set[Entry]:
-    """The distinct entries (array, positions) that instances read. Of entries that data select, as
-    many are taken as there are distinct index expressions, at most all that might be read: only
-    their number counts."""
+    """The distinct entries (array, positions) that instances read. Of an array that a gather reads,
+    v[g[i]] for i = 1..3, as many further entries are taken as there are distinct index expressions
+    (3), at most all that might be read: only their number counts, and no value of g decides it."""
     placed: set[Entry] = set()
     may_be: set[Entry] = set()
     names: set[tuple[Array, object]] = set()
@@ -369,9 +369,10 @@ def _of_role(entries: set[Entry], *roles: str) -> int:
 
 
 def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
-    """The sizes of a run, enlarged such that properties of arrays show: no window, chunk or width
-    is 1, and l holds several of each. Sizes in an extent that would be a fraction, such as n/G,
-    keep their values."""
+    """The sizes of a run, enlarged such that the properties in `Kinds` show: no window, chunk or
+    width is 1, and l holds several of each (l=5, w=1 becomes l=10, w=2); d is at least 2n. Batch
+    b, groups g and heads n keep their values, as do sizes in an extent that would be a fraction,
+    such as n/G."""
     letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
     letters["l"] = 4 + 3 * max(letters.values(), default=0)  # three windows or chunks, and more
     for fixed in run.sizes.keys() - letters.keys():

@@ -21,8 +21,8 @@ from costmodel.oracle.scalars import Entry
 
 
 def furthest(run: Execution) -> int:
-    """The largest number of hops between two positions, of all pairs that are joined by reads; 0 if
-    none are."""
+    """The maximum path length of an execution: the largest number of hops between two rows, of all
+    pairs that are joined by reads; 0 if none are."""
     rows = Rows(run)
     joined = {(rows.place(a), rows.place(b)) for a, b in rows.reads}
     return most_hops(joined, run.sizes["l"])
@@ -78,11 +78,11 @@ class Rows:
         """Array -> its entry -> the entries that are computed from it."""
         for read, written in self.reads:
             self.readers.setdefault(read[0], {}).setdefault(read, []).append(written)
-        self.of: dict[Entry, frozenset[int]] = {}
+        self.sources: dict[Entry, frozenset[int]] = {}
         """Entry -> the input rows that the entry depends on, directly or not."""
         for read, written in self.reads:
-            rows = {read[1][0]} if read[0].role == "input" else self.of.get(read, frozenset())
-            self.of[written] = self.of.get(written, frozenset()) | rows
+            rows = {read[1][0]} if read[0].role == "input" else self.sources.get(read, frozenset())
+            self.sources[written] = self.sources.get(written, frozenset()) | rows
         last = {array: k for k, i in enumerate(run.instances) for array, _ in i.writes}
         self.written: dict[Array, list[Entry]] = {}
         for entry in (entry for instance in run.instances for entry in instance.writes):
@@ -92,13 +92,13 @@ class Rows:
         last_first = sorted(last, key=last.__getitem__, reverse=True)
         for array in (*last_first, *self.readers):
             if array not in self.axes:
-                self.axes[array] = self._chosen(array)
+                self.axes[array] = self._row_axes(array)
         self.homes: dict[Entry, int] = {}
         """Entry without an axis of rows -> its row, unless its array has readers on both sides."""
-        made = self._made_of()
+        made = self._rows_read()
         for array in last_first:
             if not self.axes[array]:
-                self._settle({e: made[e] for e in self.written[array] if e in made})
+                self._set_homes({e: made[e] for e in self.written[array] if e in made})
 
     def place(self, entry: Entry) -> object:
         """The row of an entry, or the entry itself if it belongs to no row."""
@@ -119,13 +119,13 @@ class Rows:
             return where[first]
         return (where[first] - 1) * self.run.trace.shape(array)[inner[0]] + where[inner[0]]
 
-    def _chosen(self, array: Array) -> tuple[int, ...]:
+    def _row_axes(self, array: Array) -> tuple[int, ...]:
         """The axis of an array that numbers rows, or its axes (chunk, place), at which most readers
-        read their own row; () if all entries depend on the same rows but not on all rows, and
-        without an axis of l entries."""
+        read their own row: (1,) for k[c, j] with j in 1..l. () if all entries depend on the same
+        rows but not on all rows, and without an axis of l entries."""
         if array.role in ("input", "output"):
             return (0,)
-        alike = {self.of.get(entry, frozenset()) for entry in self.written.get(array, ())}
+        alike = {self.sources.get(entry, frozenset()) for entry in self.written.get(array, ())}
         if len(alike) == 1 and len(min(alike)) < self.run.sizes["l"]:
             return ()  # some rows and no others: no position tells them apart
         length, shape = self.run.system.mixer.role("input").shape[0], array.shape
@@ -146,7 +146,7 @@ class Rows:
 
         return max(found, key=own, default=())
 
-    def _made_of(self) -> Mapping[Entry, set[int]]:
+    def _rows_read(self) -> Mapping[Entry, set[int]]:
         """Entry without an axis of rows -> the rows that the entry is computed from."""
         made: dict[Entry, set[int]] = {}
         for read, written in self.reads:
@@ -157,19 +157,19 @@ class Rows:
                 )
         return made
 
-    def _settle(self, made: Mapping[Entry, set[int]]) -> None:
+    def _set_homes(self, made: Mapping[Entry, set[int]]) -> None:
         """Set the rows (`homes`) of the entries of an array that are computed from the rows in
         `made`: the last of these rows if all readers are there or later, else the first if all
         readers are there or earlier. An array with readers on both sides, and an entry that nothing
         reads, gets no row."""
-        reading = {entry: self._reading(entry) for entry in made}
+        reading = {entry: self._reader_rows(entry) for entry in made}
         for end, sign in ((max, 1), (min, -1)):
             homes = {e: end(rows) for e, rows in made.items() if rows and reading[e]}
             if all(sign * (row - home) >= 0 for e, home in homes.items() for row in reading[e]):
                 self.homes |= homes
                 return
 
-    def _reading(self, entry: Entry) -> set[int]:
+    def _reader_rows(self, entry: Entry) -> set[int]:
         """The rows of the readers of an entry; in place of a reader without a row, the rows of its
         readers."""
         found, seen, through = set[int](), set[Entry](), [entry]

@@ -114,7 +114,13 @@ def levels(terms: int) -> int:
 
 class Interpreter:
     """The executor of a system's equations, each compiled to functions of a point, on one memory.
-    `ready`: the numbers of the equations whose entries have depth 0."""
+
+    Args:
+        accounting: "strict" (R - 1 additions in a sum of R terms) or "mac" (R).
+        dense: an entry that does not exist is read as 0; otherwise reading it is an error.
+        values: values by name, of every array but the output.
+        ready: the numbers of the equations whose results cost nothing (depth 0).
+    """
 
     def __init__(
         self,
@@ -126,8 +132,7 @@ class Interpreter:
         ready: Container[int] = (),
     ) -> None:
         """Put the given `values` into memory, compile the equations, and run them in order; an
-        instance of a loop runs when one of its entries is first needed. `ready`: numbers of
-        equations whose results cost nothing."""
+        instance of a loop runs when one of its entries is first needed."""
         self.sizes = sizes
         self.accounting = accounting
         self.dense = dense
@@ -140,7 +145,7 @@ class Interpreter:
         """Under `dense`: entry that was read as 0 since it did not exist -> the reading
         equation."""
         self.instances: list[Instance] = []
-        self.among: dict[Entry, Collection[int]] = {}
+        self.selected_from: dict[Entry, Collection[int]] = {}
         """An entry that holds a position -> the positions among which it was selected."""
         self.of_a_sequence = of_a_sequence(system)
         for array in system.mixer.arrays.values():
@@ -151,12 +156,12 @@ class Interpreter:
         """Entry of a loop, not computed yet -> (equation number, point) of its instance."""
         looped = in_loops(system)
         for number in looped:
-            self._wait(number)
+            self._register(number)
         for number, work in enumerate(self.work):
             for point in work.points({}):
-                if number not in looped or self._waits(work, point):
+                if number not in looped or self._is_waiting(work, point):
                     self.execute(number, point)
-        self._finish(system.mixer.role("output"))
+        self._check_complete(system.mixer.role("output"))
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array at the sizes of this run."""
@@ -173,13 +178,13 @@ class Interpreter:
             token = position[0] if array.role == "input" else 0
             self.memory[array, position] = Scalar(float(values[where]), 0, 0, token, given)
 
-    def _finish(self, output: Array) -> None:
+    def _check_complete(self, output: Array) -> None:
         """Raise OracleError if an entry of the output is not defined, or if an entry was read as 0
         and defined later."""
         for entry in product(*(range(extent) for extent in self.shape(output))):
             where = tuple(p + 1 for p in entry)
             if (output, where) not in self.memory:
-                said = self.places.said()
+                said = self.places.described()
                 raise OracleError(f"{output.name}{list(where)} is never defined {said}")
         for entry_read, reader in self.zeros.items():
             if entry_read in self.memory:
@@ -187,9 +192,8 @@ class Interpreter:
                 raise OracleError(f"{reader} reads {name}{place} before it is defined")
 
     def _work(self, equation: Equation) -> Work:
-        """An equation compiled: its array, the points of its instances, and the function that gives
-        their results. A transform or selection, which must be the whole right side, gives several
-        entries per instance (`ALONE`), any other expression one (`STEPS`)."""
+        """The compiled equation. An instance of a transform, scan or selection, which is the whole
+        right side, defines several entries (`ALONE`), of any other expression one (`STEPS`)."""
         value, place = equation.value, self.places.entry(equation.positions)
         if value.alone:
             shared, added, results = ALONE[type(value)](self, equation, value)
@@ -199,16 +203,17 @@ class Interpreter:
         return Work(equation.array, points(shared), points(added), place, results)
 
     def _entries(self, work: Work, point: Point) -> list[tuple[Entry, Point]]:
-        """The entries that one instance defines, each with its point."""
+        """The entries that the instance at a point defines, each with its own point."""
         return [((work.array, work.place(at)), at) for at in work.added(point)]
 
-    def given_away(self) -> tuple[dict[Entry, Scalar], list[Instance]]:
-        """The memory and the instances, which move to the caller."""
+    def move_results(self) -> tuple[dict[Entry, Scalar], list[Instance]]:
+        """The memory and the instances, which move to the caller: the interpreter forgets them and
+        can run again (`Run.again`)."""
         found = self.memory, self.instances
         self.memory, self.instances = {}, []
         return found
 
-    def _wait(self, number: int) -> None:
+    def _register(self, number: int) -> None:
         """Register the instances of an equation of a loop under the entries that they define: an
         instance runs when one of them is first needed. OracleError for an entry with two."""
         work = self.work[number]
@@ -218,8 +223,8 @@ class Interpreter:
                     raise self._twice(entry, at)
                 self.waiting[entry] = number, point
 
-    def _waits(self, work: Work, point: Point) -> bool:
-        """Whether an instance of a loop has not run yet."""
+    def _is_waiting(self, work: Work, point: Point) -> bool:
+        """Whether the instance of a loop at a point has not run yet."""
         return any(entry in self.waiting for entry, _ in self._entries(work, point))
 
     def execute(self, number: int, point: Point) -> None:
@@ -244,7 +249,7 @@ class Interpreter:
         its array or is defined already."""
         array, where = entry
         if not self.places.inside(array, where):
-            said = f"outside {self.shape(array)} {self.places.said(point)}"
+            said = f"outside {self.shape(array)} {self.places.described(point)}"
             raise OracleError(f"{array.name}: defines {list(where)} {said}")
         if entry in self.memory:
             raise self._twice(entry, point)
@@ -261,7 +266,7 @@ class Interpreter:
     def _twice(self, entry: Entry, point: Point) -> OracleError:
         """The error for an entry that is defined twice."""
         array, where = entry
-        said = self.places.said(point)
+        said = self.places.described(point)
         return OracleError(f"{array.name}{list(where)} is defined twice {said}")
 
     def step(self, expression: Node) -> Step:
@@ -294,14 +299,14 @@ class Interpreter:
     def _gathering(self, ref: Ref) -> Step:
         """The compiled reference with gathers: a function of a point that gives the selected
         entry's scalar. The instance records this entry, the entries that other values might select,
-        and the index expression (`_name`). The result has the greatest depth and latest token of
-        all these entries, since any of them might be read."""
+        and the index expression (`_identity`). The result has the greatest depth and latest token
+        of all these entries, since any of them might be read."""
         steps = [
-            self._named(p) if isinstance(p, Gather) else placed(self.places.position(p))
+            self._gathered_position(p) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
         ]
-        amongst = [self._among(position) for position in ref.positions]
-        name = self._name(ref)
+        possible = [self._possible(position) for position in ref.positions]
+        name = self._identity(ref)
 
         def step(point: Point, instance: Instance) -> Scalar:
             """The selected entry, with the history of all entries that it might have been."""
@@ -309,7 +314,7 @@ class Interpreter:
             where = tuple([int(scalar.value) for scalar in chosen])
             noted = instance.gathering()
             found = self._read((ref.array, where), point, instance, noted.read)
-            choices = [among(point) for among in amongst]
+            choices = [positions(point) for positions in possible]
             spend(math.prod(map(len, choices)))
             every = {(ref.array, at) for at in product(*choices)}
             there = {entry: self.memory[entry] for entry in every if entry in self.memory}
@@ -320,7 +325,7 @@ class Interpreter:
 
         return step
 
-    def _name(self, ref: Ref) -> Callable[[Point], object]:
+    def _identity(self, ref: Ref) -> Callable[[Point], object]:
         """A function of a point whose result identifies a gathered entry without the values of
         index arrays: the array and its positions, with the index array's entry in place of its
         value: (v, ((g, 2), 1), 3) for v[g[i], j] at i = 2, j = 3."""
@@ -328,13 +333,13 @@ class Interpreter:
         def said(position: Position) -> Callable[[Point], object]:
             if not isinstance(position, Gather):
                 return self.places.position(position)
-            at, inner = self._name(position.at), self.places.value(position.inner)
+            at, inner = self._identity(position.at), self.places.value(position.inner)
             return lambda point: (at(point), inner(point))
 
         each = [said(position) for position in ref.positions]
         return lambda point: (ref.array, *(part(point) for part in each))
 
-    def _named(self, position: Gather) -> Step:
+    def _gathered_position(self, position: Gather) -> Step:
         """The compiled position of a gather: a function of a point that gives the position which
         the index array's entry states, as a scalar with the depth and token of that entry."""
         read, place = self.reading(position.at), self._in_block(position)
@@ -350,9 +355,9 @@ class Interpreter:
         extent, inner = map(self.places.value, (position.extent, position.inner))
         return lambda value, point: (value - 1) * extent(point) + inner(point)
 
-    def _among(self, position: Position) -> Callable[[Point], Collection[int]]:
+    def _possible(self, position: Position) -> Callable[[Point], Collection[int]]:
         """A function of a point: the possible values of a position. Those of a gather are the
-        positions among which the index entry was selected, or all up to the bound of the index
+        positions among which a selection chose the index entry, or all up to the bound of the index
         array."""
         if not isinstance(position, Gather):
             place = self.places.position(position)
@@ -364,7 +369,7 @@ class Interpreter:
         there = None if gathered else self.places.entry(at.positions)
 
         def every(point: Point) -> Collection[int]:
-            chosen = self.among.get((at.array, there(point))) if there else None
+            chosen = self.selected_from.get((at.array, there(point))) if there else None
             return [block(value, point) for value in chosen or range(1, last(point) + 1)]
 
         return every
@@ -390,7 +395,7 @@ class Interpreter:
         )
         raise OracleError(
             f"{self.names[instance.equation]} reads {array.name}{list(where)}, {reason}, "
-            f"{self.places.said(point)}"
+            f"{self.places.described(point)}"
         )
 
 
@@ -408,9 +413,10 @@ def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Interpreter, Binary
 
 
 def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
-    """The compiled sum or maximum: a function of a point. Terms that are empty sums are left out,
-    except in a scatter; a sum without terms is itself empty, and a maximum without terms an
-    OracleError."""
+    """The compiled sum or maximum: a function of a point. Terms that are empty sums are left out; a
+    sum of no other terms is the empty sum (0 at depth 0), and a maximum of none an OracleError. In
+    a scatter the values of an index array decide which terms are empty: the depth counts them all,
+    so that it does not depend on values, and the additions count the others."""
     body, points = interpreter.step(node.body), interpreter.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
     spared = interpreter.accounting == "strict" and not scatters
@@ -418,8 +424,8 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
         raise OracleError(f"unknown reduction '{kind}'")
 
     def step(point: Point, instance: Instance) -> Scalar:
-        """The sum or maximum at a point; the instance tallies R - 1 operations (R under `mac`, and
-        for a scatter), and the result is ceil(log2 R) operations deeper."""
+        """The sum or maximum of R terms at a point; the instance tallies R - 1 operations (R for a
+        sum under `mac` and for a scatter), and the result is ceil(log2 R) operations deeper."""
         every = [body(inner, instance) for inner in points(point)]
         there = [term for term in every if not term.empty]
         terms = every if scatters else there
@@ -429,7 +435,7 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
             over = ", ".join(index.name for index in node.over)
             raise OracleError(
                 f"{interpreter.names[instance.equation]}: a maximum over {over} has no term "
-                f"{interpreter.places.said(point)}"
+                f"{interpreter.places.described(point)}"
             )
         values, depths, steps, tokens, given, _ = zip(*terms, strict=True)
         if kind == "sum":
@@ -446,8 +452,9 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
 
 
 def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
-    """The compiled bracket, a function of a point: the body where the relation holds, else the
-    alternative, or an empty sum without one. With indices `first`, it holds at the first of their
+    """The compiled bracket, a function of a point: the body where the relation (left > right, left
+    = right) holds, else the alternative, or an empty sum without one. With indices `first`, such as
+    those of a maximum whose first largest term gets the gradient, it holds at the first of their
     points at which the relation holds, which is found by trying the points in order, at no cost."""
     body, left, right = (interpreter.step(part) for part in (node.body, node.left, node.right))
     otherwise = None if node.otherwise is None else interpreter.step(node.otherwise)
@@ -482,8 +489,8 @@ STEPS: Rules[Callable[..., Step]] = Rules(
     {
         Constant: _constant,
         Ref: Interpreter.reading,
-        Add: _binary(arithmetic("add", operator.add, of_sums=True)),
-        Sub: _binary(arithmetic("add", operator.sub, of_sums=True)),
+        Add: _binary(arithmetic("add", operator.add, adds=True)),
+        Sub: _binary(arithmetic("add", operator.sub, adds=True)),
         Mul: _binary(arithmetic("mul", operator.mul)),
         Div: _binary(arithmetic("div", operator.truediv)),
         Maximum: _binary(larger),
@@ -504,13 +511,14 @@ STEPS: Rules[Callable[..., Step]] = Rules(
 
 
 Alone = tuple[Sequence[Index], Sequence[Index], Results]
-"""(indices that all results of an instance share, indices of each result, the results)"""
+"""A right side with several results per instance, compiled: (the indices that all results of an
+instance share, the indices that tell its results apart, the results)."""
 
 
 def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
-    """The compiled transform, (indices of an instance, indices of its results, function of an
-    instance's results): an instance for each point of the free indices that its operand has too,
-    whose results run over the other free indices. OracleError for a wrong number of indices."""
+    """The compiled transform: an instance for each point of the free indices that its operand has
+    too, whose results run over the other free indices (X[k, p, a] = rfft of x[j, a] over j: an
+    instance for each a, results for k and p). OracleError for a wrong number of indices."""
     if transform.kind not in ALGORITHMS:
         raise OracleError(f"unknown transform '{transform.kind}'")
     over = [index.atom for index in transform.over]
@@ -538,9 +546,8 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
 
 
 def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
-    """The compiled scan, (indices of an instance, indices of its results, function of an instance's
-    results): an instance for each point of the free indices that the decays have too, whose results
-    run over the rows and over the other indices of what is added, the columns."""
+    """The compiled scan: an instance for each point of the free indices that the decays have too,
+    whose results run over the rows and over the columns, the other indices of what is added."""
     inside, among = ({*names_in(part.positions)} for part in (scan.kept, scan.body))
     shared = [index for index in equation.indices if index.atom in inside]
     added = [index for index in equation.indices if index not in shared]
@@ -571,10 +578,9 @@ def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
 
 
 def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alone:
-    """The compiled selection, (indices of an instance, indices of its results, function of an
-    instance's results): an instance for each row, whose results are the positions kept in the row,
-    in order of rank. The instance raises OracleError for a row without entries, or with another
-    number of positions than ranks."""
+    """The compiled selection: an instance for each row, whose results are the positions kept in the
+    row, in order of rank. The instance raises OracleError for a row without entries, or with
+    another number of positions than ranks."""
     shared = [index for index in equation.indices if index.atom != select.rank]
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
@@ -585,7 +591,7 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
         """The positions that the selection keeps of one row, one for each point of `at`, as
         scalars, all as deep as the deepest comparison. The comparisons are counted."""
         found = {p[over.atom]: read(p, instance) for p in points(point)}
-        said = interpreter.places.said(point)
+        said = interpreter.places.described(point)
         if not found:
             raise OracleError(f"{equation.name}: {select.kind} among no entries {said}")
         made = Comparisons()
@@ -597,7 +603,7 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
                 f"defined {said}"
             )
         instance.operations["compare"] += made.number
-        interpreter.among.update({(equation.array, place(p)): found.keys() for p in at})
+        interpreter.selected_from.update({(equation.array, place(p)): found.keys() for p in at})
         _, depth, steps, token, given, _ = after(found.values(), 0.0)
         deep = depth + made.deepest, steps + 1
         return [Scalar(position, *deep, token, given) for position in chosen]
@@ -623,7 +629,7 @@ class Run:
 
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
-        self.memory, self.instances = interpreter.given_away()
+        self.memory, self.instances = interpreter.move_results()
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array at the sizes of this run."""
@@ -633,7 +639,8 @@ class Run:
         self, instances: Sequence[Instance], there: Collection[Entry]
     ) -> tuple[list[Instance], dict[Entry, Scalar]]:
         """Execute some instances again, in order, with nothing but the entries `there` in memory,
-        at depth 0. Returns (the new instances, the memory afterwards).
+        at depth 0, such as one token's with the state of earlier tokens. Returns (the new
+        instances, the memory afterwards).
 
         Raises:
             OracleError: an entry is read that is not in memory.
@@ -646,12 +653,12 @@ class Run:
             for instance in instances:
                 interpreter.execute(instance.equation, instance.point)
         finally:
-            done = interpreter.given_away()
+            done = interpreter.move_results()
         return done[1], done[0]
 
     def without(self, ready: Container[int]) -> Run:
-        """The run in which the results of the `ready` equations exist from the start, and all
-        others are executed again."""
+        """The run in which the results of the `ready` equations (by number) exist from the start,
+        and all others are executed again."""
         found, later = copy(self), [i for i in self.instances if i.equation not in ready]
         computed = {entry for instance in later for entry in instance.writes}
         there = [entry for entry in self.memory if entry not in computed]

@@ -71,8 +71,9 @@ def _steps(done: Execution) -> Sequence[Sequence[Equation]]:
 def _of_a_row(
     done: Execution, array: Array, step: Sequence[Equation], entries: Iterable[Entry]
 ) -> int:
-    """The largest number of entries in one row of an array that the loop of `step` computes; the
-    number of all entries if the loop reads the array more than one row back."""
+    """The largest number of `entries` in one row of an array that the loop of `step` computes, as a
+    loop keeps one row of it: 3 for a state s[i, c] with c in 1..3. The number of all entries if the
+    loop reads the array more than one row back."""
     arrays = tuple(dict.fromkeys(equation.array for equation in step))
     # at the same sizes for every run, enlarged from 1, so that one execution tells the axes of all
     large = enlarged(replace(done, sizes=dict.fromkeys(done.sizes, 1)))

@@ -24,7 +24,7 @@ from costmodel.oracle.scalars import Entry, Instance
 class Kinds:
     """Properties of arrays that do not depend on the sizes."""
 
-    parts: frozenset[Array]
+    temporaries: frozenset[Array]
     """Single-use temporaries: each entry is read by at most one instance, of another array."""
     summaries: frozenset[Array]
     """Arrays outside of loops with an entry computed from several tokens and one read for several
@@ -35,14 +35,13 @@ class Owners:
     """The owner of every instance of a run.
 
     Args:
-        kinds: the kinds of arrays, found by a run at other sizes; None: found by this run.
+        kinds: which arrays are temporaries or summaries, from a run at larger sizes, as small sizes
+            (a window of 1) hide it; None: found by this run.
     """
 
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
-        """Find the owner (the token whose arrival triggers the work) of each instance, from the
-        last component of the graph of arrays to the first, and within a component from the last
-        instance to the first, as owners come from readers. `kinds`: which arrays are temporaries or
-        summaries, from a run at other sizes; None: found here."""
+        """Find the owners from the last component of the graph of arrays to the first, and within a
+        component from the last instance to the first, as owners come from readers."""
         self.memory = run.memory
         self.writer: dict[Entry, Instance] = {}
         self.readers: dict[Entry, list[Instance]] = {}
@@ -56,17 +55,17 @@ class Owners:
                 self.readers.setdefault(entry, []).append(instance)
         self.number: dict[int, int] = {}
         """id of an instance -> its owner."""
-        parts = kinds.parts if kinds else self._parts()
+        temporaries = kinds.temporaries if kinds else self._temporaries()
         summaries = set(kinds.summaries) if kinds else set[Array]()
-        for group, looped in reversed(_groups(system)):
-            eager = self._taking_in(group, parts) if looped else set[int]()
+        for group, looped in reversed(_components(system)):
+            eager = self._eager(group, temporaries) if looped else set[int]()
             instances = self._in_order(group)
-            if not looped and not kinds and self._is_summary(instances, parts):
+            if not looped and not kinds and self._is_summary(instances, temporaries):
                 summaries |= group
             for instance in reversed(instances):
                 at_once = id(instance) in eager if looped else group <= summaries
                 self.number[id(instance)] = self._owner(instance, at_once=at_once)
-        self.kinds = kinds or Kinds(parts, frozenset(summaries))
+        self.kinds = kinds or Kinds(temporaries, frozenset(summaries))
 
     def _in_order(self, group: Iterable[Array]) -> list[Instance]:
         """The instances that write some arrays, in the order of execution."""
@@ -82,7 +81,7 @@ class Owners:
         writer = self.writer.get(entry)
         return self.memory[entry].token if writer is None else self.of(writer)
 
-    def _served(self, instance: Instance) -> set[int]:
+    def _reader_owners(self, instance: Instance) -> set[int]:
         """The owners, without 0, of the instances that read or might gather what an instance
         writes."""
         readers = (r for entry in instance.writes for r in self.readers.get(entry, ()))
@@ -90,17 +89,18 @@ class Owners:
 
     def _owner(self, instance: Instance, *, at_once: bool) -> int:
         """The owner (number of a token) of an instance whose readers have owners: 0 if it depends
-        on no input, its own row for an output, the latest input row that it depends on if `at_once`
-        or without readers, else the first owner of its readers."""
+        on no input, its own row for an output, the latest input row that it depends on if it runs
+        `at_once` (a step of a loop that reads this row, a summary) or has no readers, else the
+        first owner of its readers."""
         (array, where), *_ = instance.writes
         if not instance.token:
             return 0
         if array.role == "output":
             return where[0]
-        served = set() if at_once else self._served(instance)
+        served = set() if at_once else self._reader_owners(instance)
         return min(served, default=instance.token)
 
-    def _parts(self) -> frozenset[Array]:
+    def _temporaries(self) -> frozenset[Array]:
         """The single-use temporaries of the run: the arrays of which each entry is read by at most
         one instance, of another array."""
         found = set()
@@ -111,28 +111,27 @@ class Owners:
                 found.add(array)
         return frozenset(found)
 
-    def _is_summary(self, instances: Iterable[Instance], parts: frozenset[Array]) -> bool:
+    def _is_summary(self, instances: Iterable[Instance], temporaries: frozenset[Array]) -> bool:
         """Whether some instance reads entries of several tokens, and some instance's entries are
         read by work of several tokens."""
-        several = any(len(self._tokens_read(i, parts)) > 1 for i in instances)
-        return several and any(len(self._served(i)) > 1 for i in instances)
+        several = any(len(self._tokens_read(i, temporaries)) > 1 for i in instances)
+        return several and any(len(self._reader_owners(i)) > 1 for i in instances)
 
-    def _tokens_read(self, instance: Instance, parts: frozenset[Array]) -> set[int]:
+    def _tokens_read(self, instance: Instance, temporaries: frozenset[Array]) -> set[int]:
         """The tokens (numbers of the latest input row that an entry depends on) of the entries that
         an instance reads, without 0, the number of entries that depend on no input. An entry of
-        `parts`, the arrays of which each entry is read once, has the tokens of the entries that it
-        is computed from."""
+        single-use `temporaries` has the tokens of the entries that it is computed from."""
         found: set[int] = set()
         for entry in instance.reached:
-            inside = entry[0] in parts and entry in self.writer
+            inside = entry[0] in temporaries and entry in self.writer
             tokens = {self.memory[entry].token}
-            found |= self._tokens_read(self.writer[entry], parts) if inside else tokens
+            found |= self._tokens_read(self.writer[entry], temporaries) if inside else tokens
         return found - {0}
 
-    def _taking_in(self, group: set[Array], parts: frozenset[Array]) -> set[int]:
-        """The ids of the instances of a loop that read their latest input row (`token`) without
-        passing an earlier row of the loop. Single-use temporaries (`parts`) are passed, and are not
-        among the result."""
+    def _eager(self, group: set[Array], temporaries: frozenset[Array]) -> set[int]:
+        """The ids of the instances of a loop that run as soon as their latest input row (`token`)
+        arrives: they read this row without passing an earlier row of the loop. Single-use
+        `temporaries` are passed, and are not among the result."""
         axes = self._axes(group)
         reached: dict[int, int] = {}
 
@@ -142,7 +141,7 @@ class Owners:
             array, where = entry
             if array not in group:
                 return self.memory[entry].token
-            inside = where[axes[array]] == row or array in parts
+            inside = where[axes[array]] == row or array in temporaries
             return reached[id(self.writer[entry])] if inside else 0
 
         eager = set[int]()
@@ -150,7 +149,7 @@ class Owners:
             (array, where), *_ = instance.writes
             rows = [through(entry, where[axes[array]]) for entry in instance.reads]
             reached[id(instance)] = max(rows, default=0)
-            if reached[id(instance)] == instance.token and array not in parts:
+            if reached[id(instance)] == instance.token and array not in temporaries:
                 eager.add(id(instance))
         return eager
 
@@ -175,7 +174,7 @@ class Owners:
         return best[1]
 
 
-def _groups(system: System) -> list[tuple[set[Array], bool]]:
+def _components(system: System) -> list[tuple[set[Array], bool]]:
     """The strongly connected components of arrays in topological order, as (arrays, whether they
     are a loop)."""
     needs = needed(system)
@@ -222,7 +221,8 @@ class Held:
 
 
 class Decoding:
-    """A sequence executed token by token, with nothing of earlier tokens but the state."""
+    """A sequence executed token by token, with nothing of earlier tokens but the state: it proves
+    that the derived state suffices, and counts the operations of a token."""
 
     def __init__(self, run: Run, owners: Owners, held: Held) -> None:
         """Note what each token must compute (its output row, unread entries), and the entries that

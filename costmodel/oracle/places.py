@@ -35,7 +35,7 @@ class Places:
         self._shapes: dict[Array, tuple[int, ...]] = {}
         self._ranges: dict[Index, Callable[[Point], Sequence[int]]] = {}
 
-    def said(self, point: Point | None = None) -> str:
+    def described(self, point: Point | None = None) -> str:
         """The sizes and a point, for messages: "at sizes l=4, i=2"."""
         named = {**self.sizes, **(point or {})}
         return "at sizes " + ", ".join(f"{k.lstrip('@')}={v}" for k, v in named.items())
@@ -80,27 +80,30 @@ class Places:
             """The value at a point, which is evaluated anew at each point."""
             result = poly.rational({**self.sizes, **point})
             if result != int(result):
-                raise OracleError(f"{poly} is {result}, no whole number, {self.said(point)}")
+                raise OracleError(f"{poly} is {result}, no whole number, {self.described(point)}")
             return int(result)
 
         return checked
 
     def position(self, position: Position) -> At:
-        """A position on an axis, as a function of a point.
+        """A position on an axis, of an entry that is read or defined, as a function of a point.
 
         Raises:
-            OracleError: a gather, whose position depends on values.
+            OracleError: a gather, whose position depends on values. The interpreter compiles the
+                gathers that read (`Interpreter.reading`), so this one stands on a left side.
         """
         if isinstance(position, Gather):
-            raise OracleError(f"{position.at.array.name} gathers where an entry is defined")
+            name = position.at.array.name
+            raise OracleError(f"the left side of an equation has a position that {name} holds")
         if not isinstance(position, Flat):
             return self.value(position)
         outer, inner, extent = map(self.value, (position.outer, position.inner, position.extent))
         return lambda point: (outer(point) - 1) * extent(point) + inner(point)
 
     def entry(self, positions: Sequence[Position]) -> Callable[[Point], tuple[int, ...]]:
-        """The positions of an entry on the axes of its array, as a function of a point. The most
-        common numbers and kinds of positions have functions of their own, for speed."""
+        """The positions of an entry on the axes of its array, as a function of a point: [i, j + 1]
+        gives (2, 4) at i=2, j=3. The most common numbers and kinds of positions have functions of
+        their own, for speed."""
         indices = [index for position in positions if (index := _index(position))]
         if len(indices) == len(positions) > 1:
             return itemgetter(*indices)
@@ -118,7 +121,8 @@ class Places:
 
     def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
         """A function of a point (the values of outer indices) that returns all points inside it:
-        the outer values with values of `indices` in their ranges, in lexicographic order."""
+        the outer values with values of `indices` in their ranges, in lexicographic order. At i=2,
+        j in 1..i has the points (i=2, j=1) and (i=2, j=2)."""
         if any(index.beside for index in indices):
             choices = [self.points(ranges) for ranges in one_by_one(indices)]
             return lambda point: [found for points in choices for found in points(point)]
@@ -196,7 +200,7 @@ class Places:
         def united(point: Point) -> list[int]:
             found = [value for ends in parts for value in _between(ends, point)]
             if len(found) > len({*found}):
-                raise OracleError(f"the ranges of {index.name} overlap {self.said(point)}")
+                raise OracleError(f"the ranges of {index.name} overlap {self.described(point)}")
             return found
 
         return united

@@ -50,7 +50,7 @@ class Gathered:
     """The entries that other values of the indices might have selected."""
     names: set[tuple[Array, object]] = field(default_factory=set)
     """The gathered arrays, each with the symbolic identity of the entry (see
-    `Interpreter._name`)."""
+    `Interpreter._identity`)."""
 
 
 class Instance:
@@ -115,7 +115,7 @@ def after(scalars: Collection[Scalar], value: float) -> Scalar:
 
 
 def placed(place: At) -> Step:
-    """A compiled position, as a value without history."""
+    """A compiled position, as a value without history: the same at every sequence."""
     return lambda point, instance: Scalar(place(point))
 
 
@@ -132,8 +132,8 @@ def times(factor: float, body: Step) -> Step:
 
 def called(function: str, body: Step) -> Step:
     """The compiled call of a named function, a function of a point: the instance tallies the
-    function's steps (`functions.TABLE`), and the result is as many operations deeper than the
-    operand."""
+    function's steps (`functions.TABLE`; of sigmoid exp, add and div), and the result is as many
+    operations deeper than the operand."""
     taken, value = TABLE[function].steps, FUNCTIONS[function]
     deep = len(taken)
 
@@ -147,15 +147,14 @@ def called(function: str, body: Step) -> Step:
 
 
 def arithmetic(
-    name: str, operation: Callable[[float, float], float], *, of_sums: bool = False
+    name: str, operation: Callable[[float, float], float], *, adds: bool = False
 ) -> Callable[[Step, Step], Step]:
     """The compiler of a binary operation of class `name`: (left, right) -> the operation as a
-    function of a point. If an operand is an empty sum, no operation is executed: with `of_sums` the
-    other operand remains, otherwise the result is an empty sum."""
+    function of a point. If an operand is an empty sum e, no operation is executed: where `adds`
+    (for + and -), e + x is x and e - x is -x; otherwise e * x and e / x are empty sums too."""
 
     def made(left: Step, right: Step) -> Step:
-        """A function that computes both compiled operands, applies the operation, and counts it
-        unless an operand is an empty sum."""
+        """The operation on two compiled operands, compiled."""
 
         def step(point: Point, instance: Instance) -> Scalar:
             """The operation at a point, without helpers: most of an execution is spent here."""
@@ -169,7 +168,7 @@ def arithmetic(
                 depth = 1 + (depth if depth > deeper else deeper)
                 steps = 1 + (steps if steps > further else further)
                 return new(Scalar, (value, depth, steps, token, given, False))
-            if not of_sums:
+            if not adds:
                 return Scalar(0.0, 0, 0, token, given, empty=True)
             kept = two if empty else one
             return Scalar(value, kept.depth, kept.steps, token, given, kept.empty)
