@@ -24,7 +24,8 @@ an l2 norm of q and k; beta = sigmoid(W_b x), g = -exp(A_log) softplus(a + dt); 
 head's o, times a gate (none in DeltaNet), and W_out. The option `core` leaves out the convolutions
 with their silu, the norm of o, and the gate. With `negative`, beta = 2 sigmoid(W_b x), so that what
 a row keeps of S may change its sign (Grazzi et al. 2024, arXiv 2411.12537, section 4; OLMo-Hybrid).
-With `safe-gate`, g = -5 sigmoid(exp(A_log) (a + dt)) in KDA: no decay is below e^-5.
+With `safe-gate`, g = -5 sigmoid(exp(A_log) (a + dt)) in KDA: no decay is below e^-5. With
+`full-maps`, KDA's a and gate are one map of x each, as in Ling 3.0.
 
 Gated DeltaNet has n heads of values and g heads of queries and keys: n/g heads of values in turn
 have the same query and key. a is a linear map of x, the gate silu(W_z x). KDA's a is two maps
@@ -57,7 +58,10 @@ CORE = {
     "core": "the recurrence alone: no short convolutions, no norm of o, no gate on o",
     "negative": "degrees beta up to 2, twice the sigmoid: S may have eigenvalues below 0",
 }
-SAFE = {"safe-gate": "logarithms of decays between -5 and 0, as -5 sigmoid(exp(A_log) (a + dt))"}
+OF_KDA = {
+    "safe-gate": "logarithms of decays between -5 and 0, as -5 sigmoid(exp(A_log) (a + dt))",
+    "full-maps": "decays and gate by one linear map each, not by two through h channels",
+}
 LEAST_LOG = -5
 
 L2_EPS = Fraction(1, 10**6)
@@ -568,28 +572,34 @@ def bounded(head: Head, i: Index) -> Node:
 
 
 def of_channel(head: Head, i: Index) -> Node:
-    """Write the equation of F = x W_F, and return F U_F + dt at row i and a head's key channel p,
-    an expression of which the decay of the channel is made."""
-    (j,), p, arrays, h = head.at, head.p, head.arrays, head.sizes.key
-    q = head.f.index("a2", 1, h)
-    F = head.define("F", (head.l, h), (i, q), head.mapped("W_F", q, i))
-    own = (j - 1) * h + p
-    return sum_(F[i, q] * arrays["U_F"][q, own], over=q) + arrays["dt"][own]
+    """x W_F U_F + dt, or x W_F + dt with `full-maps`, at row i and a head's key channel p: an
+    expression of which the decay of the channel is made."""
+    own = (head.group - 1) * head.sizes.key + head.p
+    return narrowed(head, "F", own, i) + head.arrays["dt"][own]
 
 
 def sigmoid_gate(head: Head) -> Node:
-    """Define G = x W_G, and return the gate sigmoid(G U_G) at row i and a head's value channel."""
-    h, i = head.sizes.value, head.i
-    q = head.f.index("a2", 1, h)
-    G = head.define("G", (head.l, h), (i, q), head.mapped("W_G", q))
-    own = head.column(h, head.c)
-    return function("sigmoid", sum_(G[i, q] * head.arrays["U_G"][q, own], over=q))
+    """The gate sigmoid(x W_G U_G), or sigmoid(x W_G) with `full-maps`, at a head's channel of
+    values."""
+    own = head.column(head.sizes.value, head.c)
+    return function("sigmoid", narrowed(head, "G", own, head.i))
 
 
-@offering(CORE | SAFE)
+def narrowed(head: Head, name: str, column: Any, i: Index) -> Node:
+    """x W_name U_name at row i and a column, an expression; writes the equation of the array
+    `name`, the rows x W_name of h channels. x W_name where the mixer has no parameter U_name."""
+    if f"U_{name}" not in head.arrays:
+        return head.mapped(f"W_{name}", column, i)
+    q = head.f.index("a2", 1, head.sizes.key)
+    rows = head.define(name, (head.l, head.sizes.key), (i, q), head.mapped(f"W_{name}", q, i))
+    return sum_(rows[i, q] * head.arrays[f"U_{name}"][q, column], over=q)
+
+
+@offering(CORE | OF_KDA)
 def kda(chosen: Chosen) -> Mixer:
     """The mixer Kimi Delta Attention: DeltaNet whose matrix decays by a factor for each row and
-    channel of the keys (bounded with `safe-gate`), and a sigmoid gate (left out with `core`)."""
+    channel of the keys (bounded with `safe-gate`), and a sigmoid gate (left out with `core`); both
+    read two maps of x through h channels, or one map each with `full-maps`."""
     m = started(
         "kda",
         "KDA",
@@ -600,11 +610,11 @@ def kda(chosen: Chosen) -> Mixer:
     decay = bounded if "safe-gate" in chosen else per_channel
     layer = Layer(m, Sizes((n,), h, h), chosen, decay, True, sigmoid_gate)
     layer.parameters()
-    m.parameter("W_F", d, h)
-    m.parameter("U_F", h, n * h)
+    for name in ("F",) if "core" in chosen else ("F", "G"):
+        full = "full-maps" in chosen
+        m.parameter(f"W_{name}", d, n * h if full else h)
+        if not full:
+            m.parameter(f"U_{name}", h, n * h)
     m.parameter("A_log", n)
     m.parameter("dt", n * h)
-    if "core" not in chosen:
-        m.parameter("W_G", d, h)
-        m.parameter("U_G", h, n * h)
     return layer.write()

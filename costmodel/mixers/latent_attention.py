@@ -31,7 +31,7 @@ from costmodel.language.macros.positions import rotary
 from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Array, Node
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import sum_
+from costmodel.language.writing import function, sum_
 from costmodel.symbolic.polynomial import Poly
 
 V2 = "DeepSeek-AI 2024, arXiv 2405.04434, eqs. (9)-(19), sections 2.1.2 and 3.1.2"
@@ -43,11 +43,13 @@ OPTIONS: Mapping[str, str] = {
     "query-compression": "queries from a latent row of r channels with a norm of its own",
     "nope": "the R channels of queries and of the shared key are not rotated",
     "no-shared-key": "no R channels: scores from the keys of each head alone, not rotated",
+    "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
 }
 SOURCES: Mapping[str, str] = {
     "query-compression": "compressed queries: DeepSeek-V2's eqs. (12)-(13)",
     "nope": "no rotation: Kimi Team 2025, Kimi Linear, arXiv 2510.26692",
     "no-shared-key": "no shared key: transformers 5.23, models/glm5_next, qk_rope_head_dim = 0",
+    "head-gate": "gate: Qiu et al. 2025, arXiv 2505.06708, headwise, after the heads",
 }
 APART = {("nope", "no-shared-key"): "'no-shared-key' leaves out the channels that 'nope' keeps"}
 
@@ -181,6 +183,7 @@ def mla(chosen: Chosen) -> Mixer:
     m.parameter("gain_KV", c)
     m.parameter("W_UK", c, n * K)
     m.parameter("W_UV", c, n * V)
+    W_G = m.parameter("W_G", d, n) if "head-gate" in chosen else None
     W_O = m.parameter("W_O", n * V, d)
 
     for name, attended in FORMS.items():
@@ -206,7 +209,11 @@ def mla(chosen: Chosen) -> Mixer:
             )
             Z[j, i, k] = scaled(scores, by=K + R if shared else K)
             A[j, i, k] = softmax(Z[j, i, k], over=k)
-            O[i, (j - 1) * V + v] = read(A)
+            O[i, (j - 1) * V + v], out = read(A), O
+            if W_G is not None:
+                G, out = f.array("G", n, l), f.array("GO", l, n * V)
+                G[j, i] = function("sigmoid", sum_(x[i, a] * W_G[a, j], over=a))
+                out[i, (j - 1) * V + v] = G[j, i] * O[i, (j - 1) * V + v]
             w = f.index("w", 1, n * V)
-            y[i, b] = sum_(O[i, w] * W_O[w, b], over=w)
+            y[i, b] = sum_(out[i, w] * W_O[w, b], over=w)
     return m

@@ -135,7 +135,6 @@ MISSING: Mapping[str, str] = {
         ),
         IMAGES,
     ),
-    "bailing_hybrid": "gates of KDA and of latent attention by maps of full rank",
     "big_bird": "attention to blocks that are drawn",
     "blt": "patches of bytes",
     "cohere_compass_text": "a pooling of all rows",

@@ -312,14 +312,15 @@ class GatedDeltaNet(Decaying):
     "kda",
     "recurrent",
     form="recurrent",
-    options=("core", "negative", "safe-gate"),
+    options=("core", "negative", "safe-gate", "full-maps"),
     rewrites=("dense", "scale=mul"),
     kernels=PER_CHANNEL,
     step_kernels=PER_CHANNEL | STEP,
 )
 class KimiDeltaAttention(Decaying):
     """KDA: n heads of width h, d/n unless given; W_F (d, h), U_F (h, n*h), A_log (n,) and dt (n*h,)
-    of the decays; without `core` W_G (d, h) and U_G (h, n*h) of the gate."""
+    of the decays; without `core` W_G (d, h) and U_G (h, n*h) of the gate. With `full-maps`, W_F and
+    W_G are (d, n*h), and there is no U_F or U_G."""
 
     per_channel = True
 
@@ -333,14 +334,13 @@ class KimiDeltaAttention(Decaying):
         super().__init__(
             d=d, l=l, k=k, C=C, groups=n, repeat=1, key=width, value=width, options=options
         )
-        self.safe = "safe-gate" in options
-        self.W_F: nn.Parameter = self.weight(d, width)
-        self.U_F: nn.Parameter = self.weight(width, n * width)
+        self.safe, full = "safe-gate" in options, "full-maps" in options
+        for name in ("F",) if self.core else ("F", "G"):
+            setattr(self, f"W_{name}", self.weight(d, n * width if full else width))
+            if not full:
+                setattr(self, f"U_{name}", self.weight(width, n * width))
         self.A_log = self.weight(n)
         self.dt = self.weight(n * width)
-        if not self.core:
-            self.W_G: nn.Parameter = self.weight(d, width)
-            self.U_G: nn.Parameter = self.weight(width, n * width)
 
     def rate(self) -> Tensor:
         """A (g, r, 1): -exp(A_log) or, with the option `safe-gate`, exp(A_log)."""
@@ -350,14 +350,20 @@ class KimiDeltaAttention(Decaying):
         """The logarithms of the decays, one for each key channel, of rows x (..., d): (..., g, r,
         K) for g groups of r heads. They are A softplus(x W_F U_F + dt), with the factor A = `rate`
         of a head, or, with the option `safe-gate`, -5 sigmoid(A (x W_F U_F + dt))."""
-        inside = x @ self.W_F @ self.U_F + self.dt
+        inside = self.mapped(x, "F") + self.dt
         if self.safe:
             return LEAST_LOG * torch.sigmoid(rate * self.split(inside, self.key))
         return rate * self.split(F.softplus(inside), self.key)
 
     def gated(self, x: Tensor, o: Tensor) -> Tensor:
         """o times sigmoid(x W_G U_G)."""
-        return o * self.split(torch.sigmoid(x @ self.W_G @ self.U_G), self.value)
+        return o * self.split(torch.sigmoid(self.mapped(x, "G")), self.value)
+
+    def mapped(self, x: Tensor, name: str) -> Tensor:
+        """x W_name U_name, or x W_name with the option `full-maps`: (..., n*h)."""
+        rows: Tensor = x @ getattr(self, f"W_{name}")
+        second: Tensor | None = getattr(self, f"U_{name}", None)
+        return rows if second is None else rows @ second
 
 
 # --------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ def kernels(form: str, options: Sequence[str]) -> dict[str, str]:
     elif "no-shared-key" not in options:
         found |= dict.fromkeys(("U_Q", "U_K"), "contraction")
         found |= dict.fromkeys(("Q_R", "K_R"), "elementwise")
+    if "head-gate" in options:
+        found |= {"G": "contraction", "GO": "elementwise"}
     return found
 
 
@@ -58,8 +60,9 @@ def latent(name: str, form: str) -> Callable[[Module], Module]:
 
     def described(module: Module) -> Module:
         """Register the class once for each set of options."""
-        for queries, keys in product(("", "query-compression"), ("", "nope", "no-shared-key")):
-            options = [option for option in (queries, keys) if option]
+        several = ("", "query-compression"), ("", "nope", "no-shared-key"), ("", "head-gate")
+        for chosen in product(*several):
+            options = [option for option in chosen if option]
             implementation(
                 joined("mla", options),
                 name,
@@ -97,7 +100,8 @@ class LatentAttention(Mixer):
     """The base: weights, latent rows, rotated parts, and causal attention to the arrays of a state.
 
     W_DKV is (d, c), W_UK (c, n*K), W_UV (c, n*V), W_KR (d, R) and W_O (n*V, d); W_UQ (d, n*K) and
-    W_QR (d, n*R) or, with the option `query-compression`, (r, ...) after W_DQ (d, r). A score is
+    W_QR (d, n*R) or, with the option `query-compression`, (r, ...) after W_DQ (d, r); W_G (d, n)
+    with the option `head-gate`, which multiplies each head by a sigmoid. A score is
     the product of a head's query and key of width K, plus that of a query and a key K_R of width R
     that all heads share (none with `no-shared-key`). These two parts are rotated by their positions
     (not with `nope`); cos and sin (l, R) are the tables, which limit the length.
@@ -146,6 +150,9 @@ class LatentAttention(Mixer):
         self.gain_KV: nn.Parameter = self.weight(c)
         self.W_UK: nn.Parameter = self.weight(c, n * K)
         self.W_UV: nn.Parameter = self.weight(c, n * V)
+        self.gated = "head-gate" in options
+        if self.gated:
+            self.W_G: nn.Parameter = self.weight(d, n)
         self.W_O: nn.Parameter = self.weight(n * V, d)
         if self.bounded:
             for name, table in zip(("cos", "sin"), tables(l, self.R, self.like), strict=True):
@@ -211,7 +218,14 @@ class LatentAttention(Mixer):
         """y (b, s, d) of x (b, s, d): attend from each row to itself and all rows before."""
         kept = self.kept(self.latent(x, 0))
         heads = self.attend(self.queries(x, 0), kept, causal=True)
-        return heads.transpose(1, 2).flatten(2) @ self.W_O
+        return self.joined(x, heads.transpose(1, 2)) @ self.W_O
+
+    def joined(self, x: Tensor, heads: Tensor) -> Tensor:
+        """Heads (..., n, V) side by side, (..., n*V); with the option `head-gate` each times the
+        sigmoid of a number of rows x (..., d)."""
+        if self.gated:
+            heads = heads * torch.sigmoid(x @ self.W_G).unsqueeze(-1)
+        return heads.flatten(-2)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """An empty state with room for a row per token in each array of `held_shapes`."""
@@ -232,7 +246,8 @@ class LatentAttention(Mixer):
         rows = self.kept(self.latent(x, at))
         state.append(**{name: row.squeeze(-2) for name, row in rows.items()})
         held = {name: state.held(name) for name in rows}
-        return self.attend(self.queries(x, at), held, causal=False).flatten(1) @ self.W_O
+        heads = self.attend(self.queries(x, at), held, causal=False).squeeze(2)
+        return self.joined(x_t, heads) @ self.W_O
 
 
 @latent("expanded", "expanded")

@@ -111,7 +111,7 @@ def decay(name: str, x: Array, W: Arrays, head: int, K: int, safe: bool) -> Arra
     if name == "gated-deltanet":
         inside = np.full(K, (x @ W["W_a"] + W["dt"])[head])
     else:
-        inside = (x @ W["W_F"] @ W["U_F"] + W["dt"])[head * K : (head + 1) * K]
+        inside = (mapped(x, W, "F") + W["dt"])[head * K : (head + 1) * K]
     rate = math.exp(W["A_log"][head])
     log = -5 * sigmoid(rate * inside) if safe else -rate * np.log(1 + np.exp(inside))
     found: Array = np.exp(log)
@@ -125,7 +125,13 @@ def normed(name: str, o: Array, x: Array, W: Arrays, own: slice) -> Array:
     if name == "gated-deltanet":
         z = (x @ W["W_z"])[own]
         return found * z * sigmoid(z)
-    return found if name == "deltanet" else found * sigmoid((x @ W["W_G"] @ W["U_G"])[own])
+    return found if name == "deltanet" else found * sigmoid(mapped(x, W, "G")[own])
+
+
+def mapped(x: Array, W: Arrays, name: str) -> Array:
+    """x times one matrix, or two."""
+    found: Array = x @ W[f"W_{name}"]
+    return found @ W[f"U_{name}"] if f"U_{name}" in W else found
 
 
 @pytest.mark.parametrize("core", [False, True], ids=["layer", "core"])
@@ -141,9 +147,11 @@ def test_delta_rules_equal_the_papers(name: str, sizes: Sizes, core: bool) -> No
         ("gated-deltanet", "core+negative"),
         ("kda", "safe-gate"),
         ("kda", "negative+safe-gate"),
+        ("kda", "full-maps"),
+        ("kda", "core+safe-gate+full-maps"),
     ],
 )
-def test_degrees_up_to_two_and_bounded_decays_are_those_of_layers(name: str, options: str) -> None:
+def test_options_are_those_of_layers(name: str, options: str) -> None:
     layer = paper(name, "core" in options, "negative" in options, "safe" in options)
     equals_the_paper(f"{name}+{options}", SIZES[name][0], layer, ROUNDING, beyond=0)
 

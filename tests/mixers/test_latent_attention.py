@@ -20,7 +20,9 @@ from profiler.mixers.latent_attention import Absorbed
 from tests.mixers import held
 from tests.mixers.held import Array, Arrays, Sizes, drawn, operations
 
-NAMES = ("mla", "mla+query-compression", "mla+nope", "mla+query-compression+no-shared-key")
+NAMES = (
+    "mla", "mla+query-compression", "mla+nope+head-gate", "mla+query-compression+no-shared-key"
+)  # fmt: skip
 FORMS = ("expanded", "absorbed", "re-expanded")
 SIZES = {"l": 4, "d": 6, "n": 3, "K": 2, "V": 3, "c": 5, "R": 4, "r": 7}
 OTHERS = {"l": 3, "d": 5, "n": 2, "K": 4, "V": 1, "c": 3, "R": 2, "r": 2}
@@ -108,6 +110,11 @@ class Decoder:
         for kept in self.kept if self.form == "re-expanded" else ():
             for j in heads:
                 del kept[f"K{j}"], kept[f"V{j}"]
+        if "W_G" in W:
+            powers = [math.exp(-number) for number in self.times(x, "W_G")]
+            gates = [1 / (1 + power) for power in powers for _ in range(len(sums) // self.n)]
+            self.tally.update(mul=len(sums), add=self.n, div=self.n, exp=self.n)
+            sums = [gate * u for gate, u in zip(gates, sums, strict=True)]
         return self.times(sums, "W_O")
 
     def attend(self, own: Row, shared: Row, keys: str, values: str) -> Row:

@@ -229,6 +229,15 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "afmoe": {"attention_bias": (False,)},
     "aria_text": {"mlp_bias": (False,)},
     "deepseek_v3": LATENT,
+    "bailing_hybrid": {
+        **LATENT,
+        "num_hidden_layers": (5, 6),
+        "layer_group_size": (2, 3),
+        "head_dim": (3, 5),
+        "kda_safe_gate": (True, False),
+        "short_conv_kernel_size": (2, 4),
+        "n_group": (1,),
+    },
     "bamba": {
         "hidden_size": (48,),
         "num_attention_heads": (6,),

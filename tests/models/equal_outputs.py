@@ -109,6 +109,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"kv_a_proj_with_mqa\.weight", "W_DKV W_KR", "columns"),
         (r"kv_a_layernorm\.weight", "gain_KV", ""),
         (r"kv_b_proj\.weight", "W_UK W_UV", "heads"), (r"o_proj\.weight", "W_O", "columns"),
+        (r"g_proj\.weight", "W_G", "columns"),
     ],
     "gated-deltanet": [
         ("dt_bias", "dt", ""), ("A_log", "A_log", ""),
@@ -121,7 +122,9 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(out_proj|o_proj)\.weight", "W_out", "columns"), *DELTA,
     ],
     "kda": [
-        *DELTA, (r"conv1d\.weight", "w_Q w_K w_V", "columns"),
+        *(rule for rule in DELTA if rule[1] != "W_z"), (r"g_proj\.weight", "W_G", "columns"),
+        (r"forget_gate\.f_proj\.weight", "W_F", "columns"),
+        (r"conv1d\.weight", "w_Q w_K w_V", "columns"),
         (r"forget_gate\.dt_bias", "dt", ""), (r"forget_gate\.A_log", "A_log", ""),
         (r"forget_gate\.f_a_proj\.weight", "W_F", "columns"),
         (r"forget_gate\.f_b_proj\.weight", "U_F", "columns"),

@@ -200,6 +200,20 @@ def _kda(c: Configuration) -> Use:
     return mixer("kda", (), n=n, h=h, k=k)
 
 
+def _bailing(c: Configuration) -> Use:
+    """Make the part KDA of Ling 3.0, with a map of full rank to its decays and to its gate."""
+    safe = ("safe-gate",) if c.switch("kda_safe_gate") else ()
+    n = c.size("linear_num_heads", "num_attention_heads")
+    h = c.size("linear_head_dim", "head_dim")
+    k = c.size("linear_conv_kernel_dim", "short_conv_kernel_size")
+    return mixer("kda", ("full-maps", *safe), n=n, h=h, k=k)
+
+
+def _last(of: str) -> Kinds:
+    """Full attention in the last of as many layers as the field `of` says, other mixers before."""
+    return lambda c, k, number: LINEAR if (k + 1) % c.size(of) else FULL
+
+
 def _kimi(c: Configuration, k: int, number: int) -> str:
     """Latent attention in layers that `linear_attn_config` lists from 1, else in each fourth one
     but the first; KDA in the others."""
@@ -423,6 +437,12 @@ ROWS: Mapping[str, Plain] = {
     "axk1": Plain(
         name="AXK1", mixers={FULL: latent}, numbers=DEEPSEEK,
         experts=Experts(scores="sigmoid", shared="plain", first=1, normed=True),
+    ),
+    "bailing_hybrid": Plain(
+        name="BailingHybrid", mixers={FULL: lambda c: latent(c, "head-gate"), LINEAR: _bailing},
+        kinds=_last("layer_group_size"), state="fp32", ties=False, fixed={"q_lora_rank": (None,)},
+        numbers="layer_group_size kda_lower_bound mtp_loss_scaling_factor " + DEEPSEEK,
+        experts=Experts(scores="sigmoid", shared="plain", first=2),
     ),
     "bamba": Plain(
         name="Bamba", mixers={LINEAR: _mamba_2}, kinds=_bamba, share=0.5, state="fp32",
