@@ -19,6 +19,7 @@ from costmodel.proofs.tried_sizes import module_sizes, words
 from profiler.counting.call import higher_order_reason
 from profiler.modules.registry import Implementation, build
 from profiler.records.reading import reason_of
+from profiler.records.words import told_apart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,6 +95,40 @@ class ModuleCase:
     def step(self, t: int, state: Any) -> Any:
         """The module's row (batch, ...) for token t, counted from 1; `state` is updated."""
         return self.module.step(self.x[:, t - 1], state)  # type: ignore[operator]
+
+
+Kept = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
+"""Name of a tensor -> the tensor, and a copy of its values."""
+
+
+def same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values, where NaN equals NaN."""
+    return bool(((one == two) | ((one != one) & (two != two))).all())
+
+
+def unwritten(case: ModuleCase, **more: torch.Tensor) -> Kept:
+    """The tensors into which a call must not write: the arguments of a call and `more` tensors of
+    the caller, the parameters, and the buffers that the equations name."""
+    buffers = {array.name for array in case.mixer.buffers}
+    given = {array.name: tensor for array, tensor in case.given().items()}
+    named = {f"its caller's {name}": tensor for name, tensor in (given | more).items()}
+    named |= {f"the parameter {name}": p for name, p in case.module.named_parameters()}
+    named |= {f"the buffer {n}": b for n, b in case.module.named_buffers() if n in buffers}
+    return {name: (tensor.detach(), tensor.detach().clone()) for name, tensor in named.items()}
+
+
+def write_said(kept: Kept, who: str) -> str:
+    """A sentence on the first tensor of `kept` that a call has changed, which is restored; "" if
+    none was. `who` is the subject of the sentence: "forward"."""
+    for name, (tensor, copied) in kept.items():
+        if not same(tensor, copied):
+            found = tensor.clone()
+            tensor.copy_(copied)
+            where = tuple(int(k) for k in (found != copied).nonzero()[0])
+            entry = f"[{', '.join(str(k + 1) for k in where)}]" if where else ""
+            both = told_apart(float(copied[where]), "now", float(found[where]))
+            return f"{who} writes into {name}: {name.split()[-1]}{entry} was {both}"
+    return ""
 
 
 def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> ModuleCase:

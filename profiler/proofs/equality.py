@@ -49,7 +49,15 @@ from profiler.proofs.blame import (
     first_difference,
     first_unseen,
 )
-from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, case, prove_cases
+from profiler.proofs.cases import (
+    BATCH,
+    TOLERANCE,
+    ModuleCase,
+    case,
+    prove_cases,
+    unwritten,
+    write_said,
+)
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
@@ -200,12 +208,15 @@ def _buffers_apart(case: ModuleCase) -> str:
 
 
 def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
-    """Call `forward` and return (words on the first entry of its result that differs from the
-    equations, "" if all agree; with `blames` the equation whose values the module never computes).
-    The blame is None if entries agree, `blames` is False, or the result has a wrong type or
-    shape."""
+    """Call `forward` and return (words on a tensor of the caller that it changes, or on the first
+    entry of its result that differs from the equations, "" if there is neither; with `blames` the
+    equation whose values the module never computes). The blame is None if entries agree, `blames`
+    is False, a tensor is changed, or the result has a wrong type or shape."""
+    kept = unwritten(case)
     with torch.no_grad(), DispatchMode():
         y = case.forward()
+    if said := write_said(kept, "forward"):
+        return said, None
     if not isinstance(y, torch.Tensor):
         expected = f"a tensor {tuple(case.x.shape)}"
         return f"forward returns {type(y).__name__}, expected {expected}", None
@@ -253,16 +264,22 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
 
 def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
-    """Decode token by token and return (words on the first row of `step` that differs from the row
-    of `forward`, "" if all agree; with `blames` the equation whose values `step` never computes, or
-    that `forward` is wrong). The blame is None if rows agree, `blames` is False, or a row has a
-    wrong type or shape."""
+    """Decode token by token and return (words on a tensor of the caller that a call changes, or on
+    the first row of `step` that differs from the row of `forward`, "" if there is neither; with
+    `blames` the equation whose values `step` never computes, or that `forward` is wrong). The blame
+    is None if rows agree, `blames` is False, a tensor is changed, or a row has a wrong type or
+    shape."""
+    kept = unwritten(case)
     with torch.no_grad():
         whole = case.forward()
+        if said := write_said(kept, "forward"):
+            return said, None
         state = case.initial_state()
         for token in range(case.x.shape[1]):
             with DispatchMode(), _rows_told(state):
                 row = case.step(token + 1, state)
+            if said := write_said(kept, "step"):
+                return said, None
             if said := row_apart(row, whole[:, token].shape, token + 1):
                 return said, None
             for sample in range(len(case.x)):

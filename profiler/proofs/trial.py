@@ -30,7 +30,15 @@ from profiler.proofs.blame import (
     first_unseen,
     sources,
 )
-from profiler.proofs.cases import TOLERANCE, ModuleCase, inputs, reason_with_kind
+from profiler.proofs.cases import (
+    TOLERANCE,
+    ModuleCase,
+    inputs,
+    reason_with_kind,
+    same,
+    unwritten,
+    write_said,
+)
 from profiler.proofs.draws import LAYOUTS, VALUES, Draw, evaluated_points
 from profiler.proofs.history import EVENTS
 from profiler.proofs.rounding import (
@@ -231,20 +239,10 @@ class Trial:
             self.gradient = gradient.flatten()[0].expand(shape)
         else:
             self.gradient = laid(gradient, draw.layout)
-        self.before, self.settings = self._held(), self._settings()
+        self.before = unwritten(self.case, gradient=self.gradient)
+        self.settings = self._settings()
         self.training = subject.training(draw, most)
         self.expected = cache(self._expected)
-
-    def _held(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """The tensors into which a call must not write, by name, each with a copy: inputs, the
-        gradient of the result, parameters, and buffers that the equations name."""
-        module, mixer = self.case.module, self.subject.mixer
-        named = {f"its caller's {a.name}": t for a, t in self.case.given().items()}
-        named["its caller's gradient"] = self.gradient
-        named |= {f"the parameter {name}": p for name, p in module.named_parameters()}
-        buffers = {array.name for array in mixer.buffers}
-        named |= {f"the buffer {n}": b for n, b in module.named_buffers() if n in buffers}
-        return {name: (tensor.detach(), tensor.detach().clone()) for name, tensor in named.items()}
 
     def _settings(self) -> dict[str, Any]:
         """A dict: name -> value of the settings that a call must not change: torch's, the mode of
@@ -312,18 +310,8 @@ class Trial:
                 if name in TORCH_SETTINGS:
                     TORCH_SETTINGS[name][1](before)
                 return
-        for name, (tensor, copied) in self.before.items():
-            if not same(tensor, copied):
-                found = tensor.clone()
-                tensor.copy_(copied)
-                where = tuple(int(k) for k in (found != copied).nonzero()[0])
-                entry = f"[{', '.join(str(k + 1) for k in where)}]" if where else ""
-                both = told_apart(float(copied[where]), "now", float(found[where]))
-                yield (
-                    "writes",
-                    f"{who} writes into {name}: {name.split()[-1]}{entry} was {both}",
-                )
-                return
+        if said := write_said(self.before, who):
+            yield "writes", said
 
     def result_apart(self, y: Any, mode: Mode = torch.no_grad) -> str:
         """Words on the first entry of a result y that differs from the equations, and on the
@@ -636,11 +624,6 @@ def decoded(case: ModuleCase, tokens: int) -> Tensor:
         state = case.initial_state()
         rows = [case.step(t, state) for t in range(1, tokens + 1)]
     return torch.stack(rows, dim=1)
-
-
-def same(one: Tensor, two: Tensor) -> bool:
-    """Whether two tensors hold the same values, where NaN equals NaN."""
-    return bool(((one == two) | ((one != one) & (two != two))).all())
 
 
 OF_ANOTHER = ", in a step of another sequence"

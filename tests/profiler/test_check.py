@@ -394,6 +394,28 @@ def test_a_wrong_forward_is_not_blamed_on_step(tmp_path: Path) -> None:
     assert proofs[STEP].detail.endswith("step agrees with the equations, forward differs")
 
 
+WRITING: dict[str, tuple[Change, str]] = {
+    "step-into-x": (("held = torch.cat([", "x_t.mul_(2); held = torch.cat(["),
+                    "step writes into its caller's x: x[1, 1, 1] was "),
+    "step-into-a-weight": ((".flip(1)", ".flip(1); self.w_win.mul_(2)"),
+                           "step writes into the parameter w_win: w_win[1, 1] was "),
+    "forward-into-x": (("s = x * self", "s = x.mul_(2) * self"),
+                       "forward writes into its caller's x: x[1, 1, 1] was "),
+}  # fmt: skip
+"""Mistake -> the change, and the sentence."""
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_call_that_writes_into_what_it_was_given_is_blamed(name: str, tmp_path: Path) -> None:
+    change, said = WRITING[name]
+    mixer = cm.mixer(written(tmp_path, name, change))
+    (described,) = implementations(mixer).values()
+    module, step = module_equals(mixer, described), step_equals(mixer, described)
+    assert step.detail.startswith(f"at l = 1, d = 1, w = 1: {said}")
+    assert module.passed is said.startswith("step")
+    assert module.passed or module.detail == step.detail
+
+
 def test_a_state_without_arrays_counts_tokens_and_has_no_capacity() -> None:
     state = State({})
     state.append()
