@@ -41,7 +41,8 @@ from costmodel.symbolic.printing import identifier
 
 @dataclass(frozen=True)
 class Handed:
-    """A cotangent; `sequence` is True if it depends on the sequence, False if on weights alone."""
+    """A cotangent handed to an array (`reverse`); `sequence` is True if it depends on the sequence,
+    False if on weights alone."""
 
     cotangent: Cotangent
     sequence: bool
@@ -65,9 +66,9 @@ class Sums:
 
     def _gradient(self, array: Array, *, in_loop: bool) -> Array:
         """The array into which the cotangents (what readers contribute to the gradient) of an array
-        are summed: the array of its gradient. For the output, the given gradient if no equation
-        reads the output (then it has a single cotangent and is in no loop), else a new array for
-        the sum."""
+        are summed: the array of its gradient. For the output, the gradient that a training step is
+        given (`y.grad`) if no equation reads the output (then it has a single cotangent and is in
+        no loop), else a new array for the sum of both."""
         if array is not self.system.mixer.role("output"):
             return self.gradient(array)
         if len(self.handed.get(array, [])) == 1 and not in_loop:
@@ -94,12 +95,12 @@ class Sums:
             kernel=of.kernel,
         )
 
-    def _next(self, array: Array, shape: tuple[Poly, ...] | None = None) -> Array:
+    def _new_step(self, array: Array, shape: tuple[Poly, ...] | None = None) -> Array:
         """A new array for the next numbered intermediate step of a gradient."""
         self.numbers[array] = self.numbers.get(array, 0) + 1
         return self._array(array, str(self.numbers[array]), shape)
 
-    def _collect(self, array: Array) -> None:
+    def _write_sums(self, array: Array) -> None:
         """Write the equations that sum the cotangents of an array (what its readers contribute to
         its gradient). Its entries are cut into cells, in each of which the same cotangents are
         present; each cell gets an equation of its own. A cell without cotangents gets one only in
@@ -116,7 +117,9 @@ class Sums:
             flat = any(any(h.cotangent.layout) for h in handed)
             # one equation sums cotangents of the same entries: an empty sum among them is free
             flat = flat and len({(h.cotangent.layout, h.cotangent.where) for h in handed}) > 1
-            handed = [self._apart(array, h) if flat or h.cotangent.numbered else h for h in handed]
+            handed = [
+                self._in_own_array(array, h) if flat or h.cotangent.numbered else h for h in handed
+            ]
         if not handed:
             return
         layout = handed[0].cotangent.layout
@@ -133,15 +136,15 @@ class Sums:
         scanned = any(isinstance(e.value, Scan) for e in self.system.defining.get(array, ()))
         for cell, regions in cells:
             present = [h for h in handed if h.cotangent.where in regions]
-            self._certain(array, present, cell, inside)
+            self._require_certain_count(array, present, cell, inside)
             if not present and scanned:
                 zero = replace(handed[0].cotangent, value=ZERO, over=(), scale=None)
                 present = [replace(handed[0], cotangent=zero)]
             if present:
                 for part, sequence in self._kinds(array, cell, handed[0].cotangent):
-                    self._add(target, array, part, present, sequence=sequence)
+                    self._write_cell(target, array, part, present, sequence=sequence)
 
-    def _certain(
+    def _require_certain_count(
         self, array: Array, present: Sequence[Handed], cell: Constraints, inside: Constraints
     ) -> None:
         """Raise Unsupported where the number of additions depends on the position of a maximum: an
@@ -176,7 +179,7 @@ class Sums:
             return [(cell, True)]
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
-    def _apart(self, array: Array, handed: Handed) -> Handed:
+    def _in_own_array(self, array: Array, handed: Handed) -> Handed:
         """The cotangent `handed` (what a reader contributes to the gradient of `array`) unchanged,
         unless it has two indices on one axis (a flattened layout), or is for entries that a stored
         index selects (a scatter): then it is written to an array of its own, which the result reads
@@ -185,7 +188,7 @@ class Sums:
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed
-        target = self._next(array)
+        target = self._new_step(array)
         kind = SEQUENCE if handed.sequence else STEP
         inside = entries(array, cotangent.layout, self.system)
         self._write(target, array, inside | cotangent.where, [cotangent], kind)
@@ -199,7 +202,7 @@ class Sums:
             Cotangent(array, layout, axes, where, Ref(target, plain), (), hints), handed.sequence
         )
 
-    def _add(
+    def _write_cell(
         self,
         target: Array,
         array: Array,
@@ -222,7 +225,7 @@ class Sums:
         if not (each and alone):
             self._write(target, array, cell, cotangents, JOINED if each else STEP)
             return
-        joined = self._next(array)
+        joined = self._new_step(array)
         self._write(joined, array, cell, each, JOINED)
         first = replace(alone[0], value=Ref(joined, alone[0].positions), over=(), scale=None)
         self._write(target, array, cell, [first, *alone], STEP)
@@ -353,7 +356,7 @@ def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
     found: list[Cotangent] = []
     for cotangent in cotangents:
         for k, other in enumerate(found):
-            both = _one(other, cotangent) or _one(cotangent, other)
+            both = _fused_pair(other, cotangent) or _fused_pair(cotangent, other)
             if both is not None:
                 found[k] = both
                 break
@@ -395,37 +398,38 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
     return None
 
 
-def _one(rest: Cotangent, first: Cotangent) -> Cotangent | None:
+def _fused_pair(rest: Cotangent, first: Cotangent) -> Cotangent | None:
     """Two cotangents (contributions to a gradient) as one, if `first` is what `rest` would be one
-    row before its range: a row of the array (`_rows`), or a row of the reader that is summed over
-    (`_sums`). Else None."""
+    row before its range: a row of the array (`_fused_rows`), or a row of the reader that is summed
+    over (`_fused_terms`). Else None."""
     if rest.layout != first.layout or rest.scale != first.scale:
         return None
-    return _rows(rest, first) or _sums(rest, first)
+    return _fused_rows(rest, first) or _fused_terms(rest, first)
 
 
-def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
+def _fused_rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
     """Two cotangents (contributions to a gradient) at different rows of the array as one: `first`
-    at the single row before the rows of `rest`. None if they differ in anything else."""
+    at the single row before the rows of `rest` (dx[1] += g[1] and dx[j] += g[j] for j = 2..l). None
+    if they differ in anything else."""
     whole = entries(rest.array, rest.layout)
     for axis in rest.axes:
         entry = Poly.atom(axis)
         for start in by_text(rest.where):
             # as a lower bound of the rows of `rest`, start = entry - (row + 1) >= 0
             row = entry - start - 1
-            if entry.letters & row.letters or not _fixed(whole | first.where, entry - row):
+            if entry.letters & row.letters or not _is_zero(whole | first.where, entry - row):
                 continue
             at = {axis: row}
             same = substitute(rest.value, at) == substitute(first.value, at)
             over = substitute(rest.over, at) == substitute(first.over, at)
-            others = _others(rest.where - {start}, at) == _others(first.where, at)
+            others = _moved(rest.where - {start}, at) == _moved(first.where, at)
             if same and over and others:
                 where = rest.where - {start} | {entry - row}
                 return replace(rest, where=frozenset(c for c in where if not implied(whole, c)))
     return None
 
 
-def _sums(rest: Cotangent, first: Cotangent) -> Cotangent | None:
+def _fused_terms(rest: Cotangent, first: Cotangent) -> Cotangent | None:
     """The sum over rows 1..n of a reader: `rest`, the sum over rows 2..n, and `first`, the term of
     row 1. None if the two differ in anything else, or if the longer range may lack row 1."""
     if rest.where != first.where:
@@ -445,18 +449,19 @@ def _sums(rest: Cotangent, first: Cotangent) -> Cotangent | None:
 
 
 def _reaches(index: Index, known: Constraints) -> bool:
-    """Whether the row before an index's range is proven to be at most each upper bound. A range of
-    later rows may end before: 2..C - 1 ends at row 0 where C = 1."""
+    """Whether the row before an index's range is proven to be at most each upper bound, so that the
+    range may begin there: row 1 of 2..l, but not of 2..C - 1, which ends at row 0 where C = 1."""
     row = index.lower[0] - 1
     return all(implied(known, up - row) for up in index.upper)
 
 
-def _fixed(known: Constraints, difference: Poly) -> bool:
+def _is_zero(known: Constraints, difference: Poly) -> bool:
     """Whether a difference is proven to be 0."""
     return implied(known, difference) and implied(known, -difference)
 
 
-def _others(where: Constraints, at: dict[str, Poly]) -> Constraints:
-    """The conditions with a row substituted, without those that become trivial."""
+def _moved(where: Constraints, at: dict[str, Poly]) -> Constraints:
+    """The conditions with a row substituted (`at`: axis -> row), without those that then always
+    hold."""
     moved = (c.substitute(at) for c in where)
     return frozenset(c for c in moved if c.variables or not implied(frozenset(), c))

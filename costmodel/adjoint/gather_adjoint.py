@@ -99,10 +99,9 @@ class Pick:
     axis: int
     """The axis along which it gathers."""
 
-    def numbered(self, node: Bracket) -> Bracket:
-        """The bracket (a value under a condition) of the gradient, with its condition changed:
-        instead of comparing the entry with the maximum, it compares the position on the axis with
-        the gathered index."""
+    def by_position(self, node: Bracket) -> Bracket:
+        """The bracket (a value under a condition) of the gradient, with its condition changed: in
+        place of `entry = maximum`, it is `position on the axis = gathered index`."""
         gather = self.read.positions[self.axis]
         # the rule of a maximum compares an entry of the array with the entry of the maximum
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)
@@ -123,13 +122,14 @@ class Picked:
     picks: dict[Array, Pick] = field(default_factory=dict)
     """Array that holds a maximum -> the gather that it stands in for."""
 
-    def without_numbers(self) -> System:
+    def with_maxima(self) -> System:
         """The system with a maximum in place of each gather of one entry."""
         return replace(self.system, equations=replaced(self.system, self._chosen, self._made))
 
     def _chosen(self, ref: Ref, around: list[Index]) -> bool:
         """Whether a reference is replaced: its array is computed or an input and gets a gradient,
-        one axis is gathered, and different points read different entries."""
+        one axis is gathered, and different points read different entries: v[i, p[i]], and not
+        v[p[i]], where p may hold one position twice (a scatter, `Reversal.hand_to`)."""
         plain = [p for p in ref.positions if not isinstance(p, Gather)]
         alone = {*plain} >= {index.as_poly() for index in around}
         computed = ref.array in self.system.active and ref.array.role != "parameter"
@@ -163,14 +163,14 @@ class Picked:
         gradients."""
         if equation.array in self.picks:
             return self.picks[equation.array].read
-        return rewrite(equation.value, self._with_number)
+        return rewrite(equation.value, self._by_position)
 
-    def _with_number(self, node: Node) -> Node:
+    def _by_position(self, node: Node) -> Node:
         """A node; if it is a bracket (a condition) on a maximum that stands in for a gather, with
         the gathered index compared in place of the maximum."""
         if isinstance(node, Bracket) and isinstance(node.right, Ref):
             pick = self.picks.get(node.right.array)
-            return pick.numbered(node) if pick else node
+            return pick.by_position(node) if pick else node
         return node
 
 

@@ -80,7 +80,7 @@ class Scope:
 
 
 class Reversal(Protocol):
-    """The operations that the rules need from the reverse pass."""
+    """The operations that the rules need from the reverse pass (`reverse._Builder` has them)."""
 
     system: System
     rewrites: frozenset[str]
@@ -94,11 +94,11 @@ class Reversal(Protocol):
         """Add a gradient to the entry that a reference reads."""
         ...
 
-    def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
+    def record(self, cotangent: Cotangent | None, scope: Scope) -> None:
         """Record a cotangent of an array; nothing for None."""
         ...
 
-    def named(self, gradient: Node, scope: Scope) -> Node:
+    def stored(self, gradient: Node, scope: Scope) -> Node:
         """A reference to a new array that holds the gradient, for several readers; the gradient
         itself if it costs nothing."""
         ...
@@ -112,8 +112,8 @@ class Reversal(Protocol):
         """The array that holds the complete gradient of an array."""
         ...
 
-    def handed_by(self, array: Array) -> Array:
-        """A new array for a partial gradient of an array."""
+    def partial_gradient(self, array: Array) -> Array:
+        """A new array for one contribution to the gradient of an array, such as a transform's."""
         ...
 
 
@@ -131,7 +131,7 @@ def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> No
     it (stored in an array first, if both need it), the operand that is subtracted its negative."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
-        gradient = builder.named(gradient, scope)
+        gradient = builder.stored(gradient, scope)
     builder.hand(node.left, gradient, scope)
     builder.hand(node.right, gradient if isinstance(node, Add) else Neg(gradient), scope)
 
@@ -146,7 +146,7 @@ def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
         return
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
-        gradient = builder.named(gradient, scope)
+        gradient = builder.stored(gradient, scope)
     if "square-gradient" in builder.rewrites and node.left == node.right:
         builder.hand(node.left, Mul(gradient, Mul(TWO, node.left)), scope)
         return
@@ -155,8 +155,8 @@ def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
 
 
 def _mean(node: Div) -> Reduce | None:
-    """The sum of a quotient that is a mean: a sum over indices with one lower and one upper bound
-    each, divided by its number of terms. None for any other quotient."""
+    """The sum in a quotient that is a mean: a sum over indices with one lower and one upper bound
+    each, divided by its number of terms (over j in 1..n, by n). None for any other quotient."""
     terms, number = node.left, Poly.of(1)
     if not (isinstance(terms, Reduce) and terms.kind == "sum" and len(terms.parts) == 1):
         return None
@@ -177,19 +177,19 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
     if "mean-gradient" in builder.rewrites and (terms := _mean(node)):
-        handed = Div(builder.named(gradient, scope), node.right)
+        handed = Div(builder.stored(gradient, scope), node.right)
         builder.hand(terms.body, handed, scope.inside(terms.over))
         return
     arrays = builder.system.active
     both = is_active(node.left, arrays) and is_active(node.right, arrays)
     if "quotient-gradient" in builder.rewrites:
-        gradient = builder.named(gradient, scope) if both else gradient
+        gradient = builder.stored(gradient, scope) if both else gradient
         builder.hand(node.left, Div(gradient, node.right), scope)
         builder.hand(node.right, Neg(Mul(gradient, Div(node, node.right))), scope)
         return
     cotangent: Node = Div(gradient, node.right)
     if both:
-        cotangent = builder.named(cotangent, scope)
+        cotangent = builder.stored(cotangent, scope)
     builder.hand(node.left, cotangent, scope)
     quotient = Ref(scope.equation.array, scope.equation.positions)
     builder.hand(node.right, Neg(Mul(cotangent, quotient)), scope)
@@ -201,7 +201,7 @@ def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> 
     are counted."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
-        gradient = builder.named(gradient, scope)
+        gradient = builder.stored(gradient, scope)
     if "comparison-gradient" in builder.rewrites:
         builder.hand(node.left, where_larger(gradient, node.left, node.right, ZERO), scope)
         builder.hand(node.right, where_larger(ZERO, node.left, node.right, gradient), scope)
@@ -226,7 +226,7 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     handed = rule(gradient, known)
     # a gradient that the rule uses several times is computed once
     if sum(part is gradient for part, _ in walk(handed)) > 1:
-        handed = rule(builder.named(gradient, scope), known)
+        handed = rule(builder.stored(gradient, scope), known)
     builder.hand(node.body, handed, scope)
 
 
@@ -234,7 +234,7 @@ def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> No
     """Hand the gradient of a sum or maximum over indices to its terms, at the points of `scope`:
     each term of a sum gets it; of a maximum, the first term that equals the maximum. Unsupported
     for a maximum over several indices or ranges, or of another term than an entry."""
-    gradient = builder.named(gradient, scope)
+    gradient = builder.stored(gradient, scope)
     if node.kind == "sum":
         for part in node.parts:
             builder.hand(part.body, gradient, scope.inside(part.over))
@@ -271,12 +271,12 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     kind = back.of_libraries if "fft-gradient" in builder.rewrites else back.adjoint
     value = Fft(kind, gradient, made, node.length)
     of = node.body.array
-    array = builder.handed_by(of)
+    array = builder.partial_gradient(of)
     equation = Equation(array, node.body.positions, value, indices, builder.gradient(of))
     builder.written[equation] = SEQUENCE if scope.sequence else STEP
     around = frozenset().union(*(index.constraints for index in indices))
     cotangent = transposed(node.body, indices, around, Ref(array, node.body.positions))
-    builder.keep(cotangent, scope)
+    builder.record(cotangent, scope)
 
 
 def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
@@ -290,13 +290,13 @@ def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
     kept = substitute(node.kept, {row.atom: number.as_poly()})
     back = Scan(node.kind, gradient, (number,), node.length, kept, reverse=True)
     of = node.body.array
-    array = builder.handed_by(of)
+    array = builder.partial_gradient(of)
     indices = tuple(outer_first([*others, row]))
     equation = Equation(array, node.body.positions, back, indices, builder.gradient(of))
     builder.written[equation] = SEQUENCE if scope.sequence else STEP
     found = Ref(array, node.body.positions)
     around = frozenset().union(*(index.constraints for index in indices))
-    builder.keep(transposed(node.body, indices, around, found), scope)
+    builder.record(transposed(node.body, indices, around, found), scope)
     later = Index(row.name, tuple(low + 1 for low in row.lower), row.upper)
     result = Ref(scope.equation.array, scope.equation.positions)
     before = substitute(result, {number.atom: row - 1})

@@ -1,9 +1,9 @@
 """The gradient of a row's normalisation from its normalised entries x', as kernels compute it.
 
 Source: torch/_decomp/decompositions.py, native_layer_norm_backward and _fused_rms_norm_backward. Of
-    the
-forward pass these keep x, the means and the reciprocal roots r, and compute x' = (x - mean) r
-again.
+the forward pass these keep x, the means and the reciprocal roots r, and compute x' = (x - mean) r
+again. The equations of a norm are recognised by the `origin` of their arrays: the norm (`how`) and
+the step of the norm, such as `normed` for x'.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from costmodel.language.nodes import (
 
 @dataclass(frozen=True)
 class NormedRow:
-    """The operands of x' = (x - mean) r, or of x' = x r, for a row of entries x."""
+    """The operands of x' = (x - mean) r, or of x' = x r, at an entry x of a row."""
 
     x: Ref
     factor: Ref
@@ -83,9 +83,9 @@ def normed_row(system: System, equation: Equation, rewrites: Collection[str]) ->
     return None
 
 
-def read_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
-    """The arrays of a forward pass, normalised rows x' and differences x - mean, that the gradients
-    of normalised rows compute again under the `rewrites`."""
+def computed_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
+    """The arrays of a forward pass, normalised rows x' and differences x - mean, that the backward
+    pass computes again under the `rewrites`, so that the forward pass need not keep them."""
     found: set[Array] = set()
     for equation in forward.equations:
         if row := normed_row(forward, equation, rewrites):
@@ -94,8 +94,9 @@ def read_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
 
 
 def length_of_row(system: System, equation: Equation) -> tuple[Ref, Index] | None:
-    """(entry x, its index) of the equation of `l2_norm` that takes the root of the sum of the
-    squares of x; None for any other equation, and for a root of any further term."""
+    """(entry x, its index) of the equation of `l2_norm` that takes a row's length n, the root of
+    the sum of the squares of x, whose gradient torch takes as g (x / n). None for any other
+    equation, and for a root of any further term (an epsilon)."""
     value, made = equation.value, equation.array.origin
     if made is None or (made.how, made.step) != ("l2_norm", "root"):
         return None

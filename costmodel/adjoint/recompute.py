@@ -48,12 +48,13 @@ def recomputed(
         return system
     needed = _closure(defined, chosen, read_by(system.backward))
     copies = {array: _copy(system, array) for array in defined.defining if array in needed}
-    backward = dict(_in_turn(system, defined, copies))
+    backward = dict(_backward_with_copies(system, defined, copies))
     return replace(system, equations=(*system.forward.equations, *backward), backward=backward)
 
 
 def _chosen(forward: System, names: Sequence[str]) -> frozenset[Array]:
-    """The arrays with the given names, or all. EquationError for a name of no array."""
+    """The arrays with the given names: `P` of a softmax means `P.exp`, `P.sum` and `P`, `all` every
+    array. EquationError for a name of no array."""
     found: set[Array] = set()
     for name in names:
         meant = {e.array for e in forward.equations if name in (ALL, e.part_of, e.name)}
@@ -74,7 +75,7 @@ def read_by(equations: Iterable[Equation]) -> set[Array]:
 
 def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> set[Array]:
     """The arrays of `chosen` that are in `wanted` or, in turn, that the recomputation of such an
-    array reads."""
+    array reads: with b = f(a), c = g(b), chosen {b, c} and wanted {c}, both b and c."""
     found: set[Array] = set()
     while more := (wanted & chosen) - found:
         found |= more
@@ -90,7 +91,9 @@ def _copy(system: System, array: Array) -> Array:
     )
 
 
-def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
+def _backward_with_copies(
+    system: System, forward: System, copies: Copies
+) -> Iterator[tuple[Equation, str]]:
     """Yield the equations of the backward pass as (equation, how often it is executed): those of
     the gradients, which read the recomputed arrays (`copies`: array -> its copy), each after the
     recomputations that it (or its loop) needs first."""
@@ -105,14 +108,14 @@ def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[
             copy: how
             for value in forward.equations
             if value.array in needed
-            for copy, how in _again(forward, value, copies)
+            for copy, how in _copies(forward, value, copies)
         }
         for copy in in_order(replace(forward, equations=tuple(again))):
             yield copy, again[copy]
         yield replace(equation, value=reading(equation.value, copies)), kind
 
 
-def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
+def _copies(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
     """Yield the copies of a forward equation that recompute its array, as (equation, how often it
     runs): one for the points that depend on the sequence, one for the points that depend on weights
     alone."""

@@ -39,8 +39,8 @@ class Shared:
         make: Callable[[], Array],
     ) -> Array:
         """The array for an expression `value` in an equation of `of`: the array that holds the same
-        structure for another equation of `of`, if this equation has not taken it; else a new one,
-        by `make`."""
+        structure for another equation of `of`, if `equation` does not use that array yet; else a
+        new one, by `make`."""
         key = (of, value.fold(_outline), shape)
         found = self.known.get(key)
         if found is None or (equation, found) in self.used:
@@ -85,29 +85,29 @@ class _Splitter:
     def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
         """The expression, with references in place of the values that its gradient reads: operands,
         and its result, unless the expression is the whole right-hand side (`top`), whose result the
-        equation's own array holds. `over` are the indices of the reductions around the
-        expression."""
+        equation's own array holds. exp(x) * x becomes y.1 * x, and y.1 = exp(x) joins `written`.
+        `over` are the indices of the reductions around the expression."""
         if self.system.active.isdisjoint(node.arrays):
             return node
         reads = RULES[type(node)].reads(node, Reader(self.system.active, self.quotients))
         inner = over + tuple(outer_first(node.binders))
         needed = iter(reads.operands)  # operands that `reads` does not list are not read
         kept = node.map(lambda operand: self._operand(operand, inner, needed=next(needed, False)))
-        return self._named(kept, over) if reads.result and not top else kept
+        return self._stored(kept, over) if reads.result and not top else kept
 
     def _operand(self, node: Node, over: tuple[Index, ...], *, needed: bool) -> Node:
         """An operand, as a reference if `needed` for a gradient."""
         kept = self.rewritten(node, over)
-        return self._value(kept, over) if needed else kept
+        return self._readable(kept, over) if needed else kept
 
-    def _value(self, node: Node, over: tuple[Index, ...]) -> Node:
+    def _readable(self, node: Node, over: tuple[Index, ...]) -> Node:
         """The node, changed so that its value can be read again: itself if it costs nothing, with
         its operands in arrays; else a reference to an array that holds it."""
         if node.free:
-            return node.map(lambda operand: self._value(operand, over))
-        return self._named(node, over)
+            return node.map(lambda operand: self._readable(operand, over))
+        return self._stored(node, over)
 
-    def _named(self, node: Node, over: tuple[Index, ...]) -> Ref:
+    def _stored(self, node: Node, over: tuple[Index, ...]) -> Ref:
         """A reference to the residual array for a value, over the indices around the value; the
         first call for a value writes the equations of the array, one per range of a union."""
         if node in self.made:

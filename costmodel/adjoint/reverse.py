@@ -19,7 +19,7 @@ from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, pla
 from costmodel.adjoint.derivatives import ONE, ZERO, where_larger
 from costmodel.adjoint.gather_adjoint import Picked
 from costmodel.adjoint.node_rules import RULES, Scope
-from costmodel.adjoint.norms import NormedRow, length_of_row, normed_row, read_again
+from costmodel.adjoint.norms import NormedRow, computed_again, length_of_row, normed_row
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
@@ -105,9 +105,9 @@ def adjoint(
         EquationError: an array to recompute that the forward pass does not compute.
     """
     picked = Picked(_with_gradient(system, trained))
-    kept = with_residuals(picked.without_numbers(), quotients="quotient-gradient" not in rewrites)
+    kept = with_residuals(picked.with_maxima(), quotients="quotient-gradient" not in rewrites)
     step = picked.restored(_Builder(kept, rewrites=rewrites).built())
-    defined, also = step.forward, read_again(step.forward, rewrites)
+    defined, also = step.forward, computed_again(step.forward, rewrites)
     if "logsumexp-gradient" in rewrites:
         step, defined, weights = from_logarithms(step)
         also |= weights
@@ -144,15 +144,15 @@ class _Builder(Sums):
         output = self.system.mixer.role("output")
         self.handed[output] = [Handed(_of_loss(output, self.system.given), sequence=True)]
         for block in reversed(blocks(self.system)):
-            self._block(block)
+            self._differentiate_block(block)
         for array in self.system.wanted:
             if self.handed.get(array):
-                self._collect(array)
+                self._write_sums(array)
         backward = fused_equations(self.written)
         equations = (*self.system.equations, *backward)
         return replace(self.system, equations=equations, backward=backward)
 
-    def _block(self, block: Block) -> None:
+    def _differentiate_block(self, block: Block) -> None:
         """Write the equations of the gradients of a block's arrays (of one array, or of a loop),
         and hand cotangents (contributions to gradients) to the arrays that the block reads. A
         gradient that is given (a context) gets no equation."""
@@ -162,7 +162,7 @@ class _Builder(Sums):
         named = self._at_fixed_point(block, arrays)
         for array in arrays:
             if self.grads[array].role != "context":
-                self._collect(array)
+                self._write_sums(array)
             self.written |= named[array]
 
     def _at_fixed_point(
@@ -209,13 +209,13 @@ class _Builder(Sums):
         for equation in reversed(block.equations):
             if equation.array is array:
                 if scores := self._softmax(equation):
-                    self._from_result(equation, scores)
+                    self._hand_softmax(equation, scores)
                     continue
                 if row := self._normed(equation):
-                    self._of_normed_row(equation, row)
+                    self._hand_normed_row(equation, row)
                     continue
                 if length := self._length(equation):
-                    self._of_length(equation, *length)
+                    self._hand_length(equation, *length)
                     continue
                 for scope in self._scopes(equation):
                     self.hand(equation.value, Ref(self.grads[array], equation.positions), scope)
@@ -249,9 +249,9 @@ class _Builder(Sums):
         if own is None:
             return
         if equation.value.alone:
-            regions = _transformed(regions, _made_axes(equation))
+            regions = _whole_transforms(regions, _result_axes(equation))
             if isinstance(equation.value, Scan):
-                made = {axis_atom(k) for k in _made_axes(equation)}
+                made = {axis_atom(k) for k in _result_axes(equation)}
                 regions = [
                     frozenset(c for c in projected(where, made) if c.variables) for where in regions
                 ]
@@ -271,7 +271,7 @@ class _Builder(Sums):
             return None
         return softmax_of(self.system, equation)
 
-    def _from_result(self, equation: Equation, scores: Ref) -> None:
+    def _hand_softmax(self, equation: Equation, scores: Ref) -> None:
         """Hand the gradient of a softmax to its scores, from its result y alone: (g - sum of g y)
         y. An equal sum over the row that is written already is read again. Unsupported if only a
         part of the entries of a row is read."""
@@ -294,7 +294,7 @@ class _Builder(Sums):
         same = (e.array for e in self.written if (e.value, e.indices) == (value, of_row.indices))
         rows = next(same, None)
         if rows is None:
-            rows = self._next(equation.array, total.array.shape)
+            rows = self._new_step(equation.array, total.array.shape)
             whole = self.gradient(equation.array)
             written = Equation(rows, of_row.positions, value, of_row.indices, whole)
             self.written[written] = SEQUENCE if scope.sequence else STEP
@@ -306,7 +306,7 @@ class _Builder(Sums):
         None for any other equation."""
         return normed_row(self.system, equation, self.rewrites)
 
-    def _of_normed_row(self, equation: Equation, row: NormedRow) -> None:
+    def _hand_normed_row(self, equation: Equation, row: NormedRow) -> None:
         """Hand the gradient of a normalised row on to its entries, as a formula in the result of
         the row rather than in its entries. Unsupported if only a part of the row is read."""
         for scope in self._scopes(equation):
@@ -317,14 +317,14 @@ class _Builder(Sums):
                 )
             gradient = Ref(self.grads[equation.array], equation.positions)
             result = Ref(equation.array, equation.positions)
-            of_row = partial(self._of_row, row, scope)
+            of_row = partial(self._store_row_number, row, scope)
             self.hand_to(row.x, row.gradient(gradient, result, of_row), scope)
 
-    def _of_row(self, row: NormedRow, scope: Scope, value: Node) -> Ref:
+    def _store_row_number(self, row: NormedRow, scope: Scope, value: Node) -> Ref:
         """Write `value`, one number per row, to a new array; returns the reference to the
         number."""
         array = scope.equation.array
-        number = self._next(array, row.factor.array.shape)
+        number = self._new_step(array, row.factor.array.shape)
         indices = tuple(index for index in scope.free if index != row.over)
         written = Equation(number, row.factor.positions, value, indices, self.gradient(array))
         self.written[written] = SEQUENCE if scope.sequence else STEP
@@ -337,14 +337,14 @@ class _Builder(Sums):
             return None
         return length_of_row(self.system, equation)
 
-    def _of_length(self, equation: Equation, x: Ref, over: Index) -> None:
+    def _hand_length(self, equation: Equation, x: Ref, over: Index) -> None:
         """Hand the gradient g of a row's length n to its entries x: g (x / n), and 0 where n is
         0."""
         for scope in self._scopes(equation):
             length = Ref(equation.array, equation.positions)
             gradient = Ref(self.grads[equation.array], equation.positions)
             # n where n > 0, else 1: a row of length 0 has entries 0
-            divisor = self.named(where_larger(length, length, ZERO, ONE), scope)
+            divisor = self.stored(where_larger(length, length, ZERO, ONE), scope)
             for ranges in one_by_one((over,)):
                 self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside(ranges))
 
@@ -366,12 +366,13 @@ class _Builder(Sums):
 
     @cached_property
     def _scores(self) -> frozenset[Array]:
-        """The arrays that are scores of a softmax."""
+        """The arrays that are the scores (exponents) of a softmax."""
         return frozenset(scores.array for _, scores in softmaxes(self.system))
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
-        """(operation, constant) of a product or quotient that scales a sum of scores, under
-        `scale-gradient`; None for any other node, and inside of such a node."""
+        """(operation, constant) of a product or quotient that scales a sum of a softmax's scores,
+        such as (Div, sqrt(n)), under `scale-gradient`: like kernels, it scales the gradients of q
+        and k in its place. None for any other node, and inside of such a node."""
         if "scale-gradient" not in self.rewrites or not isinstance(node.right, Constant):
             return None
         if not isinstance(node.left, Reduce) or scope.scale is not None:
@@ -384,7 +385,7 @@ class _Builder(Sums):
         if not self.system.active.isdisjoint(node.arrays):
             RULES[type(node)].hand(self, node, gradient, scope)
 
-    def named(self, gradient: Node, scope: Scope) -> Node:
+    def stored(self, gradient: Node, scope: Scope) -> Node:
         """Write the equation of a new array that holds the gradient, for several readers, and
         return a reference to it; the gradient itself, without an array, if it costs nothing."""
         if gradient.is_free:
@@ -392,16 +393,16 @@ class _Builder(Sums):
         of, over = scope.equation.array, scope.over
         shape = of.shape + tuple(extent(index, scope.indices) for index in over)
         array = self.shared.array(
-            of, gradient, shape, scope.equation, lambda: self._next(of, shape)
+            of, gradient, shape, scope.equation, lambda: self._new_step(of, shape)
         )
         positions = scope.equation.positions + tuple(index.as_poly() for index in over)
         equation = Equation(array, positions, gradient, scope.indices, self.gradient(of))
         self.written[equation] = SEQUENCE if scope.sequence else STEP
         return Ref(array, positions)
 
-    def handed_by(self, array: Array) -> Array:
-        """A new array for a partial gradient of an array."""
-        return self._next(array)
+    def partial_gradient(self, array: Array) -> Array:
+        """A new array for one contribution to the gradient of an array."""
+        return self._new_step(array)
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
         """Add a gradient, at the points of `scope` (an equation's indices), to the contributions to
@@ -410,7 +411,7 @@ class _Builder(Sums):
         read = anywhere(self.system, Read(ref, ()))
         indices, around = (*scope.indices, *read.over), scope.around | read.constraints
         if read.over:
-            gradient = self.named(gradient, scope)
+            gradient = self.stored(gradient, scope)
         for place, position in zip(read.ref.positions, ref.positions, strict=True):
             if isinstance(position, Gather):
                 named = place.outer if isinstance(place, Flat) else position_value(place)
@@ -425,25 +426,25 @@ class _Builder(Sums):
             # the new indices over what a gather may read give the entry's axes no names
             chosen = {index.name for index in read.over}
             hints = tuple(None if name in chosen else name for name in cotangent.hints)
-            self.keep(replace(cotangent, hints=hints, scale=scope.scale), scope)
+            self.record(replace(cotangent, hints=hints, scale=scope.scale), scope)
 
-    def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
+    def record(self, cotangent: Cotangent | None, scope: Scope) -> None:
         """Record a cotangent of an array; nothing for None."""
         if cotangent is not None:
             self.handed.setdefault(cotangent.array, []).append(Handed(cotangent, scope.sequence))
 
 
-def _made_axes(equation: Equation) -> Iterator[int]:
+def _result_axes(equation: Equation) -> Iterator[int]:
     """The axes of an array along which a transform or selection gives its results: those without an
     index of the operand."""
     read = {name for ref in references(equation) for name in names_in(ref.positions)}
     return (k for k, at in enumerate(equation.positions) if read.isdisjoint(names_in([at])))
 
 
-def _transformed(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:
-    """The entries of an array whose transforms (a whole transform makes many entries) have some
-    entry in `regions`, as regions none of which lies in another: along the axes `made` only the
-    bounds that all regions have remain."""
+def _whole_transforms(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:
+    """The `regions` of an array, enlarged to all entries of the transforms, scans and selections
+    that they touch, as one instance gives all entries along the axes `made`: only the bounds on
+    these axes that all regions have remain. No region lies in another."""
     axes = {axis_atom(k) for k in made}
     ends = {c for where in regions for c in where if len(c.variables) == 1 and c.variables <= axes}
     common = frozenset(c for c in ends if all(implied(where, c) for where in regions))

@@ -76,9 +76,9 @@ def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
 def weighted_sum(
     system: System, softmax: Equation, row: Equation
 ) -> tuple[Equation, Ref, tuple[Index, ...]] | None:
-    """The weighted sum o that is the only reader of a softmax A, for use in row sums of the
-    gradient. If o[i, c] = sum over j of A[i, j] v[j, c] is all that reads A, and g_o is the
-    gradient of o, then sum over j of g[i, j] A[i, j] = sum over c of g_o[i, c] o[i, c].
+    """The weighted sum o that is the only reader of a softmax A, from which kernels take the row
+    sums of A's gradient: if o[i, c] = sum over j of A[i, j] v[j, c] is all that reads A, and g_o is
+    the gradient of o, then sum over j of g[i, j] A[i, j] = sum over c of g_o[i, c] o[i, c].
 
     Args:
         row: the equation of the softmax's sums, whose indices number the rows.
@@ -92,7 +92,7 @@ def weighted_sum(
     if len(reads) != 1 or len(system.defining[softmax.array]) != 1:
         return None
     ((reader, ref),) = reads
-    if not _weights(reader.value, ref):
+    if not _is_weighted_sum(reader.value, ref):
         return None
     free: dict[Position, Index] = {index.as_poly(): index for index in reader.indices}
     at: dict[str, Poly] = {}
@@ -104,14 +104,16 @@ def weighted_sum(
             at[index.atom] = mine
         elif theirs in free:
             return None
-    if not all(implied(row.domain, c.substitute(at)) for i in at for c in _alone(reader, i)):
+    if not all(
+        implied(row.domain, c.substitute(at)) for i in at for c in _constraints_of(reader, i)
+    ):
         return None
     left = [index for index in reader.indices if index.atom not in at]
-    at |= _apart(left, row.indices)
+    at |= _renamed(left, row.indices)
     return reader, Ref(reader.array, substitute(reader.positions, at)), substitute(tuple(left), at)
 
 
-def _weights(value: Node, weight: Ref) -> bool:
+def _is_weighted_sum(value: Node, weight: Ref) -> bool:
     """Whether a value is the sum of products with `weight` over one index, in one range, that is a
     position of the weight."""
     if not (isinstance(value, Reduce) and value.kind == "sum" and len(value.over) == 1):
@@ -124,15 +126,16 @@ def _weights(value: Node, weight: Ref) -> bool:
     return value.over[0].as_poly() in weight.positions
 
 
-def _alone(equation: Equation, atom: str) -> Iterator[Poly]:
+def _constraints_of(equation: Equation, atom: str) -> Iterator[Poly]:
     """Yield the constraints (polynomials >= 0) of the index `atom` of an equation."""
     for index in equation.indices:
         if index.atom == atom:
             yield from index.constraints
 
 
-def _apart(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
-    """Index in `left` -> an index with an unused name, for those whose name `rows` has too."""
+def _renamed(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
+    """Index in `left` -> an index with an unused name, for those whose name `rows` has too: i -> i2
+    where `rows` has an index i."""
     taken = {index.name for index in (*left, *rows)}
     found: dict[str, Poly] = {}
     for index in left:

@@ -130,7 +130,7 @@ def transposed(
     """
     if infeasible(around):
         return None
-    layout, wanted = _targets(ref)
+    layout, wanted = _axis_positions(ref)
     names = names_of(layout)
     solved: dict[str, Poly] = {}
     left = [index.atom for index in indices]
@@ -165,7 +165,7 @@ def transposed(
     empty = {c for c in alone if not c.variables and _leaves_no_term(known | whole, c)}
     where_alone = irredundant(alone - empty) if over else irredundant(alone)
     where_alone = frozenset(c for c in where_alone if not implied(whole, c))
-    hints = tuple(_name(target, indices) for target in wanted)
+    hints = tuple(_index_name(target, indices) for target in wanted)
     return Cotangent(ref.array, layout, names, where_alone, substitute(value, solved), over, hints)
 
 
@@ -195,19 +195,20 @@ def _pinned(
 
 
 def _leaves_no_term(known: Constraints, guard: Poly) -> bool:
-    """Whether, at all sizes at which a condition on sizes fails, the ranges are empty, so that the
-    condition need not be stated."""
+    """Whether, at all sizes at which a condition on sizes (`guard` >= 0) fails, the ranges that
+    `known` gives are empty, so that the condition need not be stated."""
     return infeasible(known - {guard} | {-guard - 1})
 
 
-def _name(target: Poly, indices: Sequence[Index]) -> str | None:
+def _index_name(target: Poly, indices: Sequence[Index]) -> str | None:
     """The name of the index that a position is; None for any other position."""
     return next((index.name for index in indices if index.as_poly() == target), None)
 
 
-def _targets(ref: Ref) -> tuple[Layout, list[Poly]]:
+def _axis_positions(ref: Ref) -> tuple[Layout, list[Poly]]:
     """(layout of a reference without gathers: for each axis None, or the inner extent h of a
-    flattening (j-1)*h + c; the positions, two for a flattening)."""
+    flattening (j-1)*h + c; the positions, two for a flattening): of x[i, (j-1)*h + c], ((None, h),
+    [i, j, c])."""
     layout: list[Poly | None] = []
     wanted: list[Poly] = []
     for position in ref.positions:
@@ -251,7 +252,8 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
 
 def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], Constraints]:
     """(indices for the variables in `left`, outermost first, each bounded by earlier ones; the
-    remaining constraints on other variables). A bound with a stride (on a multiple of a variable,
+    remaining constraints on other variables). From 1 <= j <= i <= l and `left` j, i: j in 1..l and
+    i in j..l. A bound with a stride (on a multiple of a variable,
     2*i <= l) is dropped where the ranges of inner indices imply it, as these ranges are empty where
     the bound fails.
 
@@ -284,7 +286,11 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
 
 def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[Index, ...]:
     """Indices for the variables in `left`, outermost first, each bounded by earlier ones, in ranges
-    that are empty at sizes at which a condition of `known` on sizes fails. `what` names the sum.
+    that are empty at sizes at which a condition of `known` on sizes fails: for 1 <= i <= l and
+    C <= l, i runs to min(l, l*min(1, max(0, l - C + 1))), which is 0 where C > l.
+
+    Args:
+        what: the equation or gradient whose indices these are, for messages.
 
     Raises:
         Unsupported: `known` restricts the sizes, and there is no index; or a bound has a stride.
@@ -306,7 +312,7 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
 
 def _tight(own: Constraints, known: Constraints) -> Constraints:
     """The constraints in `own` (bounds of a variable), a part of `known`, that the other
-    constraints of `known` do not imply."""
+    constraints of `known` do not imply: of i <= l and i <= l + 1 the first."""
     kept = known
     for constraint in sorted(by_text(own), key=lambda c: -len(c.letters)):
         if implied(kept - {constraint}, constraint):
