@@ -63,7 +63,8 @@ class Along:
     def solved(
         self, quantities: Sequence[Quantity], of: Callable[[int], L]
     ) -> list[tuple[Range, L]]:
-        """Pairs (range of values, property): the ranges in which a property is constant.
+        """Pairs (range of values, property): the ranges in which a property is constant. For the
+        property `bytes > 40`, the quantities are the bytes less 40, and `NOTHING`, which is 0.
 
         Args:
             quantities: figures as functions of the size; the property changes only where one of
@@ -153,7 +154,7 @@ class Along:
 def uncovered(about: Answers) -> list[Exact]:
     """For each table of positions (weights with a row per position) that may end, a formula in the
     sizes that is 1 where the table has no row for the position t of a new token, and else 0."""
-    now = {"now": Poly.atom("t")}
+    now = {"now": Poly.atom("t")}  # the conditions call the position `now`
     return [
         Exact(((frozenset(c.substitute(now) for c in one.conditions), Poly.of(1)),))
         for one in about.overruns
@@ -168,7 +169,7 @@ def along(case: Case, letter: str) -> Along:
     l or t if the other is open and neither is given.
 
     Raises:
-        Unanswered: the form has no such size, or braces give the size.
+        Unanswered: the form has no such size, or the mixer's name gives it in braces (NAME{w=4}).
         SizeError: the open size is given, the given sizes do not fit each other, or no value of the
             open size fits them.
         Unsupported: the values that fit are not derived.

@@ -52,17 +52,17 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
         raise SizeError(f"{name}: a limit is not negative, got '{shortened(said)}'")
     units = BYTES if in_bytes else THOUSANDS
     if unit not in units:
-        raise SizeError(_no_unit(lead, unit, units, said))
+        raise SizeError(_unit_refused(lead, unit, units, said))
     number = Fraction(digits) * Fraction(10) ** int(power or 0) * units[unit]
     if len(digits.partition(".")[0]) > _MOST or number >= 10**_MOST:
         raise SizeError(f"{name}: at most 10**{_MOST} is allowed, got '{shortened(said)}'")
     return floor(number)
 
 
-def _no_unit(lead: str, unit: str, units: Mapping[str, int], said: str) -> str:
-    """The sentence, after `lead`, that refuses the amount `said`: it has no unit, is in bytes where
-    a number is expected, or has a unit that is none of `units`; the last names the nearest known
-    unit, else all."""
+def _unit_refused(lead: str, unit: str, units: Mapping[str, int], said: str) -> str:
+    """The sentence, after `lead`, that refuses the amount `said`: '40' has no unit, '40GB' is bytes
+    where a number is expected, '40GiG' has a unit that is none of `units`; the last names the
+    nearest known unit, else all."""
     if not unit:
         return f"{lead}; '{shortened(said)}' has no unit"
     if unit in BYTES:

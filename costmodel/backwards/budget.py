@@ -43,7 +43,8 @@ NUMBERS: Mapping[str, Figure] = {
     for name, figure in FIGURES.items()
     if figure.kind == "number" and figure not in BEST_SIZE.figures and name != "optimiser"
 }
-"""Name -> figure, for the figures with a formula for a number."""
+"""Name -> figure, for the figures with a formula for a number: no best size, which is no cost, and
+no optimiser state, which is a multiple of the parameters."""
 
 
 def _in_bytes(figure: Figure) -> Callable[[Case], Answer]:
@@ -104,7 +105,7 @@ class Limit:
         return self.quantity.name
 
 
-def _named(word: str) -> Figure:
+def _figure_named(word: str) -> Figure:
     """The figure that the word of a limit names.
 
     Raises:
@@ -130,7 +131,7 @@ def limits(asked: Iterable[tuple[str, object]]) -> tuple[Limit, ...]:
     """
     found: dict[str, Limit] = {}
     for name, text in asked:
-        quantity = _named(name)
+        quantity = _figure_named(name)
         if quantity.name in found:
             raise SizeError(
                 f"{quantity.name} has two limits, {found[quantity.name].typed} and {text}"

@@ -44,7 +44,7 @@ from costmodel.symbolic.thresholds import Case as Holding, positive_in
 @dataclass(frozen=True)
 class Stretch:
     """A range of sizes: of each `step` of the sizes from first to last that fit the candidates, the
-    first `width`.
+    first `width`. 1 to 512 with step 16 and width 2 is 1, 2, 17, 18, 33, ...
 
     `least`: the candidates with the least of the figure there, several if they are equal; none if a
     candidate has no value there.
@@ -512,8 +512,8 @@ def compared(
     return Crossover(forms, figure, over, given, Dtypes(dtypes[0] or "fp32", *dtypes[1:]))
 
 
-def steps(found: Crossover) -> tuple[int, ...]:
-    """The powers of two up to 4,096 that fit as the solved size: the rows of a map over this size.
+def powers_of_two(found: Crossover) -> tuple[int, ...]:
+    """The powers of two up to 4,096 that fit as the solved size: by default, the rows of a map.
 
     Raises:
         SizeError: no power of two fits.
@@ -577,7 +577,7 @@ def _forms(
 
 
 def _times(one: Exact, two: Exact) -> Exact:
-    """The product of two piecewise sums: a piece for each pair of pieces."""
+    """The product of two sums of polynomials under conditions: a piece for each pair of pieces."""
     products = ((p * q, g | h) for g, p in one.pieces for h, q in two.pieces)
     return sum((Exact(((guards, product),)) for product, guards in products), Exact())
 

@@ -33,8 +33,9 @@ from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """Values of the open size (first, last, step) at which the figure is `value`."""
+class Solution:
+    """Values of the open size (first, last, step) at which the figure is `value`, the target or the
+    nearest to it on one side."""
 
     at: Range
     value: Number
@@ -57,7 +58,7 @@ class Match:
     sizes: Mapping[str, int]
     target: Number
     target_sizes: Mapping[str, int]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Solution, ...]
 
 
 def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
@@ -98,7 +99,7 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
         found = [part for value in values if value is not None for part in curve.equal(value)]
     if not found:
         raise Unanswered(f"{case.mixer.name}: {case.about.beyond(line.sizes(line.values[0]))}")
-    candidates = tuple(Candidate(part, cost.at(line.sizes(part.first))) for part in found)
+    candidates = tuple(Solution(part, cost.at(line.sizes(part.first))) for part in found)
     return Match(letter, line.given, target, other.sizes, candidates)
 
 

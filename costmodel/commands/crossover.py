@@ -82,7 +82,7 @@ def crossover(
 ) -> None:
     """From which size on one mixer is cheaper than another: every break-even, proven."""
     from costmodel.backwards.along import without_assumed
-    from costmodel.backwards.crossover import crossover as asked, figure_named, steps
+    from costmodel.backwards.crossover import crossover as asked, figure_named, powers_of_two
     from costmodel.backwards.figures import usual_size
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.program.conventions import convention as read_convention
@@ -120,7 +120,7 @@ def crossover(
     given = {**without_assumed(along or usual_size(wanted), given)}
     if across and across not in given:
         first = {x: values if isinstance(values, str) else values[0] for x, values in given.items()}
-        given[across] = steps(at(across, **{x: y for x, y in first.items() if x != along}))
+        given[across] = powers_of_two(at(across, **{x: y for x, y in first.items() if x != along}))
     rows = product(*((x,) if isinstance(x, str) else x for x in given.values()))
     found = [at(along or None, **dict(zip(given, values, strict=True))) for values in rows]
     names = symbol_names(symbols, [form.mixer for form in found[0].forms])

@@ -58,7 +58,8 @@ class Repeat:
 @dataclass(frozen=True)
 class Passage:
     """The steps to the row that lies `further` rows after some row of a loop: `early[further]` for
-    the first len(early) of these rows, `later` for all others."""
+    the first len(early) of these rows, whose longest path may differ from that of all others,
+    `later`."""
 
     further: Poly
     early: tuple[Steps, ...]
@@ -69,9 +70,9 @@ Steps = tuple[Step | Repeat | Passage, ...]
 
 
 class Ties:
-    """Tie-breaking between chains: which of several lengths is the largest at `sizes`, with large
-    values for sizes that are not given. Decisions are recorded: the same chains are valid at other
-    sizes if every decision is the same there (`hold_at`)."""
+    """Tie-breaking between chains, of which one is shown: which of several lengths is the largest
+    at `sizes`, with large values for sizes that are not given. Decisions are recorded: the same
+    chains are valid at other sizes if every decision is the same there (`hold_at`)."""
 
     def __init__(self, sizes: Sizes | None) -> None:
         self.sizes = sizes
@@ -79,7 +80,8 @@ class Ties:
         """Lengths that were compared -> the position of the largest."""
 
     def largest(self, lengths: tuple[Poly, ...]) -> int:
-        """The position of the first of the largest lengths; sizes that are not given are large."""
+        """The position of the first of the largest lengths, 1 for (l, l + d); sizes that are not
+        given are large."""
         if lengths not in self.decided:
             self.decided[lengths] = _largest_at(lengths, self.sizes)
         return self.decided[lengths]
@@ -253,17 +255,17 @@ def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step
             yield from _resolved(way, sizes, few)
         elif isinstance(step, Repeat):
             times = step.times.at(sizes)
-            taken = tuple(map(_taken, step.steps))
+            taken = tuple(map(_without_levels, step.steps))
             shorter = Repeat(simplified_where(step.times, frozenset()), taken)
             yield from taken * times if times <= few else (shorter,)
         else:
-            yield _taken(step)
+            yield _without_levels(step)
 
 
-def _taken(step: Step | Repeat) -> Step | Repeat:
+def _without_levels(step: Step | Repeat) -> Step | Repeat:
     """The step without its levels, which only break ties while paths are chosen."""
     if isinstance(step, Repeat):
-        return Repeat(step.times, tuple(map(_taken, step.steps)))
+        return Repeat(step.times, tuple(map(_without_levels, step.steps)))
     return Step(step.name, step.equation, Poly)
 
 
@@ -311,7 +313,7 @@ class CriticalPath:
 
     @property
     def said(self) -> tuple[str | Poly, ...]:
-        """The path as papers print it, with the number of repetitions of a loop's steps."""
+        """The pieces of `words`: words, and the formulas of how often steps repeat."""
         return tuple(_in_words(self.taken))
 
     def substitute(self, values: Mapping[str, Poly]) -> CriticalPath:
@@ -350,7 +352,7 @@ def _named(steps: Iterable[Step | Repeat]) -> Iterator[Any]:
 
 
 def _placed(steps: Iterable[Step | Repeat], times: Poly) -> Iterator[tuple[str, str, Poly]]:
-    """Yield steps that together repeat `times` times as (name, equation, repetitions)."""
+    """Yield the steps, repeated `times` times as a whole, as (name, equation, repetitions)."""
     for step in steps:
         if isinstance(step, Repeat):
             yield from _placed(step.steps, times * step.times)

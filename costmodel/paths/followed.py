@@ -161,7 +161,7 @@ class Graph:
         return len(places) == 1
 
     @cached_property
-    def apart(self) -> Mapping[Array, range]:
+    def node_numbers(self) -> Mapping[Array, range]:
         """Array without a token axis -> the numbers of its nodes (groups of entries), which begin
         behind the numbers of the rows; the last array first."""
         found, free = dict[Array, range](), self.length
@@ -178,7 +178,7 @@ class Graph:
     @cached_property
     def number(self) -> int:
         """The number of nodes."""
-        return max((nodes.stop for nodes in self.apart.values()), default=self.length)
+        return max((nodes.stop for nodes in self.node_numbers.values()), default=self.length)
 
     @cached_property
     def joined(self) -> Sequence[tuple[Array, Array, Pairs]]:
@@ -220,13 +220,15 @@ class Graph:
             node: Any = np.asarray(0)
             for place, extent in zip(where, shape, strict=True):
                 node = node * extent + place
-            nodes.append(node + (self.apart[array].start if array in self.apart else 0))
+            nodes.append(
+                node + (self.node_numbers[array].start if array in self.node_numbers else 0)
+            )
             inside = inside if outside is None else inside & ~outside
         inside, here, there = np.broadcast_arrays(inside, *nodes)
         return here[inside], there[inside]
 
     @cached_property
-    def made(self) -> Span:
+    def sources(self) -> Span:
         """For each node (a row, or entries without a row), the first and the last row from which
         the node is computed, as a fixed point."""
         joined, moved = self.joined, {*self.known.places}  # refuses large graphs first
@@ -234,7 +236,11 @@ class Graph:
         while moved:
             before, moved = moved, set[Array]()
             for reading, other, (here, there) in joined:
-                if reading in self.apart and other in before | moved and found.widen(here, there):
+                if (
+                    reading in self.node_numbers
+                    and other in before | moved
+                    and found.widen(here, there)
+                ):
                     moved.add(reading)
         return found
 
@@ -245,10 +251,10 @@ class Graph:
         sides of its rows) and for entries without rows or readers."""
         import numpy as np
 
-        made, readers = self.made, Span.of_rows(self.length, self.number)
+        made, readers = self.sources, Span.of_rows(self.length, self.number)
         homes = np.full(self.number, -1)
         homes[: self.length] = np.arange(self.length)
-        for array, nodes in self.apart.items():
+        for array, nodes in self.node_numbers.items():
             for reading, other, (here, there) in self.joined:
                 if other is array is not reading:
                     readers.widen(there, here)
@@ -269,7 +275,7 @@ class Graph:
 
         # transparent entries with rows are numbered behind the rows; all other entries count
         # nowhere
-        rows, homeless = self.length, np.flatnonzero((self.homes < 0) & (self.made.last >= 0))
+        rows, homeless = self.length, np.flatnonzero((self.homes < 0) & (self.sources.last >= 0))
         _refuse_many(homeless.size * -(-rows // 64), "words for the rows that entries are made of")
         place = self.homes.copy()
         place[homeless] = rows + np.arange(homeless.size)
@@ -328,11 +334,11 @@ def _furthest(reads: Sequence[int]) -> int:
     raise AssertionError
 
 
-def _rows(of: int, number: int) -> Sequence[int]:
-    """The members, in ascending order, of a bit set `of` with `number` bits."""
+def _rows(bits: int, number: int) -> Sequence[int]:
+    """The members, in ascending order, of a bit set with `number` bits: [0, 2] for 0b101."""
     import numpy as np
 
-    octets = np.frombuffer(of.to_bytes(-(-number // 8), "little"), dtype=np.uint8)
+    octets = np.frombuffer(bits.to_bytes(-(-number // 8), "little"), dtype=np.uint8)
     found: Sequence[int] = np.flatnonzero(np.unpackbits(octets, bitorder="little")).tolist()
     return found
 

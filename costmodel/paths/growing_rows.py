@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from costmodel.errors import Unsupported
 from costmodel.language.nodes import Array
-from costmodel.paths.row_chains import RowChains, RowDepths, going_further, ways_on
+from costmodel.paths.row_chains import RowChains, RowDepths, going_further, row_ways
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise_max import Depth, Level, is_at_least, pruned
 from costmodel.symbolic.polynomial import Poly, axis_atom
@@ -56,8 +56,8 @@ class GrowingRows:
                         yield array, Level(level.depth + here * going_on, these, chain)
 
 
-def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
-    """The depths of consecutive rows of a loop: of all rows of `begun` (for each row, array ->
+def growing_rows(steps: Steps, entering: Sequence[RowDepths]) -> GrowingRows:
+    """The depths of consecutive rows of a loop: of all rows of `entering` (for each row, array ->
     depths from outside the loop), and of further rows until all deepen by one rate or none follows.
     `steps`: array -> (array of the previous row, depth that is added) for each way from row to row.
 
@@ -65,18 +65,18 @@ def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
         Unsupported: there is no common rate after `ROWS_WORKED_OUT` further rows.
     """
     known: list[RowDepths] = []
-    while len(known) < len(begun) + ROWS_WORKED_OUT:
+    while len(known) < len(entering) + ROWS_WORKED_OUT:
         row = dict(_next_depths(known[-1], steps)) if known else {}
-        for array, depths in begun[len(known)].items() if len(known) < len(begun) else ():
+        for array, depths in entering[len(known)].items() if len(known) < len(entering) else ():
             row[array] = deepest((*row.get(array, ()), *depths))
         known.append(row)
-        if len(known) < len(begun):
+        if len(known) < len(entering):
             continue
         following = _next_depths(row, steps)
         rate = _rate(row, following)
         if rate is None and following:
             continue
-        ways, beyond = ways_on(following), [following]
+        ways, beyond = row_ways(following), [following]
         longest = max((len(way.tail) for way in ways.values() if way), default=0)
         while len(beyond) < longest:  # as many further rows as the longest tail needs
             beyond.append(_next_depths(beyond[-1], steps))

@@ -122,7 +122,8 @@ def furthest(known: Rows, sign: int) -> Reach:
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
     """The smaller of two reaches (largest distances at which rows read; None: unlimited; NOWHERE:
-    no reads) under the conditions `known`; if one is NOWHERE, the other."""
+    no reads) under the conditions `known`; if one is NOWHERE, the other. Earlier rows
+    are reached by one, later rows by the other, and the smaller one needs more hops."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -169,8 +170,8 @@ def by_hub(known: Rows) -> Exact:
     Raises:
         Unsupported: some row does not read row 1, or row 1 does not read some row.
     """
-    row, read, ends = Poly.atom(ROW), Poly.atom(READ), length(known.system)
-    every = frozenset({row - 1, ends - row, read - 1, ends - read})
+    row, read, last = Poly.atom(ROW), Poly.atom(READ), length(known.system)
+    every = frozenset({row - 1, last - row, read - 1, last - read})
     pairs = []
     for found in joined_rows(known):
         if found.read is None:
@@ -183,7 +184,7 @@ def by_hub(known: Rows) -> Exact:
     if outside(every | {1 - row}, pairs) or outside(every | {1 - read}, pairs):
         raise Unsupported("row 1 is not read by all rows, or does not read all rows")
     # one hop for l >= 2, and a second one at sizes at which some pair of rows is not joined
-    result, counted = Exact(((frozenset({ends - 2}), Poly.of(1)),)), list[Constraints]()
+    result, counted = Exact(((frozenset({last - 2}), Poly.of(1)),)), list[Constraints]()
     for side in (row - read - 1, read - row - 1):
         for missing in outside(every | {side}, pairs):
             guards = projected(missing, (ROW, READ))
@@ -244,12 +245,13 @@ class Chunks:
 
     def itself(self, where: Constraints) -> Poly:
         """The number of the lower row; at the end of a chunk, with `size` for its place."""
-        ends = implied(where, Poly.atom(INNER) - self.size)
-        return self.lower.substitute({INNER: self.size}) if ends else self.lower
+        at_end = implied(where, Poly.atom(INNER) - self.size)
+        return self.lower.substitute({INNER: self.size}) if at_end else self.lower
 
     def digits(self, row: Poly, known: Constraints) -> tuple[Poly, Poly] | None:
-        """(chunk, place) of a row, like the digits of a number in base `size` (rows of a chunk);
-        None if it is not proven from the constraints `known` that the place lies in 1..size."""
+        """(chunk, place) of a row, like the digits of a number in base `size` (rows of a chunk):
+        (q, e) for (q - 1)*C + e with e in 1..C, (q, C) for q*C. None if it is not proven from the
+        constraints `known` that the place lies in 1..size."""
         try:
             whole = row.coefficient(self.letter)
         except ValueError:  # the chunk size occurs squared
@@ -409,8 +411,9 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
 
 
 def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
-    """The number of hops from the first row to the last, each as long as possible, by references to
-    earlier rows (`sign` 1) or later rows (`sign` -1); exact in sizes, by cases.
+    """The hops between the rows furthest apart, where rows lie in chunks: the number of hops from
+    the first row to the last, each as long as possible, by references to earlier rows (`sign` 1) or
+    later rows (`sign` -1); exact in sizes, by cases.
 
     Raises:
         Unsupported: it is not proven that each row is joined with all rows up to a furthest row,
@@ -478,12 +481,12 @@ def _rows_on_the_way(
             away = row - places[inner]
             start = [*places].index(inner)
             return list(places.values())[:start], dict.fromkeys([*places.values()][start:], away)
-        ends = implied(known, inner - chunks.size)
-        if not ends and not implied(known, chunks.size - 1 - inner):
+        at_end = implied(known, inner - chunks.size)
+        if not at_end and not implied(known, chunks.size - 1 - inner):
             break
-        far = furthest[ends]  # of the two classes, the second is the end of a chunk
-        if far == chunks.itself(chunks.classes[ends]):
-            if ends:
+        far = furthest[at_end]  # of the two classes, the second is the end of a chunk
+        if far == chunks.itself(chunks.classes[at_end]):
+            if at_end:
                 return list(places.values()), {}
             raise Unsupported(f"row {row}, inside a chunk, is read by no later row")
         places[inner] = row

@@ -21,11 +21,11 @@ from costmodel.paths.loop_rows import (
     check_rows,
     depths_of_rows,
     first_row,
-    going_on,
     in_turn,
     last_row,
     later_row,
     points_of,
+    reads_of_previous_row,
     rows_written,
 )
 from costmodel.program.dependence import at_token
@@ -86,8 +86,9 @@ class Depths:
                     self._equation(part)
 
     @cached_property
-    def latest(self) -> tuple[Poly, ...]:
-        """Polynomials whose maximum is the depth of the deepest entry of all arrays."""
+    def overall(self) -> tuple[Poly, ...]:
+        """Polynomials in sizes whose maximum is the depth of the deepest entry of all arrays:
+        2*l - 1 for y[1] = x[1]*a, y[i] = y[i-1]*x[i] + x[i]."""
         return self.deepest(*self.values)
 
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
@@ -104,7 +105,7 @@ class Depths:
             raise Unsupported(f"{part.equation.part_of}: {error}", error.advice) from error
 
     def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
-        """Add the depth of the entries that an equation defines to the depth of its array. With
+        """Add the depth of the entries that an equation defines to `arrays` and `values`. With
         `split`, or if the phase executes several parts of the array, the added levels (depths under
         conditions) are limited to these entries."""
         equation, levels = part.equation, self._levels(part)
@@ -134,18 +135,18 @@ class Depths:
             check_rows(block, part)
         last = last_row(block, parts)
         if last is None:
-            self._alike(block, parts, block.last_rows)
+            self._solve_rows(block, parts, block.last_rows)
             return
         # rows 1 .. last - 1 as a loop; then the last row, for l >= 2 rows and for a single row
         before = [at_rows(block, p, lambda row: {last - 1 - row}) for p in parts]
-        self._alike(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
+        self._solve_rows(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
         for part in parts:
             for sizes in (last - 2, 1 - last):
                 end = at_rows(block, part, lambda row: {row - last, last - row})
                 if end is not None and not infeasible(end.constraints | {sizes}):
                     self._equation(replace(end, constraints=end.constraints | {sizes}), split=True)
 
-    def _alike(
+    def _solve_rows(
         self, block: Block, parts: Sequence[IterationDomain], number: Mapping[Array, Poly]
     ) -> None:
         """Find the depths of a loop whose rows from 2 on have the same equations: from the depths
@@ -154,7 +155,7 @@ class Depths:
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
         marked = {array: (self.mark(array),) for array in block.axes}
         self.before = {e: {} for e in block.equations}
-        for equation, ref in going_on(block, parts, self.system, self.phase):
+        for equation, ref in reads_of_previous_row(block, parts, self.system, self.phase):
             self.before[equation][ref] = marked[ref.array]
         later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
         self.before = {}
@@ -218,7 +219,8 @@ class Depths:
         return at_token(constraints, owners(self.system).at(ref), T)
 
     def mark(self, array: Array) -> Level:
-        """A level with the atom `^name`, the depth of array `name` in the previous row."""
+        """A level with the atom `^name`, which stands for the depth of array `name` in the previous
+        row while a loop is solved."""
         return Level(Poly.atom(stand_in(array.name)))
 
     def after(
@@ -255,7 +257,7 @@ def _joined(array: Array, levels: Depth, row: str) -> Depth:
     while waiting:
         level = waiting.pop(0)
         for number, other in enumerate(waiting):
-            where = _either(level.where, other.where, whole(array), row)
+            where = _joined_conditions(level.where, other.where, whole(array), row)
             if level.depth == other.depth and where is not None:
                 witness = level.witness and level.witness.joined(other.witness)
                 waiting[number] = Level(level.depth, where, witness)
@@ -265,12 +267,12 @@ def _joined(array: Array, levels: Depth, row: str) -> Depth:
     return tuple(found)
 
 
-def _either(
+def _joined_conditions(
     one: Constraints, other: Constraints, around: Constraints, row: str
 ) -> Constraints | None:
     """The union of two conditions (sets of constraints) as one, if one begins directly behind the
-    end of the other on some axis but `row`, and both hold alike otherwise; None if not. `around`:
-    constraints that hold in any case."""
+    end of the other on some axis but `row`, and both hold alike otherwise (c <= 3 and c >= 4: no
+    condition); None if not. `around`: constraints that hold in any case."""
     for end in one:
         rest = (one - {end}) | (other - {-end - 1})
         if (
@@ -339,7 +341,8 @@ def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
 
 
 def _sharing_an_axis(equation: Equation, used: set[str]) -> set[str]:
-    """The indices of positions with several indices, at least one of which is in `used`."""
+    """The indices of positions with several indices, at least one of which is in `used`: q and e of
+    y[(q - 1)*C + e] for `used` e."""
     solved = _alone_on_an_axis(equation)
     axes = [{*variables_of([position_value(p)])} - solved.keys() for p in equation.positions]
     return set().union(*(axis for axis in axes if axis & used))
@@ -413,7 +416,8 @@ def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
 
 
 def _quotient_if_whole(above: Poly, below: Poly) -> Poly:
-    """above / below if the quotient has integer coefficients and positive powers, else 0."""
+    """above / below if the quotient has integer coefficients and positive powers, else 0: q + 1 for
+    C*q + C and C."""
     quotient = above / below
     whole = all(
         isinstance(number, int) and all(power > 0 for _, power in monomial)

@@ -76,7 +76,7 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
     return True
 
 
-def going_on(
+def reads_of_previous_row(
     block: Block, parts: Sequence[IterationDomain], system: System, phase: str
 ) -> Iterator[tuple[Equation, Ref]]:
     """Yield (equation, reference) for each reference of a loop to entries of the previous row that
@@ -332,9 +332,9 @@ def _entry_conditions(entry: Entering) -> Constraints:
 
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether a depth that enters the loop (comes from operands outside it) is proven to grow no
-    faster from row to row than the loop adds per row: at each row after its first, some depth that
-    enters at the row before, plus the depth added by `steps`, is at least as large. `entry` is the
-    depth that is asked about, `entering` are all depths that enter."""
+    faster from row to row than the loop adds per row, so that it counts at its first row alone: at
+    each later row, some depth that enters at the row before, plus the depth added by `steps`, is at
+    least as large. `entry` is the depth that is asked about, `entering` are all that enter."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(
@@ -348,9 +348,10 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether the depth `entry`, which enters the loop (comes from operands outside of it), is
-    proven to grow from row to row at least by what the loop adds: for each way in `steps` (array ->
-    ways to it from the previous row), the depth of `entry` plus that of the way is at most a depth
-    in `entering`, all that enter, which enters the array at the next row."""
+    proven to grow from row to row at least by what the loop adds, so that each row is deepest by
+    what enters there: for each way in `steps` (array -> ways to it from the previous row), the
+    depth of `entry` plus that of the way is at most a depth in `entering`, all that enter, which
+    enters the array at the next row."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(
@@ -367,15 +368,15 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 def _followed(entry: Entering) -> Constraints:
     """The constraints on `#row` at the rows at which a depth enters the loop (comes from operands
-    outside it), and enters at the next row too."""
+    outside it) and enters at the next row too: all its rows but the last."""
     ends = [entry.number] if entry.high is None else [entry.number, entry.high]
     return entry.rows | {end - Poly.atom(ROW) - 1 for end in ends}
 
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
     """An upper bound on a depth at row `#row` + 1, in `#row`. A ceil_log2 grows by at most 1 if its
-    argument at most doubles, and by 0 if its argument does not grow; everything else is taken at
-    the next row. `around`: the constraints on `#row`."""
+    argument at most doubles, and by 0 if its argument does not grow: ceil_log2(#row) + 1 for
+    ceil_log2(#row). All else is taken at the next row. `around`: the constraints on `#row`."""
     logs = {
         atom: next((n for n in (0, 1) if _at_most_times(2**n, atom.args[0], around)), None)
         for atom in sorted(depth.atoms)

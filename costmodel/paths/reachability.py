@@ -54,8 +54,8 @@ class Rows:
         return None if place is None else _row_at(place, positions)
 
     def certain(self, equation: Equation) -> Iterator[Read]:
-        """Yield the references of an equation to arrays that depend on tokens; references that
-        gather rows, which data choose, are left out."""
+        """Yield the references of an equation to arrays that depend on tokens whose rows are
+        certain: references that gather rows, which data choose, are left out."""
         for read in reads(equation):
             array = read.ref.array
             if array in self.places and (self.places[array] is None or self.read(read) is not None):
@@ -475,8 +475,9 @@ def regions_that_read(system: System, equation: Equation, read: Read) -> list[Co
     return after_token(around, terms, Poly())
 
 
-def at_once(known: Rows) -> bool:
-    """Whether there is an array with a row axis of which each row is proven to read all rows."""
+def some_row_reads_all(known: Rows) -> bool:
+    """Whether there is an array with a row axis of which each row is proven to read all rows, as in
+    attention: then the path length is 1."""
     row = Poly.atom(ROW)
     every = frozenset({row - 1, length(known.system) - row})
     for equation in known.system.equations:

@@ -26,7 +26,7 @@ class Way:
     tail: tuple[Chain, ...] = ()
 
 
-def ways_on(following: RowDepths) -> Mapping[Array, Way | None]:
+def row_ways(following: RowDepths) -> Mapping[Array, Way | None]:
     """Array -> how the longest chain (path of steps) to it repeats from row to row of a loop; None
     if the chain alternates between arrays. `following` is a row whose depths come from the row
     before; arrays without a chain are left out."""

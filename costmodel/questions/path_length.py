@@ -89,10 +89,10 @@ def _answer(system: System) -> PathLength:
     """
     # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
-    from costmodel.paths.reachability import at_once, length, rows_of, rows_on_axes
+    from costmodel.paths.reachability import length, rows_of, rows_on_axes, some_row_reads_all
 
     ends = length(system)
-    if at_once(rows_on_axes(system)):
+    if some_row_reads_all(rows_on_axes(system)):
         return PathLength(evenly(None, None, ends))
     known = rows_of(system)
     chunks = chunks_of(known)

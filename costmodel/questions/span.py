@@ -351,7 +351,7 @@ def longest(
     """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
-    return Longest(depths(system, phase).latest)
+    return Longest(depths(system, phase).overall)
 
 
 def along(shares: Sequence[Share[Longest]]) -> Longest:

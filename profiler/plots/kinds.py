@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from costmodel.backwards.crossover import Crossover, compared, figure_named, steps
+from costmodel.backwards.crossover import Crossover, compared, figure_named, powers_of_two
 from costmodel.backwards.curves import curves as curves_of, winners as winners_of
 from costmodel.errors import SizeError
 from costmodel.prediction.boards import Board
@@ -119,7 +119,7 @@ def curves(asked: OfMixers) -> Picture:
 def winners(asked: OfMixers) -> Picture:
     """Make the map of winners over two sizes: which mixer has the least of the figure at each."""
     over, across = asked.over
-    values = asked.values(across) or steps(asked.at(across))
+    values = asked.values(across) or powers_of_two(asked.at(across))
     rows = {value: asked.at(over, **{across: value}) for value in values}
     found = winners_of(rows, across, asked.values(over))
     one = rows[values[0]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.backwards.match import Candidate, Match
+from costmodel.backwards.match import Match, Solution
 from costmodel.questions.question import Figure
 from costmodel.report import document as doc
 from costmodel.report.backwards.sizes import goes_on, words
@@ -73,11 +73,11 @@ class Matching:
         )  # fmt: skip
         return doc.Table(title, columns, rows, tuple(notes), lead=self._lead)
 
-    def _side(self, one: Candidate) -> str:
+    def _side(self, one: Solution) -> str:
         apart = self._apart(one)
         return "equal" if apart == 0 else "above" if apart > 0 else "below"
 
-    def _apart(self, one: Candidate) -> Any:
+    def _apart(self, one: Solution) -> Any:
         return one.value - self.found.target
 
     @property
