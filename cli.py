@@ -16,7 +16,8 @@ import functools
 import gc
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ from costmodel.backwards.candidates import candidate
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
 from costmodel.commands.explore import Page, written
+from costmodel.commands.limited_memory import watched
 from costmodel.commands.memory import Ignored, memory
 from costmodel.commands.options import (
     CacheDtype,
@@ -82,7 +84,7 @@ from costmodel.commands.streams import (
     printed,
     safe_streams,
 )
-from costmodel.errors import TOO_LITTLE, is_interrupt, missing_package, words_of
+from costmodel.errors import TOO_LITTLE, is_interrupt, unusable_package, words_of
 from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file, with_form
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import SCREEN, formats
@@ -930,7 +932,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(FEW_COLLECTIONS)
     safe_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
+    ended = watched(_named(typed))
     codes.append(run(typed))
+    ended()
     flush_streams()
     sys.exit(codes[0])
 
@@ -960,23 +964,44 @@ def run(typed: Sequence[str]) -> int:
     """Run a command line; its exit code. An error is printed as one sentence on standard error."""
     try:
         return carried_out(typed)
-    except MemoryError:
+    except MemoryError as error:
         RESERVE.clear()
-    complain(TOO_LITTLE)
+        needs = unusable_package(error)
+    complain(f"{_named(typed)} needs {needs}" if needs else TOO_LITTLE)
     return FAILED
+
+
+def _named(typed: Sequence[str]) -> str:
+    """The name of the command in a command line; the program's without one."""
+    return next((word for word in typed if not word.startswith("-")), "costmodel")
+
+
+@contextmanager
+def packages_loaded(command: str) -> Iterator[None]:
+    """A block that carries a command out; Failed in place of an error that the import of a package
+    raised, outside a user's file. MemoryError passes."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if (needs := unusable_package(error)) and not raised_in_users_file(error):
+            raise Failed(f"{command} needs {needs}") from error
+        raise
 
 
 def carried_out(typed: Sequence[str]) -> int:
     """Run a command line; its exit code. What the user typed wrong is one sentence and `MISUSED`, a
     job that failed `FAILED`; an error in a user's file is one sentence with its line; a closed pipe
     is success. MemoryError is raised to the caller, and so is any other error, which is a bug."""
-    named = next((word for word in typed if not word.startswith("-")), "")
+    named = _named(typed)
     try:
-        command = command_line(measuring=named not in DERIVING)
-        no_empty_word(typed)
-        with command.make_context("costmodel", list(typed)) as context:
-            context.meta["typed"] = tuple(typed)
-            command.invoke(context)
+        with packages_loaded(named):
+            command = command_line(measuring=named not in DERIVING)
+            no_empty_word(typed)
+            with command.make_context("costmodel", list(typed)) as context:
+                context.meta["typed"] = tuple(typed)
+                command.invoke(context)
     except typer.Exit as done:
         return done.exit_code
     except Failed as failed:
@@ -999,13 +1024,11 @@ def carried_out(typed: Sequence[str]) -> int:
         told([raised_in_users_file(error) or TOO_DEEP])
         return FAILED
     except Exception as error:
-        from costmodel.commands.mistyped import PROGRAM, is_of_the_line, sentence
+        from costmodel.commands.mistyped import is_of_the_line, sentence
 
         if is_of_the_line(error):
             return complain(sentence(error, typed))
         said = raised_in_users_file(error)
-        if not said and (needs := missing_package(error)):
-            said = f"{named or PROGRAM} needs {needs}"
         if not said:
             raise
         told([said])

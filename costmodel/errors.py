@@ -230,14 +230,49 @@ INSTALLED_AS = {
 OWN = ("costmodel", "profiler", "cli")
 
 
-def missing_package(error: BaseException) -> str:
-    """A phrase with the package that an import did not find, and the command that installs it; ""
-    for another error, and for a module of this project.
+def unusable_package(error: BaseException) -> str:
+    """A phrase with the package whose import raised `error` and what to do; "" for an error that no
+    import of a package raised, and for a module of this project.
 
-    >>> missing_package(ModuleNotFoundError("no torch", name="torch.nn"))
+    Where the system limits the memory of this process, the phrase for a package that is installed
+    ends with the limit.
+
+    >>> unusable_package(ModuleNotFoundError("no torch", name="torch.nn"))
     'torch, which is not installed (pip install torch)'
     """
-    name = (getattr(error, "name", None) or "").partition(".")[0]
-    if not isinstance(error, ModuleNotFoundError) or not name or name in OWN:
+    named = (isinstance(error, ImportError) and error.name) or ""
+    missing = isinstance(error, ModuleNotFoundError)
+    package = (not missing and _imported_package(error)) or named.partition(".")[0]
+    if not package or package in OWN:
         return ""
-    return f"{name}, which is not installed (pip install {INSTALLED_AS.get(name, name)})"
+    if missing:
+        how = INSTALLED_AS.get(package, package)
+        return f"{package}, which is not installed (pip install {how})"
+    while error.__cause__ is not None:
+        error = error.__cause__
+    limit = address_space()
+    allowed = "" if limit is None else f"; ulimit -v allows this process {limit >> 10:,} KB"
+    return f"{package}, which does not load here: {words_of(error)}{allowed}"
+
+
+def _imported_package(error: BaseException) -> str:
+    """The package whose import raised `error`, outside this project and a user's files; "" for an
+    error that no import raised."""
+    last = error.__traceback__
+    while last is not None:
+        frame, last = last.tb_frame, last.tb_next
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        own = package in (*OWN, "__main__") or package.startswith(USER)
+        if frame.f_code.co_name == "<module>" and package and not own:
+            return package
+    return ""
+
+
+def address_space() -> int | None:
+    """The most bytes of memory that this process may map (`ulimit -v`); None without a limit."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return None
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if most == resource.RLIM_INFINITY else most

@@ -69,3 +69,34 @@ def test_what_measures_says_what_to_install(typed: str) -> None:
     assert (code, out) == (1, "")
     name = typed.split()[0]
     assert err == f"costmodel: {name} needs torch, which is not installed (pip install torch)\n"
+
+
+LIMITED = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (2**40,) * 2)
+import cli
+cli.main(sys.argv[2:])
+"""
+NEEDS = "profile needs torch, which does not load here:"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
+@pytest.mark.parametrize(
+    ("torch", "typed", "told"),
+    [
+        ("raise OSError('libc10.so: none')", "profile she", f"{NEEDS} OSError: libc10.so: none"),
+        ("raise MemoryError", "profile he", f"{NEEDS} MemoryError"),
+        ("import os; os._exit(1)", "doctor", "a library that doctor needs ended the process"),
+        ("import os; os.abort()", "check she", "a library that check needs ended the process"),
+    ],
+)  # fmt: skip
+def test_a_torch_that_does_not_load_is_a_sentence(
+    torch: str, typed: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text(torch)
+    command = [sys.executable, "-c", LIMITED, str(tmp_path), *typed.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"costmodel: {told}") and done.stderr.count("\n") == 1
+    assert "ulimit -v allows" in done.stderr and "1,073,741,824 KB" in done.stderr

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from costmodel.errors import UnknownMixer, missing_package
+from costmodel.errors import UnknownMixer, unusable_package
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.program.conventions import Convention
@@ -72,12 +72,12 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """The package that the mixer's implementations need and that is not installed, such as
-        "torch"; "" if all are. A ModuleNotFoundError for another module is raised."""
+        """The package that the mixer's implementations need and that cannot be imported, such as
+        "torch", and why; "" without one. An error that no import of a package raised is raised."""
         try:
             self.modules(self.mixer.name)
-        except ModuleNotFoundError as error:
-            if needs := missing_package(error):
+        except Exception as error:
+            if needs := unusable_package(error):
                 return needs
             raise
         return ""

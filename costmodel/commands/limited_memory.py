@@ -1,0 +1,40 @@
+"""Where `ulimit -v` limits memory, a library may end the process that it runs in; is this told?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from costmodel.commands.streams import FAILED, complain
+from costmodel.errors import address_space
+
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+
+
+def watched(command: str) -> Callable[[], object]:
+    """Return in a forked process where the address space has a limit, and at once without a limit;
+    the returned function is to be called when the command has ended by itself.
+
+    The process that forked waits, passes SIGTERM on and exits as the other process does, with a
+    sentence on standard error if a library ended that process (`std::bad_alloc`, an exit of
+    OpenBLAS or libgomp), which no `except` catches.
+    """
+    limit = address_space()
+    if limit is None:
+        return bool
+    ended, by_itself = os.pipe()
+    child = os.fork()
+    if not child:
+        return lambda: os.write(by_itself, b".")
+    os.close(by_itself)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    crashed = not os.read(ended, 1) and (code > 0 or -code in CRASHES)
+    if crashed:
+        allowed = f"ulimit -v allows {limit >> 10:,} KB of memory, which is probably too little"
+        complain(f"a library that {command} needs ended the process: {allowed}")
+    sys.stderr.flush()
+    os._exit(FAILED if crashed else code if code >= 0 else 128 - code)
