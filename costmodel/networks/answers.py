@@ -44,7 +44,7 @@ from costmodel.paths.chains import FEW, CriticalPath, Repeat, Step
 from costmodel.program.chosen_sizes import extents
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import NOW, TRAINING_STEP, Overrun
-from costmodel.questions.activations import kept
+from costmodel.questions.activations import activations_of
 from costmodel.questions.count import counted
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.counting.peers import added
@@ -316,7 +316,7 @@ class PartAnswers(Answers):
             return Share(use.name, self.made) if question is counted else None
         if self.unanswered:
             raise Unanswered(self.unanswered)
-        if question is kept:
+        if question is activations_of:
             return Share(use.name, training.kept_activations(self.graph, self.recompute)[use])
         found = self._answer(question)
         empty = isinstance(found, State) and not found.arrays
@@ -631,7 +631,7 @@ class NetworkAnswers(Answers):
         `_again`, since each gradient of a shared parameter is written once."""
         ends = Elements({"activations": Exact.of(self._ends())})
         if self.stage == "backward":
-            held = self.of(kept)
+            held = self.of(activations_of)
             ends = Elements({"activations": held.each, "weights": held.alone})
         found = join.rule(shares)
         return replace(found, compulsory=found.compulsory + ends + self._again())

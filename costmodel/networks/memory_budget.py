@@ -15,7 +15,7 @@ from costmodel.networks.live_set import largest_live_set
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting
 from costmodel.networks.training import gradient_elements, graph_of
-from costmodel.questions.activations import Activations, kept
+from costmodel.questions.activations import Activations, activations_of
 from costmodel.questions.peak import OPTIMISERS
 from costmodel.questions.question import Missing, element_bytes
 from costmodel.symbolic.piecewise import Exact
@@ -139,7 +139,7 @@ class MemoryBudget:
     def kept(self) -> Exact | Missing:
         """The activations kept for the gradients, of b sequences."""
         about = self.network.answers("backward", self.counting, self.memory_options.recompute)
-        found: Activations | Missing = about.attempt(kept)
+        found: Activations | Missing = about.attempt(activations_of)
         return found if isinstance(found, Missing) else found.each * BATCH + found.alone
 
     @cached_property

@@ -33,7 +33,7 @@ from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.activations import Activations, kept_entries
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.counting.peers import of_system, together
+from costmodel.questions.counting.peers import peer_counts, summed
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Missing
 from costmodel.questions.subject import system_of
@@ -101,8 +101,8 @@ class Graph:
             system = system_of(use.mixer, use.form_under(self.rewrites), ("dense",), "training")
             given = self.given(use)
             fixed = {array for array in use.mixer.arrays.values() if array.name in given}
-            return together(
-                of_system(replace(system, fixed=system.fixed | fixed), "backward", peer), peer
+            return summed(
+                peer_counts(replace(system, fixed=system.fixed | fixed), "backward", peer), peer
             )
         own = self.gradients(use)
         result = Counts({}, Counts({}))

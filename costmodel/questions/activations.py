@@ -131,20 +131,20 @@ def _of_parts(shares: Sequence[Share[Activations]]) -> Activations:
 
 
 @over_parts(_of_parts)
-def kept(about: Answers) -> Activations:
+def activations_of(about: Answers) -> Activations:
     """The activations of a form under a convention."""
     return activations(about.mixer, about.form, about.convention)
 
 
 def _of_a_batch(case: Case) -> Exact:
-    found = case.about.of(kept)
+    found = case.about.of(activations_of)
     return found.each * BATCH + found.alone
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
     """Yield one sentence of `explain` on a case (a form in a phase, at sizes): how many elements of
     each array and in all are kept, or that none is kept."""
-    found = case.about.of(kept)
+    found = case.about.of(activations_of)
     if not (found.arrays or found.once):
         yield Sentence(("Nothing is kept from the forward pass.",))
         return
@@ -172,6 +172,6 @@ ACTIVATIONS = Question(
         ),
     ),
     activations,
-    (Tally("activations", lambda about, sizes: about.of(kept).at(**sizes)),),
+    (Tally("activations", lambda about, sizes: about.of(activations_of).at(**sizes)),),
     explained=_explained,
 )

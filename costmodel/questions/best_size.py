@@ -45,8 +45,8 @@ COSTS = {
 
 @cache
 def free_size(mixer: Mixer, form: str) -> str:
-    """The letter of the form's free size (such as the chunk length C): the one size of the form
-    that some other form of the mixer lacks.
+    """The letter of the form's free size: the one size of the form that some other form of the
+    mixer lacks, such as C of the form `chunked` beside a form `direct`.
 
     Raises:
         Unanswered: the form has no such size, or has several.

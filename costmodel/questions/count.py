@@ -17,7 +17,7 @@ from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
 from costmodel.questions.counting.empty_sums import empty_sums
-from costmodel.questions.counting.peers import added, together
+from costmodel.questions.counting.peers import added, summed
 from costmodel.questions.question import (
     BATCH,
     PLAIN,
@@ -71,7 +71,7 @@ def count(
     chosen = asked(convention, phase, training)
     phase = phase_name(phase)
     if chosen.peer:
-        return together(peer_equations(mixer, phase, form, chosen.peer), chosen.peer)
+        return summed(peer_equations(mixer, phase, form, chosen.peer), chosen.peer)
     system = system_of(mixer, form, chosen.rewrites, phase)
     result = Counts({}, Counts({}))
     for counts in count_equations(system, phase, chosen.accounting).values():
@@ -150,8 +150,8 @@ def _sum_of(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Case], Exact
 
 
 def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[Case]], bool]:
-    """The function that decides whether the default table shows a column: True if `parts` (name ->
-    terms of the column's figure) of some case is not empty."""
+    """A function of a table's cases, for `Figure.usual`: whether the default table shows the column
+    whose terms are `parts`, as it does if some case has a term."""
 
     def usual(cases: Sequence[Case]) -> bool:
         """Whether `parts` of some case has an entry; False for cases without an answer."""
@@ -184,7 +184,7 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
         usual=never if within else always,
         claimed=True,
         within=within,
-        notes=(_apart, _of_no_term) if name in ("add", "mul") else (_apart,),
+        notes=(_notes_on_once, *((_notes_on_empty_sums,) if name in ("add", "mul") else ())),
     )
 
 
@@ -199,7 +199,7 @@ def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: n for name, n in sorted((found.by_class() | apart).items()) if n}
 
 
-def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+def _notes_on_once(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """Yield the notes below a table with a row per case and the columns `shown`: which operations
     the total includes and single classes leave out, and which operations a column `other` has."""
     there = [case for case in cases if not case.blocked]
@@ -217,7 +217,7 @@ def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
         yield f"other: {of} {', '.join(names)}; total includes them"
 
 
-def _of_no_term(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+def _notes_on_empty_sums(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """Yield the notes below a table (a row per case) on gradients that at its sizes have entries
     without any term: these zeros count as operands. `shown` (the columns) is not used: all notes
     take it."""
@@ -243,7 +243,7 @@ TOTAL = Figure(
     per_token=True,
     usual=always,
     claimed=True,
-    notes=(_apart, _of_no_term),
+    notes=(_notes_on_once, _notes_on_empty_sums),
 )
 
 
@@ -262,7 +262,7 @@ OTHERS = Figure(
     per_token=True,
     usual=_where_any(other),
     claimed=True,
-    notes=(_apart,),
+    notes=(_notes_on_once,),
 )
 ONCE = Figure(
     "once",
@@ -273,7 +273,7 @@ ONCE = Figure(
     unit="operations",
     per_token=True,
     usual=_where_any(once),
-    notes=(_apart,),
+    notes=(_notes_on_once,),
 )
 
 COUNT = Question(

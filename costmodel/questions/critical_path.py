@@ -42,6 +42,7 @@ from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.questions.question import (
+    FORWARD,
     Answers,
     Case,
     Explained,
@@ -55,7 +56,7 @@ from costmodel.questions.question import (
     Whole,
 )
 from costmodel.questions.sequential import STEPS
-from costmodel.questions.subject import Training, addressed, asked, system_of
+from costmodel.questions.subject import Training, asked, mixer_required, system_of
 from costmodel.symbolic.constraints import Constraints, variables_of
 from costmodel.symbolic.piecewise_max import Level, guarded, maximised
 from costmodel.symbolic.polynomial import Poly, call
@@ -120,7 +121,7 @@ def _most(
 
 
 def _none(node: Node, part: IterationDomain, around: Constraints) -> Work:
-    raise AssertionError("no step of its own")
+    raise AssertionError("no step of its own")  # `after` is called for nodes with a step alone
 
 
 WORK: Rules[Callable[..., Work]] = Rules(
@@ -176,10 +177,6 @@ class ChainDepths(Depths):
         return Level(level.depth + levels, level.where, longer)
 
 
-FORWARD = ("training", "inference")
-"""The phases whose last result is the output; in other phases the gradients are."""
-
-
 @cache
 def _known(system: System, phase: str) -> list[ChainDepths]:
     """A list, empty at first, of the chains derived so far; sizes at which ties break differently
@@ -202,8 +199,9 @@ def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     """The longest chain at `sizes`; sizes that are not given have large values. In a phase of
-    `FORWARD` the chain ends at the output, in other phases at any array. Without a chain the path
-    is empty. Raises Unsupported: the chain that was kept is shorter than proven."""
+    `FORWARD` the chain ends at the output, in other phases at any array, as gradients are results
+    too. Without a chain the path is empty. Raises Unsupported: the chain that was kept is shorter
+    than proven."""
     found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
     levels = [level for array in ends for level in found.ends(array)]
@@ -219,7 +217,7 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     return path
 
 
-@addressed
+@mixer_required
 def critical_path(
     mixer: Mixer,
     phase: str = "training",

@@ -133,9 +133,11 @@ def write() -> None:
 
 
 def kept(mixer: Mixer | None, key: str, derive: Callable[[], T]) -> T:
-    """The answer in the cache about a built-in mixer, or about all of them (None), under `key`. If
-    there is none that can be read, the result of `derive`, which joins the cache unless it holds
-    equations. Without a cache, and for a user's own mixer, always the result of `derive`."""
+    """The answer in the cache about a built-in mixer, or about all of them (None), under `key`: the
+    form, the phase, the convention and the question, such as "direct training strict
+    costmodel.questions.count.counted". If there is none that can be read, the result of `derive`,
+    which joins the cache unless it holds equations. Without a cache, and for a user's own mixer,
+    always the result of `derive`."""
     if _store is None or (mixer is not None and not mixer.builtin):
         return derive()
     if mixer is not None:

@@ -91,9 +91,9 @@ def _answer(system: System) -> PathLength:
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import length, rows_of, rows_on_axes, some_row_reads_all
 
-    ends = length(system)
+    rows = length(system)
     if some_row_reads_all(rows_on_axes(system)):
-        return PathLength(evenly(None, None, ends))
+        return PathLength(evenly(None, None, rows))
     known = rows_of(system)
     chunks = chunks_of(known)
     reaches: dict[int, Reach] = {}
@@ -107,9 +107,9 @@ def _answer(system: System) -> PathLength:
                 except Unsupported:
                     raise reason from None
     if len(reaches) == 2 or chunks is None:
-        return PathLength(evenly(reaches[1], reaches[-1], ends))
+        return PathLength(evenly(reaches[1], reaches[-1], rows))
     back, ahead = (
-        evenly(reaches[sign], NOWHERE, ends) if sign in reaches else by_chunks(known, chunks, sign)
+        evenly(reaches[sign], NOWHERE, rows) if sign in reaches else by_chunks(known, chunks, sign)
         for sign in (1, -1)
     )
     return PathLength(_longer(back, ahead))

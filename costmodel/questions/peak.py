@@ -147,9 +147,9 @@ def held_arrays(
     system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
 ) -> Iterator[Held]:
     """Yield the live ranges, as numbers of the first and last of `steps`, of all arrays but weights
-    and their gradients, with the entries held. A range is from the step that writes an array (0 for
-    given arrays) to the last step that reads it; inputs, contexts and results are held to the
-    end."""
+    and their gradients, which `Peak` counts separately. A range is from the step that writes an
+    array (0 for given arrays) to the last step that reads it; inputs, contexts and results are held
+    to the end."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.weights}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
@@ -201,9 +201,9 @@ def entries_held(system: System, array: Array) -> Exact:
 
 
 def _row(system: System, array: Array) -> Exact:
-    """The number of entries in one row of an array that a loop writes (0 if no equation defines
-    one), exact in sizes. Raises Unsupported: it is not proven that all rows have as many entries.
-    """
+    """The number of entries in one row of an array that a loop writes, 3 for s[i, c] with c in 1..3
+    (0 if no equation defines one), exact in sizes. Raises Unsupported: it is not proven that all
+    rows have as many entries."""
     axis = next(block.axes[array] for block in blocks(system) if array in block.axes)
     every, here = whole(array), axis_atom(axis)
     across = tuple(x for x in axes_of(array) if x != here)
@@ -228,7 +228,7 @@ def _largest(found: Sequence[Live], tried: Sequence[Mapping[str, int]]) -> Itera
     ]
 
     def holds(one: int, two: int) -> bool:
-        return all(map(ge, at[one], at[two])) and _holds(found[one], found[two])
+        return all(map(ge, at[one], at[two])) and _is_at_least(found[one], found[two])
 
     for k, moment in enumerate(found):
         rivals = (j for j in range(len(found)) if j != k)
@@ -236,7 +236,7 @@ def _largest(found: Sequence[Live], tried: Sequence[Mapping[str, int]]) -> Itera
             yield moment
 
 
-def _holds(one: Live, two: Live) -> bool:
+def _is_at_least(one: Live, two: Live) -> bool:
     """Whether the live set `one` is proven to be at least `two`, per sequence and per batch."""
     return all(_proven(a - b) for a, b in ((one.each, two.each), (one.once, two.once)))
 

@@ -230,8 +230,9 @@ class Answers:
         return None if self.phase != "inference" else self.of(_unanswered)
 
     def beyond(self, sizes: Mapping[str, int]) -> str | None:
-        """In phase `inference`, the reason why weights do not cover position t at these sizes; None
-        if they do, if the form has no inference, and in other phases."""
+        """In phase `inference`, the reason why weights do not cover position t at these sizes, as a
+        table of 512 positions at t = 513; None if they do, if the form has no inference, and in
+        other phases."""
         return next((o.reason(sizes) for o in self.overruns if o.at(sizes)), None)
 
     @property
@@ -298,7 +299,7 @@ class Share(Generic[T]):
 
 @dataclass(frozen=True)
 class Join(Generic[T]):
-    """How the answers of a network's parts become the network's answer.
+    """How the answers of a network's parts become the network's answer: for counts, a sum.
 
     Args:
         rule: the answer from the shares of all parts; of a chain, from those on one path through
@@ -407,7 +408,7 @@ class Case:
         if not figure.always and self.blocked:
             raise Unanswered(self.blocked)
         found = figure.value(self)
-        return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
+        return self.by_tokens(found) if figure.per_token and isinstance(found, Exact) else found
 
     def sizes_of(self, figure: Figure) -> frozenset[str]:
         """The sizes that a figure depends on; all sizes of the case if the figure has no formula,
@@ -474,13 +475,13 @@ class Case:
         try:
             found = figure.parts(self)
             if figure.per_token:
-                found = {name: self.shared(part) for name, part in found.items()}
+                found = {name: self.by_tokens(part) for name, part in found.items()}
             return {name: self.settled(part) for name, part in found.items()}
         except (Unanswered, Unsupported) as reason:
             return Missing(str(reason))
 
-    def shared(self, answer: Exact) -> Exact:
-        """`answer`, divided by the tokens of the phase if the case is per token."""
+    def by_tokens(self, answer: Exact) -> Exact:
+        """`answer`, divided by the tokens of the phase (b, or b*l) if the case is per token."""
         if not self.per_token:
             return answer
         tokens = BATCH if self.phase == "inference" else BATCH * Poly.atom("l")

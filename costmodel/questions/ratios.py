@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from costmodel.errors import Unanswered
 from costmodel.questions.count import TOTAL, counted, operations
 from costmodel.questions.question import Answer, Case, Figure, Question, quotient
-from costmodel.questions.traffic import at_budget, moved
+from costmodel.questions.traffic import gather_notes, moved
 
 
 def _ratio(case: Case) -> Answer:
@@ -18,8 +18,9 @@ def _ratio(case: Case) -> Answer:
 def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """Yield the notes below a table of ratios: the baseline mixer, if its name has sizes in braces;
     and the sizes of the baseline mixer that some rows lack or have for themselves. A size is left
-    out if all rows of the baseline mixer have one value of it, which they show. `shown` (the
-    columns) is not used: all notes take it."""
+    out if all rows of the baseline mixer have one value of it, which they show: "ratio: mixers
+    without heads are compared with self-attention at n = 8". `shown` (the columns) is not used: all
+    notes take it."""
     used: dict[str, int] = {}
     groups: dict[str, dict[str, None]] = {"without {}": {}, "with {} of their own": {}}
     for case in cases:
@@ -47,7 +48,7 @@ def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 def _to_forward(case: Case) -> Answer:
     """The total of a case over the total of the forward pass of the same form and convention."""
     forward = operations(case.about.about("training").of(counted), "total")
-    return quotient(case.figure(TOTAL), case.settled(case.shared(forward)))
+    return quotient(case.figure(TOTAL), case.settled(case.by_tokens(forward)))
 
 
 def _in_numbers(cases: Sequence[Case]) -> bool:
@@ -100,7 +101,7 @@ INTENSITY = Question(
             heading="arithmetic intensity (operations per byte)",
             unit="operations/byte",
             kind="ratio",
-            notes=(at_budget,),
+            notes=(gather_notes,),
         ),
     ),
     untallied="a quotient of the total and of compulsory traffic, which are tallied",

@@ -1,4 +1,5 @@
-"""The operations of each equation, a peer's too, and the section of `explain` that shows them."""
+"""The operations of each equation, as counted here or by a peer (another tool's counter), and the
+section of `explain` that shows them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_d
 from costmodel.questions.counting import derivation
 from costmodel.questions.counting.by_equation import count_equations, count_instances
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.counting.peers import of_system
+from costmodel.questions.counting.peers import peer_counts
 from costmodel.questions.question import (
     BATCH,
     Case,
@@ -40,7 +41,7 @@ def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Map
     tool) counts for its equation, gradients included. A peer counts masked pairs too, hence
     `dense`."""
     one_pass = "inference" if phase == "inference" else "training"
-    return of_system(system_of(mixer, form, ("dense",), one_pass), phase, peer)
+    return peer_counts(system_of(mixer, form, ("dense",), one_pass), phase, peer)
 
 
 Row = tuple[Said, ...]
@@ -128,9 +129,9 @@ class Shares:
     def _grid(self, title: str, rows: tuple[Row, ...]) -> Listing:
         """A table of these rows, with a column for the equation and for each of `columns`."""
         columns = (("equation", "equation", False), *((name, name, True) for name in self.columns))
-        return Listing(title, columns, rows, self._apart())
+        return Listing(title, columns, rows, self._notes())
 
-    def _apart(self) -> tuple[str, ...]:
+    def _notes(self) -> tuple[str, ...]:
         """The notes of a table: one, that the columns of single classes leave out work on weights
         alone, which the total includes; () without such work."""
         if "once" not in self.columns:

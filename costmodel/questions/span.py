@@ -130,7 +130,7 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     return (*found, *READY) if older or not found else tuple(found)
 
 
-def _latest(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
+def _one_deeper(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
     """The depth of an operation: one level after the deeper operand."""
     sides = [depths.depth(child, part, around) for child in node.children]
     latest = pruned(around, [level for side in sides for level in side])
@@ -141,7 +141,7 @@ def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constra
     """The depth of a binary operation of the equation of `part`, at the points with the constraints
     `around`: one level after the deeper operand where no operand is an empty sum, 0 elsewhere."""
     if not may_be_empty(part.equation):
-        return _latest(depths, node, part, around)
+        return _one_deeper(depths, node, part, around)
     sides = [depths.depth(child, part, around) for child in node.children]
     return _after_both(depths, node, part, around, sides)
 
@@ -165,7 +165,7 @@ def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constra
     with the constraints `around`: one level after the deeper operand. Where one operand is an empty
     sum, it is the depth of the other operand."""
     if not may_be_empty(part.equation):
-        return _latest(depths, node, part, around)
+        return _one_deeper(depths, node, part, around)
     one, two = sides = [depths.depth(child, part, around) for child in node.children]
     left, right = (present(child, around) for child in node.children)
     return (
@@ -188,7 +188,8 @@ def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
 
 
 def _absent(places: Places, around: Constraints) -> Places:
-    """The points with `around` that lie in none of the places, as places."""
+    """The points with `around` that lie in none of the places, as places: where an operand whose
+    `present` places these are is an empty sum."""
     return tuple(part - around for part in outside(around, [around | p for p in places]))
 
 
@@ -221,7 +222,7 @@ def reduced(
     after its deepest term, and 0 (`READY`) where it may have no term. `around`: the constraints on
     the indices around it."""
     if isinstance(node, Reduce) and len(node.parts) > 1:
-        return _latest_of_all(depths, node, part, around, levels)
+        return _over_ranges(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]
     latest = [
@@ -236,7 +237,7 @@ def reduced(
     return tuple(found)
 
 
-def _latest_of_all(
+def _over_ranges(
     depths: Depths, node: Reduce, part: IterationDomain, around: Constraints, levels: Poly
 ) -> Depth:
     """The depth of a reduction whose index runs over several ranges: `levels` after the deepest
@@ -288,7 +289,7 @@ RULES: Rules[Callable[..., Depth]] = Rules(
         Sub: _sum,
         Mul: _binary,
         Div: _binary,
-        Maximum: _latest,
+        Maximum: _one_deeper,
         Neg: _same,
         FreeScale: _same,
         Call: _call,
@@ -355,7 +356,7 @@ def longest(
 
 
 def along(shares: Sequence[Share[Longest]]) -> Longest:
-    """The length of a chain of a network's parts: the sum over their runs."""
+    """The length of a chain of a network's parts, one after another: the sum over their runs."""
     return Longest((sum_of(call("Max", *x.answer.terms).substitute(x.sizes) * x.runs
                            for x in shares),))  # fmt: skip
 

@@ -49,7 +49,7 @@ hold rows of tokens, such as keys, latents and the last rows that a convolution 
 
 
 def role(system: System, array: Array) -> str:
-    """The role of an array in the state of a system, one of `ROLES`."""
+    """The role of an array in the state of a system, one of `ROLES`: element types may differ."""
     return "state" if array in recurrent(system.forward) else "cache"
 
 
@@ -93,8 +93,9 @@ def entries(
 
 
 def numbers(regions: Mapping[Array, Sequence[Constraints]]) -> dict[str, Exact]:
-    """Name of an array -> the number of entries in the union of its regions, exact in sizes;
-    several arrays of one name (steps of a composite such as softmax) are added up."""
+    """Name of an array -> the number of entries in the union of its regions, exact in sizes: {v: t}
+    for v with the region 1..t. Arrays of one name (steps of a composite such as softmax) are added
+    up."""
     found: dict[str, Exact] = {}
     for array, parts in regions.items():
         more = union_size(axes_of(array), parts, Poly.of(1))
@@ -127,14 +128,14 @@ def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]
 def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
     """Yield the regions (constraints on the axes of an array) of the entries that a reference reads
     at points executed by tokens after t, and that tokens up to t computed or that follow from a
-    context alone."""
-    known, dependence, ref = owners(system), tokens(system), read.ref
-    if ref.array not in dependence.given:
+    context alone: for y[i] = sum over j <= i of v[j], with v computed from the input, v[1..t]."""
+    owner, dependence, ref = owners(system), tokens(system), read.ref
+    if ref.array not in dependence.given:  # it depends on no input or context: a weight, no state
         return
-    terms, names = known.at(ref), variables_in(equation, read.over)
-    ends = ref.array not in dependence.dynamic
-    for later in after_token(known.unbounded(equation), known.instance(equation), T):
-        for before in up_to_token(later | read.constraints, terms, T):
+    names = variables_in(equation, read.over)
+    ends = ref.array not in dependence.dynamic  # of a context alone: it has all its rows
+    for later in after_token(owner.unbounded(equation), owner.instance(equation), T):
+        for before in up_to_token(later | read.constraints, owner.at(ref), T):
             for around, given in dependence.dependent_entries(ref, before, ends=False):
                 touched = entries(ref, around, names, ends=ends) if given else None
                 if touched is not None:

@@ -37,9 +37,10 @@ from costmodel.symbolic.sizes import checked
 Q = TypeVar("Q", bound=Callable[..., Any])
 
 
-def addressed(question: Q) -> Q:
-    """Wrap a question about a mixer: a first argument that is no mixer raises WrongKind, and a
-    refusal about a mixer of a user's own file has its advice for authors added to its message."""
+def mixer_required(question: Q) -> Q:
+    """Wrap a question about a mixer (decorator): a first argument that is no mixer raises
+    WrongKind, and a refusal about a mixer of a user's own file has its advice for authors added to
+    its message."""
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
@@ -54,7 +55,7 @@ def addressed(question: Q) -> Q:
     return cast(Q, asked)
 
 
-@addressed
+@mixer_required
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
     """The equations of a form in a phase, after the rewrites; with gradients if the phase has them.
 
@@ -191,12 +192,11 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
 
 
 def about_mixer(question: Q) -> Q:
-    """Wrap a question about a mixer: a first argument that is no mixer raises WrongKind, a refusal
-    about a mixer of a user's own file has its advice for authors added, and the answer that is
+    """Wrap a question about a mixer (decorator) as `mixer_required` does; and the answer that is
     returned raises SizeError at sizes that do not fit the mixer."""
 
     @wraps(question)
-    @addressed
+    @mixer_required
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
         return held_to(question(mixer, *args, **named), partial(_fits, mixer), mixer.letters)
 

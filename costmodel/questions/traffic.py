@@ -153,13 +153,13 @@ class Touched:
 
 
 @cache
-def _split(
+def _regions_read(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Sequence[tuple[str, Region]]:
     """The regions of the entries that a reference reads (constraints on the axes of an array), as
-    (kind, (array, region)). The kind is "weights", "activations", or in one-token inference "cache"
-    (kept rows of tokens) or "state" (kept recurrent entries). Entries that no equation defines are
-    zeros and left out.
+    (kind, (array, region)), of which `_distinct` counts the union. The kind is "weights",
+    "activations", or in one-token inference "cache" (kept rows of tokens) or "state" (kept
+    recurrent entries). Entries that no equation defines are zeros and left out.
 
     Args:
         around: the constraints on the indices around the reference, `variables`.
@@ -213,7 +213,7 @@ def _by_kind(
         return
     terms = owners(system).at(ref) if phase == "inference" else ()
     known = tokens(system.forward)
-    if phase != "inference" or ref.array not in known.dynamic:
+    if phase != "inference" or ref.array not in known.dynamic:  # no token decides
         kind = "activations" if phase != "inference" else role(system, ref.array)
         for part, given in known.dependent_entries(ref, around, ends=phase != "inference"):
             region = entries(ref, part, variables, ends=True)
@@ -235,13 +235,13 @@ def _read(
     system: System,
     phase: str,
     part: IterationDomain,
-    but: frozenset[Array] = frozenset(),
+    without: frozenset[Array] = frozenset(),
     *,
     rows: bool = False,
 ) -> Iterator[Touched]:
     """Yield the entries that an equation reads at the points of its indices that the phase executes
     (`part` has both), as regions with their kind ("weights", "activations", "cache", "state",
-    "rows"), without those of arrays in `but`.
+    "rows"), without those of arrays in `without`.
 
     Args:
         rows: weights that data choose (a gather by an index array without values of its own) are of
@@ -253,12 +253,12 @@ def _read(
             weights, which all sequences share.
     """
     for read in reads(part.equation):
-        if read.ref.array in but:
+        if read.ref.array in without:
             continue
         every = anywhere(system, read)
         around = part.constraints | every.constraints
         variables = variables_in(part.equation, every.over)
-        touched = _split(system, phase, every.ref, around, variables)
+        touched = _regions_read(system, phase, every.ref, around, variables)
         if (gather := gathered(read.ref)) is None:
             yield from (Touched(kind, *region) for kind, region in touched)
             continue
@@ -286,7 +286,7 @@ def _naming(ref: Ref) -> Ref:
     the gathered block (1 for blocks of 1)."""
     positions, extents = zip(*_places(ref), strict=True)
     by = tuple(p.at.array for p in ref.positions if isinstance(p, Gather))
-    return Ref(_names(ref.array, by, extents), positions)
+    return Ref(_named_array(ref.array, by, extents), positions)
 
 
 def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
@@ -302,7 +302,7 @@ def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
 
 
 @cache
-def _names(array: Array, by: tuple[Array, ...], shape: tuple[Poly, ...]) -> Array:
+def _named_array(array: Array, by: tuple[Array, ...], shape: tuple[Poly, ...]) -> Array:
     """The array `named` of `_naming`, one for all gathers of `array` through the arrays `by`."""
     return derived(array, "named", shape=shape)
 
@@ -396,9 +396,10 @@ def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
 
 @cache
 def moved_by(system: System, phase: str, names: tuple[str, ...]) -> Elements:
-    """The entries that one kernel moves which executes the equations of the named arrays: the
-    distinct entries that other equations or earlier tokens made, and the results that other
-    equations or later tokens read. Other entries of the kernel's own arrays move nothing.
+    """The entries that one kernel moves which executes the equations of the named arrays, from
+    which its seconds are predicted: the distinct entries that other equations or earlier tokens
+    made, and the results that other equations or later tokens read. Other entries of the kernel's
+    own arrays move nothing.
 
     Args:
         names: arrays as the mixer's author wrote them, one equation each.
@@ -439,7 +440,8 @@ def _weights(system: System, phase: str) -> Exact:
             array = read.ref.array
             # once a reference reads the whole array, no other adds an entry
             everything = whole(array) in regions.get(array, ())
-            if array in known.given or array in computed or everything:
+            of_a_sequence = array in known.given  # it depends on an input or a context
+            if of_a_sequence or array in computed or everything:
                 continue
             around = part.constraints | read.constraints
             variables = variables_in(part.equation, read.over)
@@ -513,7 +515,8 @@ def traffic(
 
 
 def of_part(system: System, phase: str) -> Traffic:
-    """The traffic of a part of a network, whose weights data may choose."""
+    """The traffic of a part of a network, whose weights data may choose: rows of an embedding by
+    tokens, experts by a router."""
     return Traffic(_compulsory(system, phase, rows=True), _unfused(system, phase, rows=True))
 
 
@@ -532,8 +535,9 @@ def read_together(
     system: System, phase: str, shared: frozenset[str] = frozenset()
 ) -> Mapping[Array, Exact]:
     """A dict: array -> the number of its entries that a part of a network reads, exact in the
-    sizes, for the weights that all copies of the part have in common: parameters named in `shared`,
-    and constant tables whose entries the mixer gives, as the cosines of a rotary embedding."""
+    sizes, for the weights that all copies of the part have in common, so that a network counts them
+    once: parameters named in `shared`, and constant tables whose entries the mixer gives, as the
+    cosines of a rotary embedding."""
     found: dict[Array, list[Touched]] = {}
     for part in iteration_domains(system, phase):
         for one in _read(system, phase, part, rows=True):
@@ -543,9 +547,9 @@ def read_together(
     return {array: _distinct(touched).kinds["weights"] for array, touched in found.items()}
 
 
-def _again(shares: Sequence[Share[Any]]) -> Exact:
-    """The number of entries of tables in common that a sum over all copies of all parts counts too
-    often: each table counts once for every copy, and should count once."""
+def _counted_too_often(shares: Sequence[Share[Any]]) -> Exact:
+    """The number of entries of tables in common (`Share.common`) that a sum over all copies of all
+    parts counts too often: a table of n entries in 3 copies counts 3n, and should count n."""
     found, once = Exact(), dict[object, Exact]()
     for share in shares:
         for key, number in share.common.items():
@@ -565,7 +569,7 @@ def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
             compulsory = compulsory + Elements({kind: number.substitute(share.sizes) * times})
         for kind, number in share.answer.unfused.kinds.items():
             unfused = unfused + Elements({kind: number.substitute(share.sizes) * share.runs})
-    return Traffic(compulsory + Elements({"weights": _again(shares) * -1}), unfused)
+    return Traffic(compulsory + Elements({"weights": _counted_too_often(shares) * -1}), unfused)
 
 
 @over_parts(_of_parts)
@@ -577,7 +581,7 @@ def traffic_of(about: Answers) -> Traffic:
 def _of_weights(shares: Sequence[Share[Exact]]) -> Exact:
     """The weights that a network reads: each set once, tables in common once."""
     every = sum((x.answer.substitute(x.sizes) * x.copies for x in shares), Exact())
-    return every + _again(shares) * -1
+    return every + _counted_too_often(shares) * -1
 
 
 @over_parts(_of_weights)
@@ -620,7 +624,7 @@ def _for_one_token(cases: Sequence[Case]) -> bool:
     return all(case.phase == "inference" for case in cases)
 
 
-def at_budget(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+def gather_notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """Yield the notes below a table of traffic: how entries that data choose are counted, if a case
     has any. `shown` (the columns) is not used: all notes take it."""
     if any(case.phase != "inference" and case.gathers for case in cases):
@@ -662,7 +666,7 @@ TRAFFIC = Question(
             unit="bytes",
             per_token=True,
             claimed=True,
-            notes=(at_budget,),
+            notes=(gather_notes,),
         ),
         Figure(
             "unfused",
@@ -674,7 +678,7 @@ TRAFFIC = Question(
             unit="bytes",
             per_token=True,
             claimed=True,
-            notes=(at_budget,),
+            notes=(gather_notes,),
         ),
     ),
     traffic,

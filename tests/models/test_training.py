@@ -26,7 +26,7 @@ from costmodel.networks.part_costs import part_sizes
 from costmodel.networks.schedule import Wire, repetition, schedule
 from costmodel.networks.training import Graph, _kept_entries, graph_of
 from costmodel.oracle.execute import Execution, random_arrays, run
-from costmodel.questions.activations import Activations, kept
+from costmodel.questions.activations import Activations, activations_of
 from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from tests.models.test_network import NETWORKS
@@ -58,7 +58,7 @@ KINDS = kinds()
 
 def kept_of(graph: Graph, recompute: str = "none") -> Activations:
     """What a network keeps for its gradients."""
-    return answers_of(graph.network, "backward", graph.counting, recompute).of(kept)
+    return answers_of(graph.network, "backward", graph.counting, recompute).of(activations_of)
 
 
 def total(part: PartAnswers, at: dict[str, int]) -> int:

@@ -88,7 +88,8 @@ def executed(node: Node, points: Points) -> Iterator[Executed]:
 
 
 def along(points: Points, names: tuple[str, ...]) -> tuple[tuple[str, ...], Constraints]:
-    """(`names`, those constraints of the points that contain no other of their indices)."""
+    """(`names`, those constraints of the points that contain no other of their indices): the points
+    at which a sort, whose one execution gives all ranks, is executed."""
     dropped = {*points.variables} - {*names}
     return names, frozenset(c for c in points.constraints if not c.letters & dropped)
 
@@ -97,7 +98,7 @@ def _nothing(node: Node, points: Points) -> Iterator[Executed]:
     return iter(())
 
 
-def _once(operation: str, node: Binary, points: Points) -> Iterator[Executed]:
+def _one_operation(operation: str, node: Binary, points: Points) -> Iterator[Executed]:
     """Yield one operation at the points where neither operand is an empty sum."""
     for place in points.carried_out(node):
         yield Executed(operation, points, place=place)
@@ -176,7 +177,7 @@ def _sorted_entries(node: Select, points: Points) -> Poly:
     return number
 
 
-_add, _mul, _div = (partial(_once, operation) for operation in ("add", "mul", "div"))
+_add, _mul, _div = (partial(_one_operation, operation) for operation in ("add", "mul", "div"))
 
 RULES: Rules[Callable[..., Iterator[Executed]]] = Rules(
     "count",

@@ -50,7 +50,7 @@ class Contraction:
     once_additions: Exact = Exact()
 
     def __add__(self, other: Contraction) -> Contraction:
-        """The operations of both contractions together."""
+        """The operations of both contractions."""
         return Contraction(
             self.multiplications + other.multiplications,
             self.additions + other.additions,
@@ -156,7 +156,7 @@ def _joins_arrays(node: Node) -> bool:
 
 def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """Yield the operations of a term of a sum over products, as (class, number) pairs: products,
-    and the additions and subtractions between them."""
+    and the additions and subtractions between them. Of a[j]*(b[j] + c[j]) a mul and an add."""
     yield from TERMS[type(node)](node, points, products_of)
 
 
@@ -193,7 +193,7 @@ TERMS: Rules[Callable[..., Iterator[tuple[str, Exact]]]] = Rules.like(
 of executed operations share one here."""
 
 
-def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
+def peer_counts(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     """Array as the mixer's author wrote it -> the operations that a peer (the counter of another
     tool) counts for its equation in a phase, gradients included, if every contraction is one dense
     kernel on a CPU.
@@ -221,11 +221,11 @@ def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     for counted in passes:
         for name, part in counted.items():
             per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
-            # of a multiply-add that counts 2, one is a mul and one an add (`_seen`)
+            # of a multiply-add that counts 2, one is a mul and one an add (`_by_class`)
             share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
             once = part.once_multiplications * share
-            apart = Counts({} if once.is_zero else _seen(once, peer), peer=peer)
-            own = Counts(_seen(part.multiplications * share, peer), apart, peer)
+            apart = Counts({} if once.is_zero else _by_class(once, peer), peer=peer)
+            own = Counts(_by_class(part.multiplications * share, peer), apart, peer)
             found[name] = added(found[name], own) if name in found else own
     return found
 
@@ -236,12 +236,12 @@ def added(one: Counts, two: Counts) -> Counts:
     return replace(one + two, once=replace(once, peer=one.peer), peer=one.peer)
 
 
-def _seen(number: Exact, peer: str) -> dict[str, Exact]:
+def _by_class(number: Exact, peer: str) -> dict[str, Exact]:
     """A number of multiply-adds by class: as mul, and as add too if the peer counts additions."""
     return {"mul": number, "add": number} if PEERS[peer].additions else {"mul": number}
 
 
-def together(equations: Mapping[str, Counts], peer: str) -> Counts:
+def summed(equations: Mapping[str, Counts], peer: str) -> Counts:
     """The sum over all equations of the operations that a peer (the counter of another tool)
     counts, in the classes that the peer counts: its multiplications and, if it counts additions, as
     many additions."""
@@ -249,4 +249,4 @@ def together(equations: Mapping[str, Counts], peer: str) -> Counts:
     for part in equations.values():
         macs = macs + part.exact("mul")
         once = once + part.once.exact("mul") if part.once else once
-    return Counts(_seen(macs, peer), Counts(_seen(once, peer), peer=peer), peer)
+    return Counts(_by_class(macs, peer), Counts(_by_class(once, peer), peer=peer), peer)
