@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from traceback import FrameSummary
+from itertools import takewhile
+from traceback import FrameSummary, walk_stack
 from types import FrameType
 from typing import Any
 
@@ -136,24 +137,33 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
         DimDynamic,
         ShapeEnv,
         StatelessSymbolicContext,
+        uninteresting_files,
     )
     from torch.utils._traceback import format_frame
+
+    caller = sys._getframe().f_code
+
+    def inside(frame: tuple[FrameType, int]) -> bool:
+        """Whether a frame of the stack lies inside of this function's call of the module."""
+        return frame[0].f_code is not caller
 
     class Conditions(ShapeEnv):
         """torch's conditions on sizes, each with the line of a user's file that led to it."""
 
         def _get_sloc(self, framework_loc: str | None = None) -> Any:
-            """torch's record of where a condition was tested, with the innermost line of a user's
-            file."""
-            found = super()._get_sloc(framework_loc)
-            frame: FrameType | None = sys._getframe()
-            while frame is not None and not is_foreign(frame.f_code.co_filename):
-                frame = frame.f_back
-            if frame is None:
-                return found
-            code = frame.f_code
-            line = FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
-            return replace(found, maybe_user_loc=f"({format_frame(line)})")
+            """torch's record of where a condition was tested: the innermost line besides those of
+            symbolic sizes and, of the lines that the module runs, that of a user's file."""
+            lines = [
+                FrameSummary(
+                    frame.f_code.co_filename, number, frame.f_code.co_name, lookup_line=False
+                )
+                for frame, number in takewhile(inside, walk_stack(sys._getframe(1)))
+            ]
+            skipped = uninteresting_files()
+            tested = (format_frame(line) for line in lines if line.filename not in skipped)
+            found = super()._get_sloc(framework_loc or next(tested, None))
+            users = [line for line in lines if is_foreign(line.filename)]
+            return replace(found, maybe_user_loc=f"({format_frame(users[0])})") if users else found
 
     known = Conditions(duck_shape=False, specialize_zero_one=False)
     mode = FakeTensorMode(shape_env=known, allow_non_fake_inputs=True, static_shapes=False)

@@ -207,6 +207,12 @@ def test_what_cannot_be_followed_is_said(fn: Callable[[Tensor], Any], said: str)
     assert "not proven beyond these: " in printed(document(found), "markdown")
 
 
+def test_a_comparison_in_a_module_of_torch_has_its_place_there() -> None:
+    """Not in the file that asks for the trace."""
+    (said,) = trace(lambda d: nn.Unflatten(2, (1, d)), over="l,d").doubts
+    assert re.search(r"the module uses d as a plain number \(\S+ in unflatten\), as a loop", said)
+
+
 def test_a_change_where_runs_take_too_long_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     def affordable(samples: SizeSamples, base: Point, point: Point, part: float = 1.0) -> bool:
         return max(point) <= 2048
