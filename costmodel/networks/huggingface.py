@@ -25,6 +25,7 @@ from costmodel.networks.architectures import (
     vit,
     zamba,
 )
+from costmodel.networks.architectures.bart import BARTS
 from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
 from costmodel.networks.architectures.gemma4 import GEMMA_4
@@ -59,6 +60,7 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     **{kind: row.read for kind, row in ENCODER_ROWS.items()},
     **{kind: one.read for kind, one in ENCODERS.items()},
     **{kind: one.read for kind, one in T5S.items()},
+    **{kind: one.read for kind, one in BARTS.items()},
 }
 """model_type -> the reader of its configuration."""
 
@@ -95,17 +97,7 @@ MISSING: Mapping[str, str] = {
     "beam": "sums that are scaled by their depth, and gates with a bias",
     **dict.fromkeys(
         (
-            "bart",
-            "mbart",
-            "mvp",
-            "pegasus",
-            "bigbird_pegasus",
-            "blenderbot",
-            "blenderbot-small",
-            "marian",
-            "plbart",
             "prophetnet",
-            "trocr",
             "whisper",
             "musicgen",
             "musicgen_melody",

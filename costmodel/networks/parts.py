@@ -179,18 +179,19 @@ def segments(kinds: int) -> Mixer:
 
 
 @noting
-def angles() -> Mixer:
-    """Make the part table of angles, as a mixer of rows x (l, d), which pass unchanged: the sines
-    and cosines P (l, f) of a rotary embedding, which RoFormer's class has among its parameters. No
-    equation reads P, so that a step of training leaves it as it is: attention has tables of its
-    own.
+def unread() -> Mixer:
+    """Make the part unread parameters, as a mixer of rows x (l, d), which pass unchanged: r numbers
+    P that a class has among its parameters. No equation reads P, so that a step of training leaves
+    P as it is.
 
-    transformers, RoFormerSinusoidalPositionalEmbedding.
+    transformers: RoFormerSinusoidalPositionalEmbedding, whose sines and cosines attention has in
+    tables of its own; BartForCausalLM, whose cross-attention reads an encoder that is not there.
     """
-    m = _new_part("angles", "Table of angles", "transformers, RoFormerEncoder")
-    l, d, width = m.sizes("l d f")
+    m = _new_part("unread", "Unread parameters", "transformers, BartForCausalLM")
+    l, d = m.sizes("l d")
+    r = m.size("r", "parameters that no pass reads", 4)
     x, y = m.input("x", l, d), m.output("y", l, d)
-    m.parameter("P", l, width)
+    m.parameter("P", r)
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
         y[i, b] = x[i, b]

@@ -85,7 +85,7 @@ class Part(nn.Module):
         """How many experts a row goes through."""
         self.own = {x: poly.at(sizes) for x, poly in use.sizes.items()}
         """Letter -> size of the part's own."""
-        # attention has tables of its own beside a table of angles, which only passes rows on
+        # a step of training changes no parameter that no equation reads
         form = use.mixer.forms[use.form or use.mixer.default_form]
         read = {found.ref.array.name for equation in form.equations for found in reads(equation)}
         zeros = (*OFFSETS, *(("gain",) if self.arguments.get("gain") == "1 + w" else ()))
@@ -435,7 +435,7 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "look-up": look_up,
     "one-hot": one_hot,
     "positions": positions,
-    "angles": lambda p, x, other: x,
+    "unread": lambda p, x, other: x,
     "segments": segments,
     "dense": dense,
     "layer-norm": layer_norm,

@@ -17,6 +17,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from costmodel.networks.architectures.bart import BARTS
 from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
 from costmodel.networks.architectures.rows import ROWS as DECODER_ROWS
@@ -84,6 +85,7 @@ ALWAYS = (
     "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
     "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
     "attn_config", "ffn_config", "num_kv_shared_layers", "layers_block_type",
+    "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
 
@@ -369,6 +371,35 @@ T_5: Mapping[str, Sequence[Any]] = {
     "tie_word_embeddings": (True, False),
 }
 
+BART: Mapping[str, Sequence[Any]] = {
+    "vocab_size": (7, 31),
+    "d_model": (24, 48),
+    **{f"{way}_{of}": values for way in ("encoder", "decoder") for of, values in (
+        ("attention_heads", (2, 6)), ("ffn_dim", (1, 11)),
+    )},
+    "encoder_layers": (2, 5),  # the cache of the decoder alone has as many layers
+    "decoder_layers": (1, 2),
+    "max_position_embeddings": (40,),
+    "pad_token_id": (1,),
+    "scale_embedding": (True, False),
+    "activation_function": ("gelu", "relu", "swish"),
+    "tie_word_embeddings": (True, False),
+}  # fmt: skip
+OF_BARTS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "bigbird_pegasus": {"use_bias": (True, False)},
+    **{
+        kind: {
+            "architectures": ([BARTS[kind].name + BARTS[kind].scored],),
+            "tie_word_embeddings": (True,),
+        }
+        for kind in ("bart", "marian", "mbart")
+    },
+    "trocr": {
+        "layernorm_embedding": (True, False),
+        **{name: () for name in BART if name.startswith("encoder_")},
+    },
+}
+
 GEMMA_4: Mapping[str, Sequence[Any]] = {
     **USUAL,
     "num_hidden_layers": (6, 9),
@@ -461,6 +492,10 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "attention_bias": (True, False),
     },
     **dict.fromkeys(T5S, T_5),
+    **{
+        kind: {n: of for n, of in {**BART, **OF_BARTS.get(kind, {})}.items() if of}
+        for kind in BARTS
+    },
     "vit": {
         "hidden_size": (24, 48),
         "num_hidden_layers": (1, 3),
@@ -632,10 +667,12 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def class_of(made: Any) -> Any:
-    """The class with a head for a configuration: that of causal language models, else of masked
-    ones, of an encoder and decoder, or of images."""
+    """The class that a configuration names, else that with a head: that of causal language models,
+    else of masked ones, of an encoder and decoder, or of images."""
     import transformers
 
+    if made.architectures:
+        return getattr(transformers, made.architectures[0])
     names = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION")
     of = [getattr(transformers, f"MODEL_FOR_{name}_MAPPING") for name in names]
     return next(classes[type(made)] for classes in of if type(made) in classes)
@@ -657,6 +694,7 @@ def ran(made: Any) -> dict[str, Any]:
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
     made._attn_implementation = "eager"
     model = class_of(made)(made).eval().requires_grad_(False).to(torch.bfloat16)
+    made = model.config  # some classes change theirs
     read = inputs(made)
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
         out = model(**read)
@@ -747,7 +785,7 @@ def main(kinds: Sequence[str]) -> None:
     """Write the files anew; with types named, of these types alone."""
     lines = ",\n".join(
         f"{json.dumps(kind)}: {json.dumps(one)}"
-        for kind, one in defaults(sorted({*ROWS, *ENCODERS, *T5S, *BY_CLASS})).items()
+        for kind, one in defaults(sorted({*ROWS, *ENCODERS, *T5S, *BARTS, *BY_CLASS})).items()
     )
     DEFAULTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     every = sorted({*FIELDS, *ROWS})

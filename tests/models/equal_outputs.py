@@ -226,9 +226,13 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
         if pieces:
             beside[name] = torch.stack(pieces)
             beside["model.norm.weight"] = beside.pop("model.norm.weight")  # rows pass the norm last
+    for group in at.values():  # weights of cross-attention that the class does not read
+        for name in [name for name in group if name.startswith("encoder_attn")]:
+            del group[name]
     last = sorted(beside, key=lambda name: name.endswith("predictions.bias"))
     stack = net.stack
-    own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()]
+    own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()
+           if p.requires_grad]  # fmt: skip
     tables = {id(p) for p in stack.entry.parameters()}
     for parameter, name in zip({id(p): p for p in own}.values(), last, strict=True):
         value = beside[name]

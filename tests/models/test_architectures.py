@@ -487,16 +487,25 @@ def test_layers_with_the_same_weights_add_up_their_gradients(
     assert once.total - (alone.total if alone else 0) == (layers - groups) * layer
 
 
-def test_no_step_of_training_changes_a_table_of_angles(tmp_path: Path) -> None:
-    """RoFormer's has a row for each position, of as many numbers as a head has channels."""
-    config = {"model_type": "roformer", "hidden_size": 24, "num_attention_heads": 6,
-              "vocab_size": 31, "intermediate_size": 11, "num_hidden_layers": 2,
-              "max_position_embeddings": 40}  # fmt: skip
-    net = read(tmp_path, config)
+@pytest.mark.parametrize(
+    ("config", "unread"),
+    [
+        ({"model_type": "roformer", "hidden_size": 24, "num_attention_heads": 6,
+          "intermediate_size": 11, "num_hidden_layers": 2}, 40 * 4),
+        ({"model_type": "bart", "d_model": 6, "decoder_attention_heads": 2, "decoder_ffn_dim": 3,
+          "decoder_layers": 2}, 2 * (4 * 6 * 6 + 4 * 6 + 2 * 6)),
+    ],
+)  # fmt: skip
+def test_no_step_of_training_changes_what_no_pass_reads(
+    tmp_path: Path, config: dict[str, Any], unread: int
+) -> None:
+    """RoFormer's table of angles, with a row for each position of as many numbers as a head has
+    channels; the cross-attention, with its norm, of BART's decoder alone."""
+    net = read(tmp_path, {"vocab_size": 31, "max_position_embeddings": 40, **config})
     graph = graph_of(net, counting("strict"))
     trained = gradient_elements(graph).at(net.sizes)
-    assert net.parameters().at() - trained == 40 * 4
-    with pytest.raises(SizeError, match="table of angles: position l = 41 would lie beyond"):
+    assert net.parameters().at() - trained == unread
+    with pytest.raises(SizeError, match="position l = 41 would lie beyond"):
         net.count("training").at(l=41)
 
 

@@ -39,6 +39,11 @@ def part(label: str, mixer: Mixer, **sizes: int) -> Use:
     return Use(label, mixer, sizes={letter: Poly.of(value) for letter, value in sizes.items()})
 
 
+def unread(label: str, number: Poly) -> Use:
+    """A part of parameters, so many, that the class of a model has and that no pass reads."""
+    return Use(label, parts.unread(), sizes={"r": number}, when=frozenset())
+
+
 PLACES: Mapping[str, str] = {
     "before": "each sublayer has a norm before",
     "output": "each sublayer has a norm of its output, before the sum, as in OLMo 2",

@@ -23,6 +23,7 @@ from costmodel.networks.architectures.decoder import (
     part,
     rotary,
     sparse,
+    unread,
 )
 from costmodel.networks.blocks import FORWARD, Description, Use
 from costmodel.networks.configuration import Configuration
@@ -315,9 +316,9 @@ class Plain:
         if self._narrow(c):
             entry.append(self._widened(c))
         if self.angles:
-            own = {"f": Poly.of(head_width(c))}
             rows = c.size("max_position_embeddings")
-            entry.append(Use("table of angles", parts.angles(), sizes=own, table=True, rows=rows))
+            table = unread("table of angles", Poly.of(rows * head_width(c)))
+            entry.append(replace(table, rows=rows))
         layers = [
             block(
                 _label(kind, there, self.experts is not None), made[kind], after[there],
