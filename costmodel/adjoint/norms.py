@@ -94,8 +94,8 @@ def computed_again(forward: System, rewrites: Collection[str]) -> frozenset[Arra
 
 
 def length_of_row(system: System, equation: Equation) -> tuple[Ref, Index] | None:
-    """(entry x, its index) of the equation of `l2_norm` that takes a row's length n, the root of
-    the sum of the squares of x, whose gradient torch takes as g (x / n). None for any other
+    """(entry x, its index) of the equation of `l2_norm` that takes a row's Euclidean length n, the
+    root of the sum of the squares of x, whose gradient torch takes as g (x / n). None for any other
     equation, and for a root of any further term (an epsilon)."""
     value, made = equation.value, equation.array.origin
     if made is None or (made.how, made.step) != ("l2_norm", "root"):

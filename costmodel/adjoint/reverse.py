@@ -87,12 +87,13 @@ def adjoint(
     Args:
         rewrites: the rewrites of the backward pass. `softmax-gradient` takes the gradient of a
             softmax from its result y alone, (g - sum of g y) y, as kernels do, and not through
-            exponentials and their sum; `layer-norm-gradient` and `rms-norm-gradient` take the
-            gradient of a norm written under `norm=rsqrt` from its result; `mean-gradient`,
-            `square-gradient`, `length-gradient` and `comparison-gradient` take the gradients of
-            means, squares, row lengths, and of relu and max, by torch's formulas;
-            `quotient-gradient` computes the gradient of a divisor by another division,
-            -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients of both
+            exponentials and their sum, and `weighted-sum-gradient`, `scale-gradient` and
+            `logsumexp-gradient` as kernels that store no weights (`softmax`); `layer-norm-gradient`
+            and `rms-norm-gradient` take the gradient of a norm written under `norm=rsqrt` from its
+            result; `mean-gradient`, `square-gradient`, `length-gradient` and `comparison-gradient`
+            take the gradients of means, squares, row lengths, and of relu and max, by torch's
+            formulas; `quotient-gradient` computes the gradient of a divisor by another division, -g
+            (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients of both
             branches of a function by cases; `fft-gradient` takes gradients of real transforms as
             libraries do, by a complex transform, and doubles bins that stand for two.
         trained: the roles of arrays that get a gradient; equations that no such gradient needs are
@@ -331,15 +332,15 @@ class _Builder(Sums):
         return Ref(number, row.factor.positions)
 
     def _length(self, equation: Equation) -> tuple[Ref, Index] | None:
-        """(entry, its index) of the row whose length an equation takes, under `length-gradient`;
-        None for any other equation, and without the rewrite."""
+        """(entry, its index) of the row whose Euclidean length an equation takes, under
+        `length-gradient`; None for any other equation, and without the rewrite."""
         if "length-gradient" not in self.rewrites:
             return None
         return length_of_row(self.system, equation)
 
     def _hand_length(self, equation: Equation, x: Ref, over: Index) -> None:
-        """Hand the gradient g of a row's length n to its entries x: g (x / n), and 0 where n is
-        0."""
+        """Hand the gradient g of a row's Euclidean length n to its entries x: g (x / n), and 0
+        where n is 0."""
         for scope in self._scopes(equation):
             length = Ref(equation.array, equation.positions)
             gradient = Ref(self.grads[equation.array], equation.positions)

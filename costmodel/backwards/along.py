@@ -136,7 +136,8 @@ class Along:
 
     def constant(self, term: Exact) -> bool:
         """Whether a formula `term` is proven to have one value at every open size from the last of
-        the range on, also beyond 2**40; False if not proven, or if the values are no range."""
+        the range on, also beyond 2**40, so that no larger size exceeds a limit on it; False if not
+        proven, or if the values are no range."""
         if not isinstance(self.values, range):
             return False
         beyond = frozenset({Poly.atom(self.letter) - self.values[-1]})

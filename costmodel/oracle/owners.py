@@ -136,8 +136,8 @@ class Owners:
         reached: dict[int, int] = {}
 
         def through(entry: Entry, row: int) -> int:
-            """The latest input row that is reached by way of an entry, read in a row of the
-            loop."""
+            """The latest input row that is reached by way of an entry that a row of the loop reads;
+            0 if the entry lies in an earlier row of the loop."""
             array, where = entry
             if array not in group:
                 return self.memory[entry].token

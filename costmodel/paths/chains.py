@@ -343,7 +343,8 @@ def _substituted(
 
 
 def _named(steps: Iterable[Step | Repeat]) -> Iterator[Any]:
-    """Yield the names of steps; repeated steps as one object."""
+    """Yield the names of steps; repeated steps as one object, such as {"times": "l - 1", "steps":
+    ["mul", "sum"]}."""
     for step in steps:
         if isinstance(step, Repeat):
             yield {"times": str(step.times), "steps": [*_named(step.steps)]}

@@ -4,6 +4,7 @@ The fallback where `path_length` derives no formula: every reference is evaluate
 entry with a token axis belongs to its row. An entry without a token axis belongs to the nearest of
 the rows that it is computed from, if all its readers lie on one side of these rows, as in
 `paths.reachability`; else the entry is transparent: its readers read all these rows.
+A *node* of the graph of reads is a row, or a group of entries without a token axis.
 """
 
 from __future__ import annotations

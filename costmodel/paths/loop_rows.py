@@ -102,9 +102,10 @@ def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
 
 
 def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
-    """The number of the last row of a loop if an equation of its own computes the row, or if an
-    equation ends before it; None if all equations go to the last row. `parts`: the instances that
-    the phase executes. Unsupported if arrays end at different rows."""
+    """The number of the last row of a loop if it is solved apart from the rows before: if an
+    equation of its own computes the row, or an equation ends before it; None if all equations go to
+    the last row. `parts`: the instances that the phase executes. Unsupported if arrays end at
+    different rows."""
     ends = {*block.last_rows.values()}
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]

@@ -246,9 +246,10 @@ def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRang
 
 
 def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]]) -> set[RowRange]:
-    """The row ranges that the entries of an array are computed from, given those `found` so far. An
-    end becomes None unless every equation of the array that reads rows has a range with the same
-    end. Ranges without any end are left out."""
+    """The row ranges that the entries of an array are computed from, given those `found` so far:
+    rows (q - 1)*C + 1 to q*C for S[q], a sum over the rows of chunk q. An end becomes None unless
+    every equation of the array that reads rows has a range with the same end. Ranges without any
+    end are left out."""
     given = {
         equation: [
             row_range
@@ -350,7 +351,8 @@ def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
 def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     """The row to which the entries of an array belong, one of the rows in `ranges` from which they
     are computed: the row of their readers if it is the only one of a range, else the row nearest to
-    the readers, or the last row without readers. None for entries that are computed from no rows.
+    the readers, or the last row without readers. For S[q], a sum over the rows of chunk q that
+    later rows read, row q*C. None for entries that are computed from no rows.
     Raises Unsupported: readers lie on both sides of the rows, or the row nearest to them is not
     known."""
     readers = [
@@ -442,7 +444,8 @@ class JoinedRows:
 
 def joined_rows(known: Rows) -> Iterator[JoinedRows]:
     """Yield, for each reference between entries with rows, the reading row and the row that is
-    read. An array without rows must be computed from all rows, and counts as every row.
+    read: i and i - 1 for h[i - 1] in the equation of h[i]. An array without rows must be computed
+    from all rows, and counts as every row.
 
     Raises:
         Unsupported: an array that is read belongs to no row, and is not computed from all rows.
@@ -465,7 +468,8 @@ def joined_rows(known: Rows) -> Iterator[JoinedRows]:
 
 def regions_that_read(system: System, equation: Equation, read: Read) -> list[Constraints]:
     """The disjoint regions, in the indices around a reference, in which it reads an entry that
-    depends on some token. An empty sum depends on no token, and so belongs to no row."""
+    depends on some token. An empty sum, such as that over j < i at i = 1, depends on no token, and
+    so belongs to no row."""
     around = equation.domain | read.constraints
     if not any(map(may_be_empty, system.equations)):
         return [around]

@@ -373,8 +373,9 @@ def _transform(
 def _scan(
     equation: Equation, node: Scan, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Write the results of a scan to its array in `known`, row after row, along the last axis of a
-    grid."""
+    """Write the results of a scan, y[i] = kept[i] y[i - 1] + added[i] (from the last row to the
+    first, kept[i + 1] y[i + 1], with `reverse`), to its array in `known`, row after row, along the
+    last axis of a grid."""
     import numpy as np
 
     read = names_in(node.body.positions)

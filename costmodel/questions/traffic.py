@@ -291,8 +291,8 @@ def _naming(ref: Ref) -> Ref:
 
 def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
     """Yield the (position, extent) of each axis of a reference; in place of a gathered axis, those
-    of each axis of the index array, then the place within the gathered block and the block's
-    rows."""
+    of each axis of the index array, then the place within the gathered block and the block's rows:
+    of v[g[i], j] the positions i, 1 and j."""
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
         if isinstance(position, Gather):
             yield from _places(position.at)
