@@ -40,7 +40,7 @@ class Shared:
     ) -> Array:
         """The array for an expression `value` in an equation of `of`: the array that holds the same
         structure for another equation of `of`, if `equation` does not use that array yet; else a
-        new one, by `make`."""
+        new one, by `make`. exp(x[1]) for y[1] and exp(x[i]) for y[i] share y.1."""
         key = (of, value.fold(_outline), shape)
         found = self.known.get(key)
         if found is None or (equation, found) in self.used:

@@ -115,7 +115,7 @@ def weighted_sum(
 
 def _is_weighted_sum(value: Node, weight: Ref) -> bool:
     """Whether a value is the sum of products with `weight` over one index, in one range, that is a
-    position of the weight."""
+    position of the weight: the sum over j of A[i, j] v[j, c] for A[i, j]."""
     if not (isinstance(value, Reduce) and value.kind == "sum" and len(value.over) == 1):
         return False
     if len(value.parts) > 1:

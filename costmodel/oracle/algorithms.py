@@ -369,7 +369,8 @@ def _merged(one: list[Contender], two: list[Contender], made: Comparisons) -> li
 
 
 def _padded(entries: Sequence[Contender]) -> list[Contender]:
-    """The entries, followed by entries larger than all others up to a power of two."""
+    """The entries, followed by entries larger than all others up to a power of two, which sorting
+    networks and merges of runs need."""
     lines = list(entries)
     end = max(c.position for c in lines)
     while len(lines) & (len(lines) - 1):

@@ -400,8 +400,8 @@ class Interpreter:
 
 
 def _constant(interpreter: Interpreter, node: Constant) -> Step:
-    """The compiled constant, or value of an index expression: a function of a point (values of
-    indices) that gives a scalar without history."""
+    """The compiled constant, or value of an index expression (i - j in x[j]*(i - j)): a function of
+    a point (values of indices) that gives a scalar without history."""
     if node.base.variables:
         return placed(interpreter.places.value(node.base))
     constant = Scalar(interpreter.constant(node))

@@ -62,7 +62,8 @@ class RowChains:
 
     def to(self, array: Array, further: Poly) -> Chain | None:
         """The chain to an array in the row `further` rows after the last row computed one by one: a
-        chain to a computed row, the steps of one row repeated, and those of the last rows (`tail`).
+        chain to a computed row, the steps of one row repeated, and those of the last rows (`tail`):
+        `mul` to row 1, then `[mul add]` for each row, of y[1] = x[1]*a, y[i] = y[i-1]*x[i] + x[i].
         None for an array without chains. A chain with a reason in `lost` if it alternates between
         arrays, or a row contains another recurrence."""
         if array not in self.ways:

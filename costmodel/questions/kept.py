@@ -42,7 +42,8 @@ def place() -> Path:
 
 
 def fingerprint() -> str:
-    """A SHA-256 digest of the Python version and of the files in `SOURCES`, as hex digits."""
+    """A SHA-256 digest of the Python version and of the files in `SOURCES`, as hex digits: answers
+    that other sources gave are not read."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256(sys.version.encode())
     for file in sorted(file for folder in SOURCES for file in (root / folder).rglob("*.py")):

@@ -73,8 +73,9 @@ def entries(
     ref: Ref, constraints: Constraints, variables: frozenset[str], *, ends: bool
 ) -> Constraints | None:
     """The entries of an array that a reference reads while its indices satisfy the constraints, as
-    constraints on the axes of the array; None if there are none. Positions outside of the array are
-    left out (the rewrite `dense` multiplies zeros there).
+    constraints on the axes of the array: 1 <= #0 <= t for x[j] with 1 <= j <= i and i = t. None if
+    there are none. Positions outside of the array are left out (the rewrite `dense` multiplies
+    zeros there).
 
     Args:
         variables: the indices to eliminate.
