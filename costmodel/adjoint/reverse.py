@@ -481,8 +481,9 @@ def _in_order(written: dict[Equation, str]) -> dict[Equation, str]:
 
 
 def _readers_first(block: Block) -> list[Array]:
-    """The arrays of a block, each after the arrays that read it within the same row; a cycle is
-    broken at the array that is written last."""
+    """The arrays of a block, each after the arrays that read it within the same row, so that all
+    cotangents are handed to an array before it hands on its gradient; a cycle is broken at the
+    array that is written last."""
     waiting = list(dict.fromkeys(e.array for e in reversed(block.equations)))
     readers: dict[Array, set[Array]] = {array: set() for array in waiting}
     for equation in block.equations:

@@ -117,7 +117,7 @@ def _back(
     of: Array | None = None,
 ) -> Iterable[int]:
     """Yield the distances in rows at which the arrays of a loop are read, or the array `of` alone,
-    if `axes` are their axes of rows."""
+    if `axes` are their axes of rows: 1 for s[i], whose equation reads s[i - 1]."""
     for (writer, k, array, m), rows in apart.items():
         if (axes.get(writer), axes.get(array)) == (k, m) and of in (None, array):
             yield from rows

@@ -259,7 +259,7 @@ class Decoding:
 
     def token(self, t: int, without: Collection[Entry] = ()) -> list[Instance]:
         """The instances of the decoding step of token t, executed with only the held entries in
-        memory, minus `without`.
+        memory, minus `without`: a test leaves out one entry to show that it is needed.
 
         Raises:
             OracleError: an instance reads what is not in memory, or gives another value than the

@@ -304,7 +304,8 @@ def _with_equations(
     where: Constraints, equations: Sequence[Poly], names: Sequence[str]
 ) -> Constraints:
     """The constraints `where` together with equations (each polynomial is 0): an equation that can
-    be solved for an index of `names` is substituted, any other is added as two constraints."""
+    be solved for an index of `names` is substituted, any other is added as two constraints. i >= 1
+    and i - j - 1 = 0, with `names` i, become j >= 0."""
     waiting = list(equations)
     while waiting:
         equation = waiting.pop()
@@ -346,8 +347,8 @@ def _joined_pairs(
 
 def chunks_of(known: Rows) -> Chunks | None:
     """The length of the sequence and the size letter of the chunks in which rows lie: the factor by
-    which an index is multiplied in row numbers. None without chunks, or with chunks of several
-    sizes."""
+    which an index is multiplied in row numbers, C in (q - 1)*C + e. None without chunks, or with
+    chunks of several sizes."""
     found: set[Poly] = set()
     for equation in known.system.equations:
         if known.places.get(equation.array) is None:
@@ -468,7 +469,8 @@ def _rows_on_the_way(
     chunks: Chunks, furthest: Sequence[Poly], row: Poly, known: Constraints
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
     """The rows on the way from row 1 with the longest hops, as (rows that are passed once, {row
-    whose place recurs in later chunks: the distance in rows to its next occurrence}). Raises
+    whose place recurs in later chunks: the distance in rows to its next occurrence}): ([1], {C: C})
+    for row 1 and then the end of every chunk. Raises
     Unsupported: a row inside a chunk is joined with no further row, the place of a row is not
     derived, or no place recurs within `MANY` rows."""
     places: dict[Poly, Poly] = {}

@@ -93,7 +93,7 @@ class Depths:
 
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
         """Polynomials whose maximum is the depth of the deepest entry of `arrays`."""
-        ends = [level for array in arrays for level in self.ends(array)]
+        ends = [level for array in arrays for level in self.largest_depths(array)]
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
     def _levels(self, part: IterationDomain) -> Depth:
@@ -116,9 +116,9 @@ class Depths:
         values = self.values.setdefault(equation.array, [])
         values += [(level, part.variables, part.constraints) for level in levels]
 
-    def ends(self, array: Array) -> Iterator[Level]:
+    def largest_depths(self, array: Array) -> Iterator[Level]:
         """Yield the largest depths of an array's entries, in the sizes, each under the conditions
-        under which such an entry exists."""
+        under which such an entry exists: 2*l - 1 for y[i] of depth 2*i - 1 with i in 1..l."""
         for level, outer, constraints in self.values.get(array, ()):
             known = constraints | level.where
             variables = (*outer, *sorted(variables_of([level.depth, *known]).difference(outer)))
@@ -327,7 +327,7 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
 @cache
 def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
     """Free index that is alone in a position -> its value in the axes of the array that is
-    defined."""
+    defined: i -> #0 - 1 for y[i + 1]."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         poly = position_value(position)
@@ -407,7 +407,8 @@ def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, P
 
 def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
     """The index in `others` whose coefficient (`slopes`) is the opposite of that of `name`, or
-    minus an index with the same coefficient, as a polynomial; 0 if there is none."""
+    minus an index with the same coefficient, as a polynomial: q for p in (p - 1)*C - (q - 1)*C. 0
+    if there is none."""
     for sign in (1, -1):
         for other in sorted(others):
             if slopes[other] * sign == -slopes[name]:

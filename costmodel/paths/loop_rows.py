@@ -93,7 +93,8 @@ def reads_of_previous_row(
 
 
 def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
-    """The rows of a loop that one equation writes, as constraints on the variable named `row`."""
+    """The rows of a loop that one equation writes, as constraints on the variable named `row`: at
+    least 2 and at most l for y[i] with i in 2..l."""
     here = block.row(part.equation)
     of_row = {a for a in here.letters if is_index(a)}
     hidden = sorted({*part.variables} - of_row, reverse=True)
@@ -125,7 +126,7 @@ def at_rows(
     block: Block, part: IterationDomain, where: Callable[[Poly], set[Poly]]
 ) -> IterationDomain | None:
     """The instances of an equation at some rows of a loop; None if there are none. `where` gives
-    the constraints (each >= 0) on the row that an instance defines."""
+    the constraints (each >= 0) on the row that an instance defines, such as {l - 1 - row}."""
     joined = part.constraints | {c for c in where(block.row(part.equation)) if c.terms}
     kept = None if infeasible(joined) else simplified(joined)
     return None if kept is None else replace(part, constraints=kept)
@@ -162,7 +163,8 @@ def later_row(block: Block, part: IterationDomain) -> IterationDomain | None:
 
 
 def check_rows(block: Block, part: IterationDomain) -> None:
-    """Raise Unsupported if a phase computes only some rows of a loop's equation."""
+    """Raise Unsupported if a phase computes only some rows of a loop's equation: a recurrence is
+    solved for all rows."""
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):
         raise Unsupported(
@@ -287,9 +289,9 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
 
 def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Poly]) -> Steps:
     """The recurrence from row to row: array -> (array of the previous row, depth that is added),
-    from the atoms `^name` (the depth of array `name` in the previous row) in the depths `later`.
-    `number`: array -> its number of rows. Unsupported if the added depth depends on the row, or
-    holds at some rows only."""
+    from the atoms `^name` (the depth of array `name` in the previous row) in the depths `later`: y
+    -> (y, 2) for the depth ^y + 2 of y. `number`: array -> its number of rows. Unsupported if the
+    added depth depends on the row, or holds at some rows only."""
     found: dict[Array, list[tuple[Array, Level]]] = {}
     named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():
@@ -416,8 +418,8 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("operands of the recurrence do not deepen by a constant from row to row")
-    begun = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
-    for number, row in enumerate(begun.rows):
+    ways = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
+    for number, row in enumerate(ways.rows):
         before = {ROW: Poly.atom(ROW) - number}
         where = frozenset(c.substitute(before) for c in entry.rows)
         for array, depths in row.items():

@@ -148,7 +148,7 @@ def _spread(
     in_chunks: bool,
 ) -> None:
     """Propagate possible token axes from arrays to the arrays computed from them, to the fixed
-    point.
+    point: axis 1 of v[c, i] in the equation v[c, i] = x[i, c]*w[c], from axis 0 of x.
 
     Args:
         possible: array -> axes that may be its token axis.
@@ -183,7 +183,8 @@ def _spread(
 
 def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str]:
     """The names of the indices of an equation that count rows: indices at possible token axes
-    (`possible`: array -> such axes) of the arrays read, and indices in the bounds of these."""
+    (`possible`: array -> such axes) of the arrays read, and indices in the bounds of these: j and i
+    in the sum of x[j] over j in 1..i."""
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
@@ -272,7 +273,8 @@ def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]])
 
 def _agreeing(equation: Equation, row_range: RowRange, others: Sequence[RowRange]) -> RowRange:
     """A row range (in the axes of an array), with None for each end that is not proven to equal an
-    end of some range in `others` (in the free indices of an equation of the array)."""
+    end of some range in `others` (in the free indices of an equation of the array): the equation of
+    a first chunk and that of later chunks need not agree."""
     here = row_range.at(equation.positions)
     firsts, lasts = (
         [end for end in ends if end] for ends in zip(*map(_both_ends, others), strict=True)
@@ -315,8 +317,8 @@ def _read_rows(
 
 def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
     """The largest (`sign` 1) or smallest (`sign` -1) row while the indices `over` run over their
-    ranges, which are among the constraints `around`; None if it is not proven which bound of the
-    row that is."""
+    ranges, which are among the constraints `around`: i and 1 for row j with j in 1..i. None if it
+    is not proven which bound of the row that is."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)
@@ -331,7 +333,8 @@ def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> P
 
 def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
     """A row range in the free indices of an equation, converted to the axes of the array that the
-    equation defines; None for an end without indices, or with one that has no axis of its own."""
+    equation defines: row q*C becomes #0*C for S[q]; None for an end without indices, or with one
+    that has no axis of its own."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         place = position_value(position)
@@ -352,9 +355,8 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     """The row to which the entries of an array belong, one of the rows in `ranges` from which they
     are computed: the row of their readers if it is the only one of a range, else the row nearest to
     the readers, or the last row without readers. For S[q], a sum over the rows of chunk q that
-    later rows read, row q*C. None for entries that are computed from no rows.
-    Raises Unsupported: readers lie on both sides of the rows, or the row nearest to them is not
-    known."""
+    later rows read, row q*C. None for entries that are computed from no rows. Raises Unsupported:
+    readers lie on both sides of the rows, or the row nearest to them is not known."""
     readers = [
         (read, equation.domain | read.constraints, here)
         for equation in known.system.equations

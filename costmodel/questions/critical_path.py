@@ -204,7 +204,7 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     than proven."""
     found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
-    levels = [level for array in ends for level in found.ends(array)]
+    levels = [level for array in ends for level in found.largest_depths(array)]
     letters = frozenset[str]().union(*(p.letters for x in levels for p in (x.depth, *x.where)))
     at = large(letters) | dict(sizes or ())
     there = [x for x in levels if all(c.rational(at) >= 0 for c in x.where)]

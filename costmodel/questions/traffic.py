@@ -213,7 +213,7 @@ def _by_kind(
         return
     terms = owners(system).at(ref) if phase == "inference" else ()
     known = tokens(system.forward)
-    if phase != "inference" or ref.array not in known.dynamic:  # no token decides
+    if phase != "inference" or ref.array not in known.dynamic:  # depends on no token
         kind = "activations" if phase != "inference" else role(system, ref.array)
         for part, given in known.dependent_entries(ref, around, ends=phase != "inference"):
             region = entries(ref, part, variables, ends=True)

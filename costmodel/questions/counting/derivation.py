@@ -178,7 +178,7 @@ def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> In
 
 def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly, ...]:
     """The lower (`sign` 1) or upper (`sign` -1) bounds of a range that are needed: a bound that
-    another bound implies at the sizes of `where` is left out."""
+    another bound implies at the sizes of `where` is left out, 1 of the lower bounds 1 and 2."""
     known = frozenset(c for c in where if not variables_of([c]))
     kept = by_text({bound for _, bound in ends})
     for end in tuple(kept):
