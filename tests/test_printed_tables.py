@@ -233,6 +233,33 @@ def test_operations_without_a_class_of_their_own_are_claims(
         assert cli.run(["check", str(path)]) == 1
 
 
+OTHERS: dict[tuple[str, str], dict[str, str]] = {
+    ("other", "cos = 2*l*m*n"): {"cos": "agrees"},
+    ("other", "cos: 2*l*m*n; sin: 3*l*m*n"): {"cos": "agrees", "sin": "disagrees"},
+    ("other", "2lmn cosines + 2lmn sin + 2ln sqrt"): dict.fromkeys(
+        ("cos", "sin", "sqrt"), "agrees"
+    ),
+    ("other", "Max(l, 0)*m*n + l*m*n cos"): {"cos": "agrees"},
+    ("other", "other = 4*l*m*n + 2*l*n"): {"other": "agrees"},
+    ("other", "4*l*m*n + 2*l*n"): {"other": "agrees"},
+    ("other", "cos = O(l*m*n)"): {"cos": "agrees"},
+    ("other", "foo = 2*l*m*n"): {"other": "not-checkable"},
+    ("other (cos)", "2*l*m*n"): {"cos": "agrees"},
+    ("other: cos", "2*l*m*n"): {"cos": "agrees"},
+}
+"""Heading and cell of RFA, as papers write them -> quantity -> verdict."""
+
+
+@pytest.mark.parametrize(("heading", "cell"), OTHERS)
+def test_the_heading_or_the_cell_names_an_operation(
+    heading: str, cell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "paper.csv"
+    path.write_text(f'model,{heading}\nrfa,"{cell}"\n', encoding="utf-8")
+    made = checked(path, capsys)["claims"]
+    assert {claim["quantity"]: claim["verdict"] for claim in made} == OTHERS[heading, cell]
+
+
 @pytest.mark.parametrize("format_", ["csv", "latex"])
 @pytest.mark.parametrize(
     ("phase", "sizes", "back"),

@@ -28,7 +28,6 @@ from costmodel.language.options import braces, joined, listed
 from costmodel.mixers import IN_PAPERS, builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
 from costmodel.program.phases import PHASES
-from costmodel.questions.count import OTHER
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.sizes import LETTERS, in_order
@@ -45,7 +44,8 @@ HEADINGS: Mapping[str, str] = {
     "minimum sequential operations": "sequential",
     "memory": "activations", "space": "activations", "memory complexity": "activations",
     "space complexity": "activations", "state size": "state", "inference memory": "state",
-    "mult": "mul", "mults": "mul",
+    "mult": "mul", "mults": "mul", "comparisons": "compare", "square roots": "sqrt",
+    "logarithms": "log", "sine": "sin", "sines": "sin", "cosine": "cos", "cosines": "cos",
 }  # fmt: skip
 """Heading of a column in papers, in lower case -> the quantity; besides the quantity's name."""
 
@@ -68,6 +68,7 @@ _EQUALS = re.compile(r"=(?![^{}]*\})")
 _WHOLE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 _ROUNDED = re.compile(rf"(\d[\d.]*)\s*({'|'.join(UNITS)})", re.IGNORECASE)
 _MEASURED = re.compile(r"[\d.,]*\d\s*(?:m?s|[x×]|%)?")
+_NAMED = re.compile(r"\$?\\?([a-z][a-z ]+?)\s*[=:]\s*(.+)|(.+?)\s+([a-z][a-z ]+)", re.IGNORECASE)
 _CITED = re.compile(r"\s*(?:~?\\cite[a-z]*\{[^}]*\}|\[[\d,; ]+\]|\([^()]*\b(?:19|20)\d\d[a-z]?\))")
 
 
@@ -237,8 +238,11 @@ def _loaded(name: str) -> str | None:
 
 def _quantity(heading: str) -> str:
     """The quantity that the heading of a column means: a name in claims, `ORDER` for a column of
-    complexities O(...), or "" if claims have no such quantity."""
+    complexities O(...), or "" if claims have no such quantity. `other (cos)` means cos."""
     said, plain = _unit(heading)[0], _plain_heading(heading)
+    inside = heading.partition("(")[2].strip(" )").lower()
+    if words(said) == "other" and inside in CLAIMED:
+        return inside
     for name in (words(said), words(plain), HEADINGS.get(plain, ""), plain.removeprefix("other ")):
         if name in CLAIMED or name == ORDER:
             return name
@@ -247,7 +251,7 @@ def _quantity(heading: str) -> str:
 
 def _plain_heading(heading: str) -> str:
     """A heading in lower case, without signs: `# Params` becomes params."""
-    signs = r"[#._-]|\b(?:number|no) of\b|\bper layer\b"
+    signs = r"[#._:-]|\b(?:number|no) of\b|\bper layer\b"
     plain = " ".join(re.sub(signs, " ", _unit(heading)[0].lower()).split())
     return re.sub(r"^max\b", "maximum", plain)
 
@@ -272,15 +276,27 @@ def _in_bytes(name: str) -> bool:
 
 
 def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
-    """Yield (cell, quantity) pairs: the cell and the quantity of its column; for a cell that lists
-    several classes, such as `512 compare, 16 sqrt`, one pair for each part, as a cell."""
+    """Yield (cell, quantity) pairs: the cell and the quantity of its column; for a cell of the
+    column `other` that names operations, such as `512 compare, 16 sqrt` or `cos = l*d`, one pair
+    for each part, as a cell."""
     name = _quantity(cell.heading)
-    parts = [re.fullmatch(r"(.+?)\s+([a-z]+)", part) for part in cell.text.split(", ")]
-    if name == "other" and all(part and part[2] in OTHER for part in parts):
-        for part in filter(None, parts):
-            yield replace(cell, heading=part[2], text=part[1].strip("$ ")), part[2]
-    else:
-        yield cell, name
+    for sign in ("[,;+]", "[,;]", "$."):  # 2*l cos + 3*l sin, or (l + d) cos, or a single part
+        split = re.split(rf"\s*{sign}\s+(?![^()]*\))", cell.text)
+        named = [_named_operation(part) for part in split]
+        if name == "other" and all(operation for operation, _ in named):
+            for operation, value in named:
+                yield replace(cell, heading=operation, text=value), operation
+            return
+    yield cell, name
+
+
+def _named_operation(part: str) -> tuple[str, str]:
+    """(the operation that a part of a cell names before or behind its number or formula, the number
+    or formula); ("", "") if it names none."""
+    if not (found := _NAMED.fullmatch(part)):
+        return "", ""
+    operation = _quantity(found[1] or found[4])
+    return (operation, (found[2] or found[3]).strip("$ ")) if operation != ORDER else ("", "")
 
 
 def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: Asked) -> Claim:
