@@ -145,7 +145,10 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
     by_atom: Mapping[str, Index] = {i.atom: i for i in outer}
     around = frozenset().union(*(i.constraints for i in by_atom.values()))
     if not implied(around, index.as_poly() - 1):
-        raise Unsupported(f"index {index.name} may be less than 1")
+        raise Unsupported(
+            f"a gradient keeps values over index {index.name}, which may be less than 1, and the "
+            "axes of arrays begin at 1"
+        )
     return next(_tops(index, by_atom))
 
 

@@ -520,7 +520,7 @@ def powers_of_two(found: Crossover) -> tuple[int, ...]:
     """
     powers = tuple(2**k for k in range(13) if 2**k in found.domain)
     if not powers:
-        raise SizeError(f"no power of two fits as {found.over}: give its values")
+        raise SizeError(f"no power of two fits as {found.over}: give values of {found.over}")
     return powers
 
 

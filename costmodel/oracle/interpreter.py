@@ -170,7 +170,9 @@ class Interpreter:
     def _load(self, array: Array, values: np.ndarray[Any, Any]) -> None:
         """Put the given values of an array into memory; OracleError for another shape."""
         if values.shape != self.shape(array):
-            raise OracleError(f"{array.name}: got {values.shape}, expected {self.shape(array)}")
+            raise OracleError(
+                f"{array.name} has shape {values.shape}, expected {self.shape(array)}"
+            )
         given = array.role in ("input", "context")
         spend(values.size)
         for where in product(*(range(extent) for extent in values.shape)):
@@ -249,8 +251,8 @@ class Interpreter:
         its array or is defined already."""
         array, where = entry
         if not self.places.inside(array, where):
-            said = f"outside {self.shape(array)} {self.places.described(point)}"
-            raise OracleError(f"{array.name}: defines {list(where)} {said}")
+            said = f"outside its extents {self.shape(array)}, {self.places.described(point)}"
+            raise OracleError(f"{array.name}{list(where)} is defined {said}")
         if entry in self.memory:
             raise self._twice(entry, point)
         value, depth, steps, token, given, empty = result
@@ -528,7 +530,10 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     added = [by_atom[a] for a in names_in(equation.positions) if by_atom[a] not in shared]
     summed_number, added_number, algorithm = ALGORITHMS[transform.kind]
     if len(over) != summed_number or len(added) != added_number:
-        raise OracleError(f"{equation.name}: a {transform.kind} with other indices than its own")
+        raise OracleError(
+            f"{equation.name}: {transform.kind} takes {summed_number} indices and gives "
+            f"{added_number}, got {len(over)} and {len(added)}"
+        )
     length = transform.length.at(interpreter.sizes)
     read, points = interpreter.reading(transform.body), interpreter.places.points(transform.over)
 

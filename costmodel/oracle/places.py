@@ -162,12 +162,13 @@ class Places:
         OracleError if bounds contain each other's indices."""
         waiting, found = list(indices), []
         while waiting:
-            names = {index.atom for index in waiting}
+            atoms = {index.atom for index in waiting}
             for index in waiting:
-                if not names & {atom for bound in index.ends for atom in bound.letters}:
+                if not atoms & {atom for bound in index.ends for atom in bound.letters}:
                     break
             else:
-                raise OracleError(f"ranges of {sorted(names)} name each other")
+                names = ", ".join(index.name for index in waiting)
+                raise OracleError(f"the bounds of indices {names} name each other")
             waiting.remove(index)
             found.append(index)
         return found

@@ -81,7 +81,10 @@ def growing_rows(steps: Steps, entering: Sequence[RowDepths]) -> GrowingRows:
         while len(beyond) < longest:  # as many further rows as the longest tail needs
             beyond.append(_next_depths(beyond[-1], steps))
         return GrowingRows(known, rate, RowChains(ways, known, beyond))
-    raise Unsupported("the deepest chain through a recurrence takes other arrays from row to row")
+    names = ", ".join(array.name for array in steps)
+    raise Unsupported(
+        f"{names}: the deepest chain through the recurrence takes other arrays from row to row"
+    )
 
 
 def deepest(depths: Iterable[Level]) -> Depth:

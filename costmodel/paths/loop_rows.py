@@ -64,7 +64,8 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
         ]
         # the rows before are the token's own at all points, or at none
         if any(found != [known] for known, found in fresh if found):
-            raise Unsupported("one token computes only some rows of the recurrence")
+            name = parts[0].equation.name
+            raise Unsupported(f"{name}: one token computes only some rows of the recurrence")
         if not any(found for _, found in fresh):
             return False
     if block.reach > 1:
@@ -302,7 +303,8 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
                 alike = [other.where for other in levels if other.depth == level.depth]
                 if ROW in rate.depth.letters or outside(known, alike):
                     raise Unsupported(
-                        "the rows of the recurrence differ in their chains to the next row"
+                        f"{array.name}: the rows of the recurrence differ in their chains to the "
+                        "next row"
                     )
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found
@@ -317,7 +319,7 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
     if any(scale != ONE for scale, _ in lower + upper):
-        raise Unsupported("some rows of the recurrence lie at a stride")
+        raise Unsupported(f"{array.name}: some rows of the recurrence lie at a stride")
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))
     # rows from 2 on exist for at least 2 rows, which may decide which bound is the tightest
@@ -417,7 +419,10 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     affine."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
-        raise Unsupported("operands of the recurrence do not deepen by a constant from row to row")
+        raise Unsupported(
+            f"{entry.array.name}: operands of the recurrence do not deepen by a constant from row "
+            "to row"
+        )
     ways = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(ways.rows):
         before = {ROW: Poly.atom(ROW) - number}

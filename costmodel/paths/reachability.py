@@ -381,10 +381,14 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
             return row_range.last
         if row_range.first is not None and _all_after(row_range.first, readers, -1):
             return row_range.first
+        why = "rows on both sides of these read it"
+        if row_range.last is None:
+            why = "later rows read it, and which is the last of these is not known"
+        elif row_range.first is None:
+            why = "earlier rows read it, and which is the first of these is not known"
         raise Unsupported(
             f"the row of an entry of {array.name} is not known: the entry is made of several "
-            "rows, and rows on both sides read the entry, or later rows do and its last row is "
-            "not known"
+            f"rows, and {why}"
         )
     return None
 
@@ -402,7 +406,10 @@ def _united(system: System, array: Array, ranges: set[RowRange]) -> RowRange:
         entries += [] if region is None else [region]
     found = RowRange(_outermost(entries, firsts, -1), _outermost(entries, lasts, 1))
     if found == RowRange(None, None):
-        raise Unsupported(f"the rows of {array.name} lie on one of several axes")
+        raise Unsupported(
+            f"{array.name} is made of several ranges of rows, and which of them begins first or "
+            "ends last is not known"
+        )
     return found
 
 

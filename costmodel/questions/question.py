@@ -517,8 +517,8 @@ class Case:
         values = Largest(terms).values(CASES)
         if len(values) > CASES:
             raise Unanswered(
-                f"the value is the largest of more than {CASES} formulas, and only numbers for "
-                "the sizes select one"
+                f"the value is the largest of more than {CASES} formulas: give a number for every "
+                "size, which selects one"
             )
         return values
 
