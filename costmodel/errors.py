@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from opcode import opmap
@@ -156,21 +157,34 @@ def _digits(number: object) -> str:
         return "of more than 4,000 digits"
 
 
-LONGEST = 400
-"""The most characters of another code's exception that are shown."""
+LONGEST, LONGEST_WORD = 400, 200
+"""The most characters of another code's exception, and of one word of a sentence, that are
+shown."""
+
+
+def short_words(text: str) -> str:
+    """A text with each word of more than `LONGEST_WORD` characters shortened."""
+    return re.sub(
+        rf"\S{{{LONGEST_WORD + 1},}}", lambda word: shortened(word[0], LONGEST_WORD), text
+    )
 
 
 def text_of(error: BaseException, most: int = LONGEST) -> str:
-    """The text of an exception of other code, at most `most` characters; "" if it has none or if
-    formatting it raises an exception too."""
+    """The text of an exception of other code, unchanged up to `most` characters, else its beginning
+    and its length; "" if it has none or if formatting it raises an exception too.
+
+    >>> text_of(ValueError("x" * 999))[-20:], text_of(ValueError("no " * 999))[-27:]
+    ('... (999 characters)', 'no n ... (2,996 characters)')
+    """
     try:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
-        start = str.__getitem__(text, slice(0, most + 1)).strip()
+        text = str.__getitem__(text, slice(None)).strip()
     except BaseException as own:  # an exception's own code may raise anything
         if is_interrupt(own):
             raise
         return ""
-    return start if len(start) <= most else f"{start[:most]}..."
+    short = text if len(text) <= most else short_words(text)
+    return short if len(short) <= most else f"{short[:most]} ... ({len(text):,} characters)"
 
 
 def words_of(error: BaseException) -> str:

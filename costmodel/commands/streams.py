@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from costmodel.errors import shortened
+from costmodel.errors import short_words
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 """Exit codes: the job failed; the request is invalid; Ctrl-C (the number that shells use)."""
@@ -98,14 +98,14 @@ def printed(text: str) -> None:
         raise Failed(f"standard output: {error.strerror}") from None
 
 
-LONGEST_WORD, LONGEST_SENTENCE = 200, 2000
-"""The most characters of one word, and of a whole sentence, that `complain` prints."""
+LONGEST_SENTENCE = 2000
+"""The most characters of a sentence that `complain` prints."""
 
 
 def complain(sentence: str) -> int:
     """Print one sentence on standard error, shortened to a bounded length; returns the exit status
     `MISUSED`."""
-    said = " ".join(shortened(word, LONGEST_WORD) for word in sentence.split())
+    said = short_words(" ".join(sentence.split()))
     if (left_out := len(said) - LONGEST_SENTENCE) > 0:
         half = LONGEST_SENTENCE // 2
         said = f"{said[:half]} ... ({left_out:,} characters left out) ... {said[-half:]}"
