@@ -71,7 +71,7 @@ def statement(
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)
-    records, problems = recorded(source, complain, every=True)
+    records, problems = recorded(source, complain, every=True, without=["tensors"])
     show(document(records), "rich" if format_ == "plain" else format_, output, force, context)
     told(problems)
     if problems:

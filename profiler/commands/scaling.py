@@ -61,7 +61,7 @@ def scaling(
     no_source(output, files)
     letters, on = along(along_), on_board(board)
     import_own(own)
-    records, problems = recorded(files, complain)
+    records, problems = recorded(files, complain, without=["tensors"])
     found, missing = scalings(records, letters, on)
     told([*problems, *missing])
     if not found:

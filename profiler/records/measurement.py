@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import field
 from msgspec.structs import replace
 
-from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.reading import Measured, Reading, Unavailable, compact
 from profiler.records.schema import (
     Counts,
     Device,
@@ -101,6 +101,12 @@ class Measurement(Record, frozen=True, kw_only=True):
             or "compile" in self.readings
             or "compile" in self.reasons
         )
+
+    def compact(self, without: Sequence[str]) -> Measurement:
+        """The record with its numbers in arrays and without the details `without` of its readings,
+        for commands that hold thousands of records and write none."""
+        readings = {name: compact(reading, without) for name, reading in self.readings.items()}
+        return replace(self, readings=readings)
 
     def written(self) -> dict[str, Any]:
         """The fields of schema 1; fields of `LATER` are present if they are not empty."""

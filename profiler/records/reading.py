@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from costmodel.errors import shortened, text_of
 from profiler.records.quantities import LATENCIES, QUANTITIES
@@ -82,6 +85,26 @@ class Reading(Record, frozen=True):
             if low < 0 and found.unit != "J":
                 raise RecordError(f"{where}.details.ci_low: {low} is below what may be measured")
         return found
+
+
+def compact(reading: Reading, without: Sequence[str]) -> Reading:
+    """The reading with its samples, and each list of numbers in its details, as arrays, which take
+    a quarter of the memory of tuples and lists. The details `without` are left out."""
+    details = {x: packed(value) for x, value in reading.details.items() if x not in without}
+    return replace(reading, samples=packed(reading.samples), details=details)
+
+
+def packed(values: Any) -> Any:
+    """A list or tuple of at least four floats, or as many integers, as an array; any other value
+    unchanged.
+
+    >>> packed((0.5, 1.0, 2.0, 3.0)), packed([1, 2, 3, 4]), packed([0.5, 1, 2, 3])
+    (array('d', [0.5, 1.0, 2.0, 3.0]), array('q', [1, 2, 3, 4]), [0.5, 1, 2, 3])
+    """
+    kinds = {*map(type, values)} if isinstance(values, list | tuple) and len(values) >= 4 else None
+    return (
+        array("d", values) if kinds == {float} else array("q", values) if kinds == {int} else values
+    )
 
 
 def quantile(samples: Sequence[float], part: float) -> float:

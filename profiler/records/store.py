@@ -185,18 +185,21 @@ def lines(path: str | os.PathLike[str]) -> Iterator[Line]:
 
 
 def read(
-    path: str | os.PathLike[str], tell: Callable[[str], object] = lambda remark: None
+    path: str | os.PathLike[str],
+    tell: Callable[[str], object] = lambda remark: None,
+    keep: Callable[[Measurement], Measurement] = lambda record: record,
 ) -> tuple[list[Measurement], list[str]]:
     """(every readable measurement of a file, in order; one sentence per unreadable line).
 
     Failed measurements of a sweep are included, without readings. `tell` receives the remarks on
-    truncated lines of a file that was continued. StoreError if the file cannot be read.
+    truncated lines of a file that was continued. `keep` returns what is kept of a record, before
+    the next record is read. StoreError if the file cannot be read.
     """
     records: list[Measurement] = []
     problems: list[str] = []
     for line in lines(path):
         if line.record is not None:
-            records.append(line.record)
+            records.append(keep(line.record))
         if line.problem:
             problems.append(line.problem)
         if line.remark:

@@ -116,7 +116,7 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
     A record of the last token, t = l, belongs to two series along l: one in which t varies with l,
     and one in which t is fixed.
     """
-    groups: dict[tuple[object, ...], tuple[Key, list[Measurement]]] = {}
+    groups: dict[tuple[Key, str], list[Measurement]] = {}
     for record in records:
         if has_nothing(record) or letter not in record.sizes:
             continue
@@ -124,9 +124,12 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
         names = (record.mixer, record.implementation, record.form, record.phase, record.dtype)
         for fixed in fixed_of(record, letter):
             key = (*names, record.kind, letter, fixed)
-            groups.setdefault((*key, options), (key, []))[1].append(record)
-    found = [Series(*key, tuple(group)) for key, group in groups.values()]
-    return [series for series in found if len(series.sizes) > 1]
+            groups.setdefault((key, options), []).append(record)
+    return [
+        Series(*key, tuple(group))
+        for (key, _), group in groups.items()
+        if len({record.sizes[letter] for record in group}) > 1
+    ]
 
 
 def has_nothing(record: Measurement) -> bool:

@@ -101,18 +101,22 @@ def settled(records: Sequence[Measurement]) -> list[Measurement]:
     """The records without superseded failures: a failure is left out if its point was measured, or
     failed again later; repeated measurements stay. Records of a sweep, which have a random order,
     are sorted by mixer, phase, dtype, device, sizes, implementation and round."""
-    last: dict[str, Measurement] = {}
-    for record in records:
-        key = key_of(record)
-        if not record.failure or key not in last or last[key].failure:
-            last[key] = record
-    kept = [r for r in records if not r.failure or last[key_of(r)] is r]
-    return sorted(kept, key=what) if any("round" in r.sweep for r in kept) else kept
+    keys = [key_of(record) for record in records]
+    last: dict[str, int] = {}
+    for i, record in enumerate(records):
+        if not record.failure or keys[i] not in last or records[last[keys[i]]].failure:
+            last[keys[i]] = i
+    kept = [r for i, r in enumerate(records) if not r.failure or last[keys[i]] == i]
+    return in_sweep_order(kept) if any("round" in r.sweep for r in kept) else kept
 
 
-def what(record: Measurement) -> tuple[object, ...]:
-    """The sort key of a record: mixer, phase, dtype, device, sizes, implementation, round."""
-    letters = in_order({*LETTERS, *record.sizes})
-    sizes = [(letter, record.sizes.get(letter, 0)) for letter in letters]
-    names = (record.mixer, record.phase, record.dtype, record.device, sizes, record.implementation)
-    return (*names, record.round)
+def in_sweep_order(records: Sequence[Measurement]) -> list[Measurement]:
+    """The records sorted by mixer, phase, dtype, device, sizes, implementation, round."""
+    letters = in_order({*LETTERS}.union(*(record.sizes for record in records)))
+
+    def key(record: Measurement) -> tuple[object, ...]:
+        sizes = tuple(record.sizes.get(letter, 0) for letter in letters)
+        names = (record.mixer, record.phase, record.dtype, record.device)
+        return (*names, sizes, record.implementation, record.round)
+
+    return sorted(records, key=key)

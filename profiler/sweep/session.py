@@ -272,9 +272,10 @@ def recorded(
     tell: Callable[[str], object] = lambda sentence: None,
     *,
     every: bool = False,
+    without: Sequence[str] = (),
 ) -> tuple[list[Measurement], list[str]]:
     """Read the records of results files, joined over processes, and a sentence for each line that
-    is no record.
+    is no record. Numbers are kept in arrays; details of readings in `without` are left out.
 
     Failures of points that were measured or failed again later are left out, unless `every`. A
     record that occurs more than once counts once. `tell` receives remarks on duplicates, on such
@@ -288,7 +289,7 @@ def recorded(
     seen: set[str] = set()
     for path in paths:
         remarks: list[str] = []
-        records, told = read(path, remarks.append)
+        records, told = read(path, remarks.append, lambda record: record.compact(without))
         if not records:
             detail = "".join(f": {said}" for said in [*told, *remarks][:1])
             raise StoreError(f"{path} holds no measurement{detail}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,28 @@ def test_a_file_cut_off_mid_line_gives_what_came_before(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     assert records_of([path]) == ([ATTENTION], [f"{path}: line 2 is cut off and was skipped"])
+
+
+def test_many_records_take_little_memory(tmp_path: Path) -> None:
+    """Of 7 records with 1,009 samples each, what is kept takes 8 bytes a sample, and no list of
+    tensors where the command reads none."""
+    path, found = tmp_path / "many.jsonl", []
+    samples = tuple(0.5 + i / 4096 for i in range(1009))
+    details = {"blocks": [1] * 1009, "waiting": [*samples]}
+    latency = Reading("latency", 0.5, "s", samples, details)
+    listed = ATTENTION.readings["tensors_at_peak"]
+    for i in range(7):
+        found.append(replace(ATTENTION, id=str(i), readings={"latency": latency, "peak": listed}))
+        append(path, found[-1])
+    records_of([path], without=["tensors"])  # fills the caches
+    tracemalloc.start()
+    kept, _ = records_of([path], without=["tensors"])
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 7 * (3 * 8 * 1009 + 8_000)
+    assert [tuple(each.readings["latency"].samples) for each in kept] == [samples] * 7
+    assert [*kept[0].readings["peak"].details] == ["rounding", "released"]
+    assert records_of([path])[0][0].readings["peak"].details == listed.details
 
 
 @pytest.mark.parametrize(
