@@ -1,7 +1,8 @@
 """The reverse-mode rule of each kind of node, which passes a gradient to its operands: `RULES`.
 
 A rule *hands* the gradient of a node to its operands: it calls `Reversal.hand` with the gradient of
-each operand, until a reference is reached, whose array gets a cotangent (`hand_to`).
+each operand, until a reference is reached, whose array gets a cotangent (`hand_to`). A `Scope` has
+the points of the equation at which this happens.
 """
 
 from __future__ import annotations

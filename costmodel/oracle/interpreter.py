@@ -2,7 +2,8 @@
 
 An instrumented scalar remembers its depth and its token. `Run` executes the equations in the order
 in which they are written, those of a loop when an entry is first needed, and records for every
-instance what it did, read and wrote. Each equation is first compiled to functions of a point.
+instance what it did, read and wrote. Each equation is first compiled to functions of a point. An
+empty sum (no term) is 0, and adding it or multiplying by it costs nothing.
 `STEPS` and `ALONE` define every kind of node.
 """
 

@@ -110,23 +110,23 @@ class Graph:
     """The graph of reads at given sizes. Nodes 0 .. length - 1 are the rows; each further node is a
     group of entries of an array without a token axis, computed from the same rows."""
 
-    known: Rows
+    rows: Rows
     sizes: Mapping[str, int]
 
     @cached_property
     def length(self) -> int:
         """The number of rows."""
-        return length(self.known.system).at(self.sizes)
+        return length(self.rows.system).at(self.sizes)
 
     @cached_property
     def joints(self) -> Sequence[Joint]:
         """Every reference through which a row may read another row, with its equation and the
         regions of indices in which it reads; in the order of the equations."""
         found = []
-        for equation in self.known.system.equations:
-            for read in self.known.certain(equation) if equation.array in self.known.places else ():
+        for equation in self.rows.system.equations:
+            for read in self.rows.certain(equation) if equation.array in self.rows.places else ():
                 around = equation.domain | read.constraints
-                regions = regions_that_read(self.known.system, equation, read)
+                regions = regions_that_read(self.rows.system, equation, read)
                 found.append(Joint(equation, read, [region - around for region in regions]))
         return found
 
@@ -141,14 +141,14 @@ class Graph:
                 for axis in range(len(array.shape))
                 if (axis_atom(axis) in place.letters if place else not self._alike(array, axis))
             }
-            for array, place in self.known.places.items()
+            for array, place in self.rows.places.items()
         }
         number = -1
         while number != (number := sum(map(len, found.values()))):
             for joint in self.joints:
                 letters = joint.letters(found)
                 for array, at in joint.ends:
-                    if self.known.places[array] is None:
+                    if self.rows.places[array] is None:
                         found[array] |= {k for k, p in enumerate(at) if letters & _letters(p)}
         return found
 
@@ -156,7 +156,7 @@ class Graph:
         """Whether all equations of an array define the same range of positions on an axis."""
         places = {
             (at, *(index for index in equation.indices if index.atom in _letters(at)))
-            for equation in self.known.system.defining[array]
+            for equation in self.rows.system.defining[array]
             for at in [equation.positions[axis]]
         }
         return len(places) == 1
@@ -166,7 +166,7 @@ class Graph:
         """Array without a token axis -> the numbers of its nodes (groups of entries), which begin
         behind the numbers of the rows; the last array first."""
         found, free = dict[Array, range](), self.length
-        for array, place in self.known.places.items():
+        for array, place in self.rows.places.items():
             if place is None:
                 found[array] = range(free, free + prod(self._shape(array)))
                 free = found[array].stop
@@ -232,7 +232,7 @@ class Graph:
     def sources(self) -> Span:
         """For each node (a row, or entries without a row), the first and the last row from which
         the node is computed, as a fixed point."""
-        joined, moved = self.joined, {*self.known.places}  # refuses large graphs first
+        joined, moved = self.joined, {*self.rows.places}  # refuses large graphs first
         found = Span.of_rows(self.length, self.number)
         while moved:
             before, moved = moved, set[Array]()

@@ -1,8 +1,9 @@
 """The number of hops between the two positions furthest apart, as a formula.
 
 A hop goes from a row to any row that the row reads. `evenly` answers where every row reads all rows
-up to a fixed distance; `by_chunks` where rows lie in chunks of a size such as C; `by_hub` where row
-1 reads all rows and all rows read row 1.
+up to a fixed distance; `by_chunks` where rows lie in chunks of a size such as C, and a reference
+joins a lower row (chunk, place) with an upper row; `by_hub` where row 1 reads all rows and all rows
+read row 1.
 """
 
 from __future__ import annotations
@@ -72,15 +73,15 @@ class Hops:
         return reach is None or implied(self.where, reach - Poly.atom(BACK))
 
 
-def _hops(known: Rows, sign: int) -> Iterator[Hops]:
+def _hops(rows: Rows, sign: int) -> Iterator[Hops]:
     """Yield, for each reference to earlier rows (`sign` 1) or later rows (`sign` -1), the
     constraints on the reading row (`#row`) and on the distance to the row read (`#back`), with
     words for messages. A reference to an array that is computed from all rows reads at all
     distances."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
-    for found in joined_rows(known):
+    for found in joined_rows(rows):
         if found.read is None:
-            whole = frozenset({row - 1, length(known.system) - row, back - 1})
+            whole = frozenset({row - 1, length(rows.system) - row, back - 1})
             yield Hops(whole, found.words)
             continue
         away = back - (found.reading - found.read) * sign
@@ -90,7 +91,7 @@ def _hops(known: Rows, sign: int) -> Iterator[Hops]:
                 yield Hops(projected(around | apart, found.over), found.words)
 
 
-def furthest(known: Rows, sign: int) -> Reach:
+def furthest(rows: Rows, sign: int) -> Reach:
     """The largest distance at which a row reads earlier rows (`sign` 1) or later rows (`sign` -1),
     where it reads at every distance from 1 to this reach; NOWHERE (0) without such reads, None
     without a limit.
@@ -99,10 +100,10 @@ def furthest(known: Rows, sign: int) -> Reach:
         Unsupported: which rows are read depends on more than their distance, or distances up to the
             reach are left out.
     """
-    hops = list(_hops(known, sign))
+    hops = list(_hops(rows, sign))
     if not hops:
         return NOWHERE
-    found = {hop: hop.distances(sign, length(known.system)) for hop in hops}
+    found = {hop: hop.distances(sign, length(rows.system)) for hop in hops}
     # intervals of distances from 1 on: an interval joins if it begins at most 1 behind a known
     # reach
     even: list[Reach] = []
@@ -122,8 +123,8 @@ def furthest(known: Rows, sign: int) -> Reach:
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
     """The smaller of two reaches (largest distances at which rows read; None: unlimited; NOWHERE:
-    no reads) under the conditions `known`; if one is NOWHERE, the other. Earlier rows
-    are reached by one, later rows by the other, and the smaller one needs more hops."""
+    no reads) under the conditions `known`; if one is NOWHERE, the other. Earlier rows are reached
+    by one, later rows by the other, and the smaller one needs more hops."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -163,17 +164,17 @@ READ = axis_atom("read")
 """The row that is read, as a variable."""
 
 
-def by_hub(known: Rows) -> Exact:
+def by_hub(rows: Rows) -> Exact:
     """The hops between the rows furthest apart, by way of row 1, which reads all rows and is read
     by all rows: 1 at sizes at which each row reads every other row, 2 at other sizes; 0 for l = 1.
 
     Raises:
         Unsupported: some row does not read row 1, or row 1 does not read some row.
     """
-    row, read, last = Poly.atom(ROW), Poly.atom(READ), length(known.system)
+    row, read, last = Poly.atom(ROW), Poly.atom(READ), length(rows.system)
     every = frozenset({row - 1, last - row, read - 1, last - read})
     pairs = []
-    for found in joined_rows(known):
+    for found in joined_rows(rows):
         if found.read is None:
             pairs.append(every)
             continue
@@ -329,12 +330,12 @@ class JoinedPairs:
 
 
 def _joined_pairs(
-    known: Rows, chunks: Chunks, sign: int, lower: Constraints
+    rows: Rows, chunks: Chunks, sign: int, lower: Constraints
 ) -> Iterator[JoinedPairs]:
     """Yield, for each reference to earlier rows (sign 1) or later rows (-1), the pairs (reading
     row, row read), as constraints, with words for messages. Only pairs whose lower row is in the
     class `lower` (at the end of a chunk, or before it)."""
-    for found in joined_rows(known):
+    for found in joined_rows(rows):
         if found.read is None:
             yield JoinedPairs(chunks.inside, found.words)
             continue
@@ -345,22 +346,22 @@ def _joined_pairs(
                 yield JoinedPairs(projected(where, found.over), found.words)
 
 
-def chunks_of(known: Rows) -> Chunks | None:
+def chunks_of(rows: Rows) -> Chunks | None:
     """The length of the sequence and the size letter of the chunks in which rows lie: the factor by
     which an index is multiplied in row numbers, C in (q - 1)*C + e. None without chunks, or with
     chunks of several sizes."""
     found: set[Poly] = set()
-    for equation in known.system.equations:
-        if known.places.get(equation.array) is None:
+    for equation in rows.system.equations:
+        if rows.places.get(equation.array) is None:
             continue
-        at = [known.reading(equation)]
-        at += map(known.read, known.certain(equation))
+        at = [rows.reading(equation)]
+        at += map(rows.read, rows.certain(equation))
         for row in at:
             found |= {row.coefficient(name) for name in row.variables} if row is not None else set()
     found = {stride for stride in found if stride.constant() is None}
     for stride in found:
         if len(found) == 1 and str(stride) in stride.letters:
-            return Chunks(length(known.system), str(stride))
+            return Chunks(length(rows.system), str(stride))
     return None
 
 
@@ -411,7 +412,7 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             raise Unsupported("the distance of the rows that are read differs from chunk to chunk")
 
 
-def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
+def by_chunks(rows: Rows, chunks: Chunks, sign: int) -> Exact:
     """The hops between the rows furthest apart, where rows lie in chunks: the number of hops from
     the first row to the last, each as long as possible, by references to earlier rows (`sign` 1) or
     later rows (`sign` -1); exact in sizes, by cases.
@@ -421,7 +422,7 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
             and that later rows reach no less far; or the rows on the way are not derived.
     """
     furthest = [
-        _furthest_joined(chunks, list(_joined_pairs(known, chunks, sign, where)), where)
+        _furthest_joined(chunks, list(_joined_pairs(rows, chunks, sign, where)), where)
         for where in chunks.classes
     ]
     require_in_order(chunks, furthest)
@@ -495,4 +496,4 @@ def _rows_on_the_way(
         if far == chunks.length:
             return list(places.values()), {}
         row = far.substitute({OUTER: outer, INNER: inner})
-    raise Unsupported(f"the chunk of row {row}, and its place there, are not known")
+    raise Unsupported(f"the chunk of row {row}, or the place of the row there, is not known")

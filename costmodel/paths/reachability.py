@@ -110,11 +110,11 @@ def rows_of(system: System) -> Rows:
             that cannot be told apart, or an entry for a chunk with readers on both sides of the
             chunk.
     """
-    known, (_, indexed) = rows_on_axes(system), _possible_axes(system)
-    without = [array for array, place in known.places.items() if place is None]
+    on_axes, (_, indexed) = rows_on_axes(system), _possible_axes(system)
+    without = [array for array, place in on_axes.places.items() if place is None]
     if indexed.isdisjoint(without):
-        return known
-    chosen = {array: known.places[array] for array in known.places if array not in without}
+        return on_axes
+    chosen = {array: on_axes.places[array] for array in on_axes.places if array not in without}
     made_of = _made_of(Rows(system, chosen), without)
     for array in without:
         if array in indexed and not made_of[array]:
@@ -203,11 +203,11 @@ def _of_readers(
 ) -> set[int]:
     """Of several possible token axes of an array, those at which a reader (whose row `chosen`
     gives) reads its own row. `axes` itself if no reader tells them apart."""
-    known = Rows(system, chosen)
+    rows = Rows(system, chosen)
     for equation in system.equations:
         if equation.array is array or chosen.get(equation.array) is None:
             continue
-        here = known.reading(equation)
+        here = rows.reading(equation)
         for read in reads(equation):
             if read.ref.array is not array or len(axes) < 2:
                 continue
@@ -232,7 +232,7 @@ class RowRange:
         return RowRange(first, last)
 
 
-def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRange]]:
+def _made_of(rows: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRange]]:
     """Array without a token axis -> the possible row ranges from which its entries are computed.
     References of an array to itself are left out: an entry of a running sum is computed from the
     row that its own step adds."""
@@ -241,12 +241,12 @@ def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRang
     while changed:
         changed = False
         for array in arrays:
-            ranges = _row_ranges(known, array, found)
+            ranges = _row_ranges(rows, array, found)
             changed, found[array] = changed or ranges != found[array], ranges
     return found
 
 
-def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]]) -> set[RowRange]:
+def _row_ranges(rows: Rows, array: Array, found: Mapping[Array, set[RowRange]]) -> set[RowRange]:
     """The row ranges that the entries of an array are computed from, given those `found` so far:
     rows (q - 1)*C + 1 to q*C for S[q], a sum over the rows of chunk q. An end becomes None unless
     every equation of the array that reads rows has a range with the same end. Ranges without any
@@ -256,9 +256,9 @@ def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]])
             row_range
             for read in reads(equation)
             if read.ref.array is not array
-            for row_range in _read_rows(known, equation, read, found)
+            for row_range in _read_rows(rows, equation, read, found)
         ]
-        for equation in known.system.defining[array]
+        for equation in rows.system.defining[array]
     }
     ranges = {
         _in_array_axes(equation, row_range)
@@ -300,14 +300,14 @@ def _proven_equal(one: Poly | None, two: Poly, where: Constraints) -> bool:
 
 
 def _read_rows(
-    known: Rows, equation: Equation, read: Read, found: Mapping[Array, set[RowRange]]
+    rows: Rows, equation: Equation, read: Read, found: Mapping[Array, set[RowRange]]
 ) -> Iterator[RowRange]:
     """Yield the row ranges of the entries that a reference reads over all indices of its sums, in
     the free indices of the equation. `found`: array without a token axis -> its row ranges."""
     around, over = equation.domain | read.constraints, {index.atom for index in read.over}
     ranges = {row_range.at(read.ref.positions) for row_range in found.get(read.ref.array, ())}
-    if known.places.get(read.ref.array) is not None:
-        row = known.read(read)
+    if rows.places.get(read.ref.array) is not None:
+        row = rows.read(read)
         ranges = {RowRange(row, row)}
     for row_range in ranges:
         first = row_range.first and _extreme_row(row_range.first, -1, around, over)
@@ -351,7 +351,7 @@ def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
     return RowRange(first, last)
 
 
-def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
+def _in_chunk(rows: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     """The row to which the entries of an array belong, one of the rows in `ranges` from which they
     are computed: the row of their readers if it is the only one of a range, else the row nearest to
     the readers, or the last row without readers. For S[q], a sum over the rows of chunk q that
@@ -359,10 +359,10 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     readers lie on both sides of the rows, or the row nearest to them is not known."""
     readers = [
         (read, equation.domain | read.constraints, here)
-        for equation in known.system.equations
+        for equation in rows.system.equations
         if equation.array is not array
-        and known.places.get(equation.array) is not None
-        and (here := known.reading(equation)) is not None
+        and rows.places.get(equation.array) is not None
+        and (here := rows.reading(equation)) is not None
         for read in reads(equation)
         if read.ref.array is array
     ]
@@ -373,7 +373,7 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
             row_range for row_range in exact if _proven_equal(there[row_range].last, here, around)
         } or ranges
     if len(ranges) > 1:
-        ranges = {_united(known.system, array, ranges)}
+        ranges = {_united(rows.system, array, ranges)}
     for row_range in ranges:
         if row_range.last is not None and (
             row_range.last == row_range.first or _all_after(row_range.last, readers, 1)
@@ -451,7 +451,7 @@ class JoinedRows:
     """The two arrays for messages: "y reads of x"."""
 
 
-def joined_rows(known: Rows) -> Iterator[JoinedRows]:
+def joined_rows(rows: Rows) -> Iterator[JoinedRows]:
     """Yield, for each reference between entries with rows, the reading row and the row that is
     read: i and i - 1 for h[i - 1] in the equation of h[i]. An array without rows must be computed
     from all rows, and counts as every row.
@@ -459,19 +459,19 @@ def joined_rows(known: Rows) -> Iterator[JoinedRows]:
     Raises:
         Unsupported: an array that is read belongs to no row, and is not computed from all rows.
     """
-    for equation in known.system.equations:
-        here = None if known.places.get(equation.array) is None else known.reading(equation)
+    for equation in rows.system.equations:
+        here = None if rows.places.get(equation.array) is None else rows.reading(equation)
         if here is None:
             continue
-        for read in known.certain(equation):
+        for read in rows.certain(equation):
             words = f"{equation.name} reads of {read.ref.array.name}"
-            there = known.read(read)
+            there = rows.read(read)
             if there is None:
-                _require_whole(known, read.ref.array)
+                _require_whole(rows, read.ref.array)
                 yield JoinedRows(here, None, (), (), words)
                 continue
             names = {index.atom for index in (*equation.indices, *read.over)}
-            around = regions_that_read(known.system, equation, read)
+            around = regions_that_read(rows.system, equation, read)
             yield JoinedRows(here, there, around, sorted(names, reverse=True), words)
 
 
@@ -488,15 +488,15 @@ def regions_that_read(system: System, equation: Equation, read: Read) -> list[Co
     return after_token(around, terms, Poly())
 
 
-def some_row_reads_all(known: Rows) -> bool:
+def some_row_reads_all(rows: Rows) -> bool:
     """Whether there is an array with a row axis of which each row is proven to read all rows, as in
     attention: then the path length is 1."""
     row = Poly.atom(ROW)
-    every = frozenset({row - 1, length(known.system) - row})
-    for equation in known.system.equations:
-        here = None if known.places.get(equation.array) is None else known.reading(equation)
+    every = frozenset({row - 1, length(rows.system) - row})
+    for equation in rows.system.equations:
+        here = None if rows.places.get(equation.array) is None else rows.reading(equation)
         with suppress(Unsupported):
-            if here is None or not any(_made_of_all(known, equation, known.certain(equation))):
+            if here is None or not any(_made_of_all(rows, equation, rows.certain(equation))):
                 continue
             names = sorted((index.atom for index in equation.indices), reverse=True)
             if implied_all(every, projected(equation.domain | {row - here, here - row}, names)):
@@ -509,7 +509,7 @@ def length(system: System) -> Poly:
     return system.mixer.role("input").shape[0]
 
 
-def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
+def _require_whole(rows: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
     """Raise Unsupported unless each entry of an array without rows (no axis counts tokens, as of a
     mean over all tokens) is computed from all rows.
 
@@ -517,37 +517,37 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
         asked: the arrays whose check is in progress. References to them form a loop: the other
             references of the equation decide.
     """
-    for equation in known.system.defining[array]:
-        made_of = [*known.certain(equation)]
-        rowless = dict.fromkeys(r.ref.array for r in made_of if known.read(r) is None)
+    for equation in rows.system.defining[array]:
+        made_of = [*rows.certain(equation)]
+        rowless = dict.fromkeys(r.ref.array for r in made_of if rows.read(r) is None)
         without = [other for other in rowless if other not in asked]
         for other in without:
             if other != array:
-                _require_whole(known, other, asked | {array})
+                _require_whole(rows, other, asked | {array})
         looped = any(read.ref.array in asked | {array} for read in made_of)
-        if not (without or looped or any(_reads_all(known, equation, r) for r in made_of)):
+        if not (without or looped or any(_reads_all(rows, equation, r) for r in made_of)):
             raise Unsupported(f"{array.name} is made of some rows and belongs to no row")
 
 
-def _made_of_all(known: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:
+def _made_of_all(rows: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:
     """Yield, for each of some references of an equation, whether the reference is proven to read
     all rows; nothing for a reference about which no proof either way is derived."""
     for read in some:
         with suppress(Unsupported):
-            if known.read(read) is None:
-                _require_whole(known, read.ref.array)
+            if rows.read(read) is None:
+                _require_whole(rows, read.ref.array)
                 yield True
             else:
-                yield _reads_all(known, equation, read)
+                yield _reads_all(rows, equation, read)
 
 
-def _reads_all(known: Rows, equation: Equation, read: Read) -> bool:
+def _reads_all(rows: Rows, equation: Equation, read: Read) -> bool:
     """Whether every instance of an equation is proven to read all rows through one reference."""
-    row, there = Poly.atom(ROW), known.read(read)
+    row, there = Poly.atom(ROW), rows.read(read)
     assert there is not None  # the caller asks for entries with a row
-    given = equation.domain | {row - 1, length(known.system) - row}
+    given = equation.domain | {row - 1, length(rows.system) - row}
     over = sorted((index.atom for index in read.over), reverse=True)
-    for around in regions_that_read(known.system, equation, read):
+    for around in regions_that_read(rows.system, equation, read):
         if implied_all(given, projected(around | {row - there, there - row}, over)):
             return True
     return False

@@ -91,25 +91,25 @@ def _answer(system: System) -> PathLength:
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import length, rows_of, rows_on_axes, some_row_reads_all
 
-    rows = length(system)
+    last = length(system)
     if some_row_reads_all(rows_on_axes(system)):
-        return PathLength(evenly(None, None, rows))
-    known = rows_of(system)
-    chunks = chunks_of(known)
+        return PathLength(evenly(None, None, last))
+    rows = rows_of(system)
+    chunks = chunks_of(rows)
     reaches: dict[int, Reach] = {}
     for sign in (1, -1):
         try:
-            reaches[sign] = furthest(known, sign)
+            reaches[sign] = furthest(rows, sign)
         except Unsupported as reason:
             if chunks is None:
                 try:
-                    return PathLength(by_hub(known))
+                    return PathLength(by_hub(rows))
                 except Unsupported:
                     raise reason from None
     if len(reaches) == 2 or chunks is None:
-        return PathLength(evenly(reaches[1], reaches[-1], rows))
+        return PathLength(evenly(reaches[1], reaches[-1], last))
     back, ahead = (
-        evenly(reaches[sign], NOWHERE, rows) if sign in reaches else by_chunks(known, chunks, sign)
+        evenly(reaches[sign], NOWHERE, last) if sign in reaches else by_chunks(rows, chunks, sign)
         for sign in (1, -1)
     )
     return PathLength(_longer(back, ahead))
