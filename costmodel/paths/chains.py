@@ -198,8 +198,8 @@ class Chain(Witness):
 
     def path(self, sizes: Mapping[str, int]) -> CriticalPath:
         """The path at given sizes, which tell for each `Passage` (the steps to some row of a loop)
-        whether the row is one of the first or a later one. If ties are broken at sizes, steps that
-        repeat at most `FEW` times are written out one by one.
+        whether the row is one of the first or a later one. If the chain was chosen at given sizes
+        (`Ties.sizes`), steps that repeat at most `FEW` times are written out one by one.
 
         Raises:
             Unsupported: the steps are not known.

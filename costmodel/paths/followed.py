@@ -183,8 +183,8 @@ class Graph:
 
     @cached_property
     def joined(self) -> Sequence[tuple[Array, Array, Pairs]]:
-        """(reading array, array read, pairs of nodes) per reference that reads something;
-        Unsupported if reads, entries and pairs of rows are more than `MOST`."""
+        """The edges of the graph, as (reading array, array read, pairs of nodes) per reference that
+        reads something; Unsupported if reads, entries and pairs of rows are more than `MOST`."""
         number = self.length**2 + self.number
         for joint in self.joints:
             number += prod(at.shape) if (at := self._points(joint)) else 0

@@ -368,7 +368,9 @@ def chunks_of(rows: Rows) -> Chunks | None:
 def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constraints) -> Poly:
     """The furthest row, a polynomial, that a lower row is joined with by references, for the lower
     rows of one class (at the end of their chunk, or all others); all rows between are joined with
-    it too. The lower row itself if no row is joined.
+    it too. Where rows read their chunk and the sums up to the end of the chunk before, the furthest
+    row is the end of the chunk, and for that end the end of the next chunk. The lower row itself if
+    no row is joined.
 
     Args:
         held: the pairs of rows that references join, for this class.
@@ -395,8 +397,9 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
 
 def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
     """Raise Unsupported unless a later row reaches at least as far as an earlier one, and reaches
-    equally far in every chunk. `furthest`: the furthest row that a row is joined with, for rows
-    before the end of a chunk and for the last row of a chunk (`Chunks.classes`)."""
+    equally far in every chunk: then the longest hops are the fewest. `furthest`: the furthest row
+    that a row is joined with, for rows before the end of a chunk and for the last row of a chunk
+    (`Chunks.classes`)."""
     later = {name: Poly.atom(f"{name} later") for name in (OUTER, INNER)}
     apart = chunks.lower.substitute(later) - chunks.lower
     for where, far in zip(chunks.classes, furthest, strict=True):

@@ -361,7 +361,8 @@ def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
 
 def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     """A level of an array (a depth under conditions, in its axes) at the entries that a reference
-    reads under the constraints `around`; None if it exists at no such entry. Where the reference
+    reads under the constraints `around`, for the depth of the reader: i - 1 for y[i - 1] if y has
+    depth #0. None if it exists at no such entry. Where the reference
     has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f, the indices p and f are
     replaced by q and e if these are proven to be equal."""
     values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}

@@ -192,8 +192,8 @@ def held_once(system: System, array: Array) -> bool:
 
 
 def entries_held(system: System, array: Array) -> Exact:
-    """The number of entries of an array that equations define; of an array without equations (an
-    input) all entries."""
+    """The number of entries of an array that equations define, l - 1 of h[i] for i in 2..l; of an
+    array without equations (an input) all entries."""
     if array not in system.defining:
         return union_size(axes_of(array), [whole(array)], ONE)
     found = [where for e in system.defining[array] if (where := defined(e)) is not None]
