@@ -72,12 +72,18 @@ def bold(words: str, page: Page) -> str:
 
 def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = None) -> str:
     """A sentence, after `lead`, in lines of at most `width` characters, broken between words. A
-    word longer than a line is broken after a sign such as `-` or `+`, a number after a comma.
+    word longer than a line is broken after a sign such as `-` or `+`, a number after a comma, and
+    what is still longer, such as the name of a commit, where the line ends.
 
     Args:
         width: the width in characters, at least 20; None leaves the sentence in one line.
         hang: the beginning of further lines, shortened if a word needs the room; by default as
             many spaces as `lead` is long.
+
+    >>> print(wrapped("read at commit 00902f36e65d08b95a83;", 20))
+    read at commit
+    00902f36e65d08b95a83
+    ;
     """
     if width is None:
         return lead + words
@@ -104,13 +110,14 @@ _WORDS = re.compile(r"(\s*)(\S+)")
 
 def _fragments(word: str, room: int) -> list[str]:
     """The word; if it is longer than `room`, its pieces; a piece longer than `room` is broken after
-    the commas between digits."""
+    the commas between digits, then after every `room` characters."""
     if len(word) <= room:
         return [word]
     return [
-        part
+        part[start : start + room]
         for piece in pieces(word)
         for part in (re.split(r"(?<=,)(?=\d)", piece) if len(piece) > room else [piece])
+        for start in range(0, len(part), room)
     ]
 
 
