@@ -623,7 +623,7 @@ class Mixer:
     def declared(self, poly: Poly, where: str) -> None:
         """Raise EquationError if a polynomial names a size that the mixer does not declare; while
         it declares none, any size passes. `where` (an array or index) begins the message."""
-        others = [x for x in poly.letters if x not in self._named and not is_variable(x)]
+        others = poly.letters - poly.variables - self._named
         if others and self._named:
             raise EquationError(
                 f"{where} of {self.name} names the size {min(others)}, which {self.name} does not "
@@ -841,8 +841,10 @@ class Mixer:
             EquationError: an index of another form, an expression that is none of these, or an
                 array entry that holds no positions.
         """
-        if isinstance(part, Index) and self.writing is not None:
-            self.writing.own(part)
+        if isinstance(part, Index):
+            if self.writing is not None:
+                self.writing.own(part)
+            return part.as_poly()
         if isinstance(part, Ref):
             return Gather(self._of_positions(part))
         if isinstance(part, Node):
@@ -1167,10 +1169,12 @@ def _check_bound(equation: Equation) -> None:
                 f"i, whose chunk is (i - 1)//C"
             )
     _check_together(equation, equation.indices)
+    around: tuple[Index, ...] = ()
     for entry, over in walk(equation.value):
         _check_together(equation, entry.binders)
-        bound = free | {i.atom for i in over}
-        _check_ranges(equation, over, bound)
+        if over is not around:
+            around = over
+            _check_ranges(equation, over, free | {i.atom for i in over})
         if not isinstance(entry, Composite) and any(i.atom in free for i in entry.binders):
             twice = next(i.name for i in entry.binders if i.atom in free)
             raise EquationError(

@@ -9,6 +9,7 @@ in that question's table (`rule_table.Rules`).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -40,6 +41,8 @@ class Parts:
     """A record whose fields are parts of an expression."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    _with_polys: ClassVar[tuple[str, ...]] = ()
+    """The fields that hold polynomials or positions."""
 
     def map(
         self,
@@ -78,12 +81,17 @@ def _mapped(
     return part
 
 
+_POLYS = re.compile(r"\b(Poly|Position)\b")
+"""What the type of a field names if the field holds polynomials."""
+
+
 @dataclass_transform(frozen_default=True)
 def record(made: type[R]) -> type[R]:
     """Decorate a class of parts of equations: it becomes a frozen dataclass whose hash is computed
     once, with the names of its fields in `_fields`. Returns the class."""
     new: Any = hashed_once(dataclass(frozen=True)(made))
     new._fields = tuple(field.name for field in fields(new))
+    new._with_polys = tuple(f.name for f in fields(new) if _POLYS.search(str(f.type)))
     return made
 
 
@@ -780,13 +788,19 @@ FRAMES_PER_LEVEL, FRAMES_AROUND = 10, 800
 as its callers take."""
 
 
+MOST_BESIDE = 100
+"""`has_room` looks for equal objects in a level of an expression that has more parts than this."""
+
+
 def has_room(expression: Node) -> bool:
     """Whether an expression nests at most `MOST_NESTED` operations. If so, Python's limit of
     recursion is raised where recursion over the expression needs more."""
     depth, level = 0, [expression]
     while level and depth <= MOST_NESTED:
         depth += 1
-        level = list({id(child): child for one in level for child in one.children}.values())
+        level = [child for one in level for child in one.children]
+        if len(level) > MOST_BESIDE:
+            level = list({id(child): child for child in level}.values())
     if level:
         return False
     frames = FRAMES_AROUND + FRAMES_PER_LEVEL * depth
@@ -802,23 +816,27 @@ def walk(expression: Node) -> Walked:
     inside it. Inside a reduction over unions of ranges, a node occurs once per choice of ranges."""
     known: dict[str, Walked] = expression.__dict__
     if "walked" not in known:
-        known["walked"] = tuple(_walked(expression, ()))
+        found: list[tuple[Node, tuple[Index, ...]]] = []
+        _walk(expression, (), found)
+        known["walked"] = tuple(found)
     return known["walked"]
 
 
-def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, tuple[Index, ...]]]:
-    """Yield (node, indices of the reductions around it) for an expression and all nodes inside;
-    `over` are the indices around the expression itself. A reduction over unions of ranges is
-    entered once per choice of one range for each index."""
-    yield expression, over
+def _walk(
+    expression: Node, over: tuple[Index, ...], found: list[tuple[Node, tuple[Index, ...]]]
+) -> None:
+    """Add to `found` the pairs (node, indices of the reductions around it) of an expression and all
+    nodes inside; `over` are the indices around the expression itself. A reduction over unions of
+    ranges is entered once per choice of one range for each index."""
+    found.append((expression, over))
     if not expression.binders:
         for child in expression.children:
-            yield from _walked(child, over)
+            _walk(child, over, found)
         return
     for ranges in one_by_one(expression.binders):
         inner = over + tuple(index for index in outer_first(ranges) if index not in over)
         for child in expression.children:
-            yield from _walked(child, inner)
+            _walk(child, inner, found)
 
 
 def refs(expression: Node) -> Iterator[tuple[Ref, tuple[Index, ...]]]:
@@ -897,7 +915,7 @@ def polys_of(part: Any) -> Iterator[Poly]:
             else:
                 yield from polys_of(one)
     elif isinstance(part, (Flat, Node)):
-        for name in part._fields:
+        for name in part._with_polys:
             value = getattr(part, name)
             if isinstance(value, Poly):
                 yield value
@@ -908,17 +926,17 @@ def polys_of(part: Any) -> Iterator[Poly]:
 def names_in(positions: Sequence[Position]) -> list[str]:
     """The names of the indices in some positions, as atoms of polynomials (`@i`), in order of
     appearance."""
-    found: dict[str, None] = {}
+    found: list[str] = []
     for position in positions:
         if isinstance(position, Gather):
-            found.update(dict.fromkeys(names_in((*position.at.positions, position.inner))))
-            continue
-        for part in polys_of(position):
-            found.update(dict.fromkeys(_index_atoms(part)))
-    return list(found)
+            found += names_in((*position.at.positions, position.inner))
+        else:
+            found += _index_atoms(position)
+    return list(dict.fromkeys(found))
 
 
 @cache
-def _index_atoms(poly: Poly) -> Sequence[str]:
-    """The atoms of the indices in a polynomial, in the order of their names."""
-    return sorted(a for a in poly.letters if is_index(a))
+def _index_atoms(position: Poly | Flat) -> Sequence[str]:
+    """The atoms of the indices in a position, polynomial by polynomial, in the order of their
+    names."""
+    return [a for poly in polys_of(position) for a in sorted(filter(is_index, poly.letters))]
