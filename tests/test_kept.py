@@ -186,6 +186,48 @@ def test_commands_share_the_file_and_print_what_they_derive(tmp_path: Path) -> N
     assert (tmp_path / "costmodel" / "answers.sqlite").exists()
 
 
+BESIDE = """
+import os, pathlib, sys
+import costmodel as cm
+from costmodel.questions import kept, question
+from costmodel.report import mixer_table
+
+os.cpu_count, mixer_table.MANY = lambda: 2, 4
+kept.keep_in(pathlib.Path(sys.argv[1]))
+parent, derived = os.getpid(), set()
+
+def begun(rows, request, values=mixer_table._values):
+    name = rows[0].mixer.name
+    if os.getpid() == parent:
+        print(name)
+    elif name == sys.argv[2]:
+        raise ValueError("this process fails")
+    values(rows, request)
+
+def noted(mixer, key, derive):
+    return kept.kept(mixer, key, lambda: (derived.add(mixer.name), derive())[1])
+
+mixer_table._values, question.kept = begun, noted
+mixers = tuple(map(cm.mixer, ("she", "he", "we", "me")))
+mixer_table.table(mixer_table.Request(mixers[:1]))  # too few rows for two processes
+for block in mixer_table.table(mixer_table.Request(mixers)).blocks:
+    for row in block.rows:
+        row.value("total")
+print(*sorted(derived))
+"""
+
+
+@pytest.mark.parametrize(
+    ("failing", "here"), [("", "self-attention she we"), ("he", "he me self-attention she we")]
+)
+def test_another_process_derives_half_of_the_answers(
+    tmp_path: Path, failing: str, here: str
+) -> None:
+    run = [sys.executable, "-c", BESIDE, str(tmp_path / "answers.sqlite"), failing]
+    printed = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == ["she", "we", here]
+
+
 @pytest.mark.parametrize("phase", EVERY)
 def test_every_figure_of_a_table_is_kept(file: Path, phase: str) -> None:
     from costmodel.questions.registry import FIGURES

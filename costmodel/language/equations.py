@@ -70,7 +70,6 @@ from costmodel.symbolic.polynomial import (
     atom_name,
     axis_atom,
     is_index,
-    is_variable,
     size,
 )
 from costmodel.symbolic.refused_operators import Written

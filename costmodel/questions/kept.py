@@ -3,7 +3,8 @@
 The keys are a digest of the sources that decide an answer, the mixer's name, the form, the phase,
 the convention and the question; one sqlite file holds all answers. A broken file is deleted, a file
 that cannot be written is left alone, and several processes may share the file. Commands open the
-cache (`keep_in`); a Python program that imports costmodel derives all answers.
+cache (`keep_in`); a Python program that imports costmodel derives all answers. A command that needs
+many new answers derives them in several processes (`ahead`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import pickle
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -133,6 +134,40 @@ def write() -> None:
         _store.write()
 
 
+def ahead(tasks: Sequence[Callable[[], object]]) -> None:
+    """Carry out tasks so that the cache has the answers that the tasks ask for: in as many
+    processes as the machine has cores, if processes can be forked. Without a cache, nothing
+    happens."""
+    if _store is None:
+        return
+    number = min(os.cpu_count() or 1, len(tasks)) if hasattr(os, "fork") else 1
+    others = [_forked(_store, tasks[k::number]) for k in range(1, number)]
+    for task in tasks[::number]:
+        task()
+    for process, answers in others:
+        with open(answers, "rb") as sent, contextlib.suppress(EOFError, pickle.UnpicklingError):
+            new: dict[str, bytes] = pickle.load(sent)
+            _store.new |= new
+            _store.known |= new
+        os.waitpid(process, 0)
+
+
+def _forked(store: Store, tasks: Sequence[Callable[[], object]]) -> tuple[int, int]:
+    """Begin a process that carries out tasks: (its number, the file descriptor from which the
+    answers that the process adds to the store are read). A process that fails sends nothing."""
+    answers, sent = os.pipe()
+    if process := os.fork():
+        os.close(sent)
+        return process, answers
+    try:
+        for task in tasks:
+            task()
+        with open(sent, "wb") as into:
+            pickle.dump(store.new, into)
+    finally:
+        os._exit(0)
+
+
 def kept(mixer: Mixer | None, key: str, derive: Callable[[], T]) -> T:
     """The answer in the cache about a built-in mixer, or about all of them (None), under `key`: the
     form, the phase, the convention and the question, such as "direct training strict
@@ -141,9 +176,7 @@ def kept(mixer: Mixer | None, key: str, derive: Callable[[], T]) -> T:
     always the result of `derive`."""
     if _store is None or (mixer is not None and not mixer.builtin):
         return derive()
-    if mixer is not None:
-        free = "{h}" if "h" in mixer.given else ""  # else h is d/n; other sizes change no formula
-        key = f"{joined(mixer.base, mixer.options)}{free} {key}"
+    key = _about(mixer, key)
     written = _store.known.get(key)
     if written is not None and written[:DIGEST] == _digest(_store.sources, key, written[DIGEST:]):
         with contextlib.suppress(Exception):  # an answer that cannot be read is derived again
@@ -154,6 +187,23 @@ def kept(mixer: Mixer | None, key: str, derive: Callable[[], T]) -> T:
         pickled = _written(answer, mixer)
         _store.new[key] = _digest(_store.sources, key, pickled) + pickled
     return answer
+
+
+def knows(mixer: Mixer, key: str) -> bool:
+    """Whether the cache has an answer about a mixer whose key begins with `key`; True without a
+    cache, and for a user's own mixer, since the cache is then of no use."""
+    if _store is None or not mixer.builtin:
+        return True
+    beginning = _about(mixer, key)
+    return any(one.startswith(beginning) for one in _store.known)
+
+
+def _about(mixer: Mixer | None, key: str) -> str:
+    """The key of an answer in the file: `key` behind the mixer's name with its options."""
+    if mixer is None:
+        return key
+    free = "{h}" if "h" in mixer.given else ""  # else h is d/n; other sizes change no formula
+    return f"{joined(mixer.base, mixer.options)}{free} {key}"
 
 
 DIGEST = 32

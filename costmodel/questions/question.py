@@ -18,7 +18,7 @@ from costmodel.language.notation import Notation
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import Overrun, inference_reason, overruns
-from costmodel.questions.kept import kept
+from costmodel.questions.kept import kept, knows
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
@@ -177,12 +177,21 @@ class Answers:
                 except (Unanswered, Unsupported) as reason:
                     return reason
 
-            key = f"{self.form} {self.phase} {','.join(self.convention.names)} {name}"
-            self._known[name] = kept(self.mixer, key, attempt)
+            self._known[name] = kept(self.mixer, f"{self._key} {name}", attempt)
         found: Any = self._known[name]
         if isinstance(found, (Unanswered, Unsupported)):
             raise found.with_traceback(None)
         return found  # type: ignore[no-any-return]  # the dictionary holds answers of many types
+
+    @property
+    def _key(self) -> str:
+        """The beginning of the answers' keys on disk, behind the name of the mixer."""
+        return f"{self.form} {self.phase} {','.join(self.convention.names)}"
+
+    @property
+    def new(self) -> bool:
+        """Whether the cache on disk, if it is on, has none of these answers."""
+        return not knows(self.mixer, f"{self._key} ")
 
     def chained(
         self,

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 
 from costmodel.backwards.candidates import candidate
 from costmodel.errors import (
@@ -36,6 +37,7 @@ from costmodel.program.chosen_sizes import (
     ties,
 )
 from costmodel.program.conventions import Convention
+from costmodel.questions.kept import ahead
 from costmodel.questions.question import (
     FORWARD,
     Case,
@@ -266,14 +268,37 @@ def table(request: Request) -> Table:
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
     if not forms:
         raise EquationError(f"none of these mixers has a form '{request.form}'")
-    blocks = []
+    found = {}
     for phase in request.phases:
-        rows = [row for each in forms for row in _rows(*each, phase, request, left_out)]
-        if not rows:
+        found[phase] = [row for each in forms for row in _rows(*each, phase, request, left_out)]
+        if not found[phase]:
             raise SizeError([*left_out][-1])
+    _derive([row for rows in found.values() for row in rows], request)
+    blocks = []
+    for phase, rows in found.items():
         rows = _sorted(rows, request) if request.sort else rows
         blocks.append(Block(phase, tuple(rows), _columns(rows, phase, request)))
     return Table(request, tuple(blocks), tuple(left_out))
+
+
+MANY = 16
+"""The number of forms without an answer on disk from which on several processes derive them."""
+
+
+def _derive(rows: Sequence[Row], request: Request) -> None:
+    """Derive the values of rows in several processes, if the cache on disk has no answer about
+    `MANY` of them or more. The rows of one mixer, which share derivations, share a process."""
+    new: dict[Mixer, list[Row]] = {}
+    for row in rows:
+        if row.about.new:
+            new.setdefault(row.mixer, []).append(row)
+    if sum(map(len, new.values())) >= MANY:
+        ahead([partial(_values, of_one, request) for of_one in new.values()])
+
+
+def _values(rows: Sequence[Row], request: Request) -> list[Value]:
+    """The values of rows in the columns that each of them has in a table of its own."""
+    return [row.value(name) for row in rows for name in _columns([row], row.phase, request)]
 
 
 def _shown_in_some_phase(request: Request) -> None:
