@@ -38,7 +38,7 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity
 from costmodel.symbolic.sizes import LARGEST, checked, in_order, is_letter
-from costmodel.symbolic.thresholds import Case as Holding, positive_in
+from costmodel.symbolic.thresholds import Case as SizeCase, positive_in
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Cheaper:
 
     name: str
     other: str
-    cases: tuple[Holding, ...]
+    cases: tuple[SizeCase, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -336,7 +336,7 @@ class Crossover:
         below = Exact.of(Poly.of(1)) if quantity.below is None else quantity.below
         return quantity.terms[0].substitute(known), below.substitute(known)
 
-    def _cases(self, difference: Exact) -> tuple[Holding, ...]:
+    def _cases(self, difference: Exact) -> tuple[SizeCase, ...]:
         """The cases in which a difference of two figures is positive, each with conditions on the
         sizes; SizeError if they are not derived."""
         try:

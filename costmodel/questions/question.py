@@ -668,7 +668,7 @@ class Figure:
         parts: computes the terms of a figure that is a sum, by name; JSON then holds the terms.
         unit: "operations", "elements", "bytes", "operations/byte" or "".
         phases: the phases in which the figure exists.
-        varies: what the figure depends on, besides the sizes.
+        varies: what the figure depends on, besides the sizes: "phase", "form", "convention".
         always: whether the figure exists even if the form lacks the phase (parameters do).
         per_token: whether a table per token divides the figure by the tokens.
         usual: whether the default table of some cases shows the column.
