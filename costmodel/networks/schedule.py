@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby
@@ -322,10 +322,24 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
 
 Passed = Counter[Passing]
 
-Walk = tuple[tuple["PartRun", str], ...]
-"""A path through runs, in order: the run and the phase in which the path passes it; in a backward
-pass also AGAIN, a forward pass that recomputation repeats, and SUM, the last addition of a sum of
-gradients of several parts."""
+
+@dataclass(frozen=True)
+class Walk:
+    """A path through runs, in order, with its length.
+
+    Args:
+        steps: the run and the phase in which the path passes it; in a backward pass also AGAIN, a
+            forward pass that recomputation repeats, and SUM, the last addition of a sum of
+            gradients of several parts.
+    """
+
+    steps: tuple[tuple[PartRun, str], ...] = ()
+    length: int = 0
+
+    def __add__(self, other: Walk) -> Walk:
+        """The path, then the other one."""
+        return Walk(self.steps + other.steps, self.length + other.length)
+
 
 AGAIN, SUM = "again", "sum of gradients"
 
@@ -420,7 +434,7 @@ def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> lis
     not multiply the number of paths."""
     if len(found) < 2 or run.layer is None:
         return found
-    own = {None, *(one.use for one in runs if one.layer == run.layer)}
+    own = _parts_of_layers(tuple(runs))[run.layer]
     alike: list[list[Passed]] = []
     for path in found:
         for group in alike:
@@ -431,6 +445,15 @@ def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> lis
         else:
             alike.append([path])
     return [*map(_joined, alike)]
+
+
+@cache
+def _parts_of_layers(runs: tuple[PartRun, ...]) -> Mapping[Layer | None, set[Use | None]]:
+    """A dict: layer -> its parts, and None for sums of gradients."""
+    found: dict[Layer | None, set[Use | None]] = {}
+    for run in runs:
+        found.setdefault(run.layer, {None}).add(run.use)
+    return found
 
 
 def _joined(found: Sequence[Passed]) -> Passed:
@@ -458,15 +481,17 @@ def _longest(found: Sequence[Passed]) -> list[Passed]:
 def _covers(path: Passed, other: Passed) -> bool:
     """Whether `path`, or `path` with one of the paths of a step `Beside` put in, passes each part
     at least as often as `other` does."""
-    missing = other - path
-    if not missing:
+    if not any(n > path.get(one, 0) for one, n in other.items()):
         return True
-    for step, times in path.items():
-        if isinstance(step, Beside) and other[step] < times:
-            for way in map(dict, step.ways):
-                if all(number <= way.get(one, 0) for one, number in missing.items()):
-                    return True
-    return False
+    beside = [step for step in path if isinstance(step, Beside) and other[step] < path[step]]
+    if not beside:
+        return False
+    missing = other - path
+    return any(
+        all(number <= way.get(one, 0) for one, number in missing.items())
+        for step in beside
+        for way in map(dict, step.ways)
+    )
 
 
 def _passed(run: PartRun, phase: str) -> Passed:
@@ -539,20 +564,18 @@ def longest_in_order(
         number = passed(use, phase).length
         return number.at(large(number.letters) | dict(sizes))
 
-    def long(walk: Walk) -> int:
-        return sum(length(run.use, phase) for run, phase in walk)
+    def step(run: PartRun, phase: str) -> Walk:
+        return Walk(((run, phase),), length(run.use, phase))
 
     def longest(walks: Sequence[Walk]) -> list[Walk]:
-        return [max(walks, key=long)] if len(walks) > 1 else [*walks]
+        return [max(walks, key=lambda walk: walk.length)] if walks else []
 
-    kept: _Kept[Walk] = _Kept(
-        (), lambda run, phase: ((run, phase),), longest, lambda runs, run, walks: walks
-    )
+    kept: _Kept[Walk] = _Kept(Walk(), step, longest, lambda runs, run, walks: walks)
     number = Poly.atom("L") if layers is None else Poly.of(layers)
     again = None if layers is None else repetition(network, layers)
     few = again.few if again else layers or 2 * ENDS
     (walk,) = _paths(schedule(network, few), stage, recompute, kept)
-    blocks = _folded([*_layer_by_layer(walk, passed)])
+    blocks = _folded([*_layer_by_layer(walk.steps, passed)])
     further = number - few
     fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}
     most: dict[tuple[str, bool], Block] = {}
@@ -571,9 +594,11 @@ def longest_in_order(
     )
 
 
-def _layer_by_layer(walk: Walk, path: Callable[[Use, str], CriticalPath]) -> Iterator[Block]:
-    """Yield the pieces of a path: each layer, and what lies outside of layers. The forward passes
-    of a layer that is computed again stand before the layer's gradients."""
+def _layer_by_layer(
+    walk: Iterable[tuple[PartRun, str]], path: Callable[[Use, str], CriticalPath]
+) -> Iterator[Block]:
+    """Yield the pieces of a path of these steps: each layer, and what lies outside of layers. The
+    forward passes of a layer that is computed again stand before the layer's gradients."""
     for (layer, back), several in groupby(walk, lambda step: (step[0].layer, step[1] in BACK)):
         steps = [*several]
         again = [step for step in reversed(steps) if step[1] == AGAIN]

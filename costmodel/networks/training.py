@@ -7,7 +7,7 @@ parts read an array: k readers give an array k gradients, which cost k - 1 addit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -113,17 +113,19 @@ class Graph:
             result = result + Counts({"add": number})
         return result
 
-    def gradient_entries(self, use: Use, name: str) -> Exact:
-        """How many entries of the gradient of a part's array `name` equations define, as a formula
-        in the part's sizes."""
-        system = self.gradients(use).system
-        wanted = use.mixer.arrays[name]
-        arrays = {e.array for e in system.backward if e.array.gradient_of is wanted}
-        found = Exact()
-        for array in arrays:
-            regions = [w for e in system.defining[array] if (w := defined(e)) is not None]
-            found = found + union_size(axes_of(array), regions, ONE)
-        return found
+
+@cache
+def gradient_entries(graph: Graph, use: Use, name: str) -> Exact:
+    """How many entries of the gradient of a part's array `name` equations define, as a formula in
+    the network's sizes."""
+    system = graph.gradients(use).system
+    wanted = use.mixer.arrays[name]
+    arrays = {e.array for e in system.backward if e.array.gradient_of is wanted}
+    found = Exact()
+    for array in arrays:
+        regions = [w for e in system.defining[array] if (w := defined(e)) is not None]
+        found = found + union_size(axes_of(array), regions, ONE)
+    return found.substitute(use.sizes)
 
 
 @cache
@@ -194,10 +196,7 @@ def _wire_joins(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[str, Exac
         if wire.source or len(reading) < 2:
             continue
         number = Exact.of(wire.entries)
-        given = [
-            graph.gradient_entries(runs[k].use, name).substitute(runs[k].use.sizes)
-            for k, name in reading
-        ]
+        given = [gradient_entries(graph, runs[k].use, name) for k, name in reading]
         if all(entries.is_zero for entries in given):
             continue  # no trained parameter changes the wire
         shares = [_entries_per_wire(entries, len(runs[k].reads[name]))
@@ -238,6 +237,7 @@ def linear_in_layers(
     return {key: (number, key[1] * number) for key, number in times.items() if number.terms}
 
 
+@cache
 def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
     """(name of a parameter that several parts share, their section) -> these parts. The section is
     "encoder", "decoder" or, in a network of one stack, ""; also "" for parameters that parts of
@@ -308,6 +308,7 @@ def step_of(graph: Graph, use: Use) -> System:
     return without_unwanted(system, graph.given(use))
 
 
+@cache
 def activations_of(graph: Graph, use: Use) -> Activations:
     """The numbers of entries of the activations that a part's gradients read, array by array, in
     the part's sizes; rows of embeddings are parameters, and so left out."""
@@ -356,22 +357,34 @@ def _kept_entries(
         own = _total(number for name, number in arrays.items() if name not in between)
         if not own.is_zero:
             found[run.use, own.substitute(run.use.sizes)] += 1
-    for wire in between_parts(runs):
-        holder = keeper(graph, runs, wire, recompute)
+    ends = ends_of_wires(runs)
+    for wire in ends:
+        holder = keeper(graph, ends, wire, recompute)
         if holder is not None:
             found[holder] += 1
     return found
 
 
-def between_parts(runs: tuple[PartRun, ...]) -> list[Wire]:
-    """Every wire that a run reads or writes, the network's inputs included."""
-    found = {w: None for run in runs for wires in run.reads.values() for w in wires}
-    return list({**found, **{run.writes: None for run in runs}})
+Ends = Mapping[Wire, Sequence[tuple[PartRun, str, int]]]
+"""Array between parts (a wire) -> the run that writes it, then each run that reads it, with the
+name that the array has in the part's equations, and how many wires are the array of this name."""
 
 
-def keeper(
-    graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
-) -> tuple[Use, Exact] | None:
+def ends_of_wires(runs: tuple[PartRun, ...]) -> Ends:
+    """The ends of every wire that a run reads or writes, the network's inputs included."""
+    found: dict[Wire, list[tuple[PartRun, str, int]]] = {
+        wire: [] for run in runs for wires in run.reads.values() for wire in wires
+    }
+    for run in runs:
+        found.setdefault(run.writes, []).append((run, run.use.mixer.role("output").name, 1))
+    for run in runs:
+        for name, wires in run.reads.items():
+            for wire in dict.fromkeys(wires):
+                found[wire].append((run, name, len(wires)))
+    return found
+
+
+def keeper(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> tuple[Use, Exact] | None:
     """(part, number of entries): the part that keeps an array between parts (`wire`) for gradients.
     None if no gradient reads the array, or if it is the first row of arrays that are kept whole
     anyway.
@@ -379,10 +392,10 @@ def keeper(
     Raises:
         Unsupported: several parts keep different entries of the wire.
     """
-    if wire.first and all(_keeps_whole_wire(graph, runs, w, recompute) for w in wire.first):
+    if wire.first and all(_keeps_whole_wire(graph, ends, w, recompute) for w in wire.first):
         return None
     number = Exact.of(wire.entries)
-    found = list(_keepers(graph, runs, wire, recompute))
+    found = list(_keepers(graph, ends, wire, recompute))
     for use, entries in found:
         if (entries - number).is_zero:
             return use, number
@@ -392,22 +405,17 @@ def keeper(
     return found[0] if found else None
 
 
-def _keeps_whole_wire(graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str) -> bool:
-    found = keeper(graph, runs, wire, recompute)
+def _keeps_whole_wire(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> bool:
+    found = keeper(graph, ends, wire, recompute)
     return found is not None and (found[1] - Exact.of(wire.entries)).is_zero
 
 
-def _keepers(
-    graph: Graph, runs: tuple[PartRun, ...], wire: Wire, recompute: str
-) -> Iterator[tuple[Use, Exact]]:
+def _keepers(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> Iterator[tuple[Use, Exact]]:
     """Yield (part, number of entries that its gradients read) for each run that writes or reads a
     wire and whose gradients read it; for a layer that is recomputed, each of its runs that reads a
     wire from outside keeps the whole wire."""
-    written = next((run for run in runs if run.writes is wire), None)
-    ends = [] if written is None else [(written, written.use.mixer.role("output").name, 1)]
-    for run in runs:
-        ends += [(run, name, len(ws)) for name, ws in run.reads.items() if wire in ws]
-    for run, name, wires in ends:
+    written = next((run for run, *_ in ends[wire] if run.writes is wire), None)
+    for run, name, wires in ends[wire]:
         if run.again(recompute):
             outside = written is None or written.layer != run.layer
             if outside and run is not written:
