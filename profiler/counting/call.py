@@ -112,8 +112,9 @@ def dispatch_themselves(types: Iterable[type]) -> bool:
 
 def is_view(func: Any) -> bool:
     """Whether an operation of torch returns a view, by its schema; False for a custom operator,
-    whose schema may be wrong."""
-    return bool(func.is_view) and func.namespace == "aten"
+    whose schema may be wrong. The schema of `_unsafe_view` hides the view from autograd."""
+    of_torch: bool = func.namespace == "aten"
+    return of_torch and (bool(func.is_view) or func._schema.name == "aten::_unsafe_view")
 
 
 def written(func: Any, call: Call) -> list[Tensor]:
