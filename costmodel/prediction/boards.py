@@ -20,9 +20,12 @@ from costmodel.errors import BoardError
 
 UNITS = {
     "matrix": "FLOP/s",
+    "narrow": "FLOP/s",
     "vector": "FLOP/s",
     "special": "op/s",
+    "selection": "op/s",
     "memory_bandwidth": "B/s",
+    "l2_bandwidth": "B/s",
     "memory_bytes": "B",
     "l2_bytes": "B",
     "sms": "",
@@ -32,10 +35,13 @@ UNITS = {
     "power_limit": "W",
     "power_idle": "W",
 }
-"""Figure -> its unit; matrix and vector are by dtype, dense, a multiplication and an addition
-being two operations. `special`: exponentials. `capability`: CUDA's compute capability.
-`kernel_time`: the least time of a kernel among kernels that follow one another."""
-BY_DTYPE = ("matrix", "vector")
+"""Figure -> its unit; matrix, narrow and vector are by dtype, dense, a multiplication and an
+addition being two operations. `narrow`: products of matrices that are narrow, as the heads of
+attention. `special`: exponentials. `selection`: entries that a random mask chooses. `l2_bandwidth`:
+bytes that an elementwise operation moves while the last cache holds its arrays. `capability`:
+CUDA's compute capability. `kernel_time`: the least time of a kernel among kernels that follow one
+another."""
+BY_DTYPE = ("matrix", "narrow", "vector")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32", "fp64")
 
 

@@ -90,7 +90,7 @@ def calibrate(
     ] = 45.0,
     force: Force = False,
 ) -> None:
-    """Measure what this machine reaches at best, and write a file that --board takes."""
+    """Measure what this machine reaches, and write a file that --board takes."""
     import torch
 
     from profiler.host.board_file import MOST_SECONDS, Within, from_system, measured, text

@@ -1,6 +1,6 @@
 """The figures of the machine at hand, measured, as the file of a board: `costmodel calibrate`.
 
-Rates are the ceilings of `meters.ceilings`. What the system says of cores, caches and memory stands
+Rates are those of `meters.ceilings`. What the system says of cores, caches and memory stands
 beside them under its own label. A CPU has no multiprocessors, so its file has no `sms`, and no time
 of a GPU's kernel is predicted on a CPU.
 """
@@ -22,6 +22,8 @@ from profiler.host.device import DTYPES
 from profiler.host.system import Host, cpu_model
 from profiler.meters.caches import CacheError, cache_bytes
 from profiler.meters.ceilings import (
+    ADDED,
+    CHOSEN,
     COPY,
     READ,
     WRITE,
@@ -29,7 +31,9 @@ from profiler.meters.ceilings import (
     exp_name,
     moving,
     multiply_add_name,
+    narrow_name,
     of_the_work,
+    ordinary,
     product_ceiling,
     product_name,
     words_of,
@@ -40,9 +44,9 @@ from profiler.records.grades import INTERRUPTED, ONE_SAMPLE, ONE_THREAD
 from profiler.records.reading import Measured, Reading, Unavailable
 
 MOST_SECONDS = 60.0
-CALLS = 40
+CALLS = 44
 """About how many calls are timed: products of a few sides, elementwise operations on a few sizes,
-each in two element types, and traffic."""
+each in two element types, traffic, and ordinary calls."""
 TYPES = ("fp32", "bf16")
 CHAIN = 64
 """Additions of one entry, one after the other, in a timed call."""
@@ -129,9 +133,18 @@ def measured(
         facts = [f"{CHAIN} additions of one entry{replayed}", *_labels(chain)]
         source = f"costmodel calibrate: {'; '.join(facts)}"
         figures.append(Figure("kernel_time", chain.value / CHAIN, MEASURED, source))
-    traffic = moving(place, timing)
+    rates = {
+        **moving(place, timing),
+        **ordinary(place, {dtype: DTYPES[dtype] for dtype in TYPES}, timing),
+    }
     found: dict[str, list[tuple[str, Measured]]] = {
-        "memory_bandwidth": [(name, traffic[name]) for name in (COPY, READ, WRITE)]
+        figure: [(name, rates[name]) for name in names]
+        for figure, names in {
+            "memory_bandwidth": (COPY, READ, WRITE),
+            "l2_bandwidth": (ADDED,),
+            "selection": (CHOSEN,),
+            **{f"narrow.{dtype}": (narrow_name(dtype),) for dtype in TYPES},
+        }.items()
     }
     for dtype in TYPES:
         kind = DTYPES[dtype]

@@ -1,4 +1,4 @@
-"""The highest rates that a device reaches: matrix products, elementwise work, traffic.
+"""The rates that a device reaches: matrix products, elementwise work, traffic.
 
 No board reaches the rates of its datasheet. So each ceiling is measured, with the same meter that
 times the calls, on torch operations that do one kind of work:
@@ -13,6 +13,13 @@ times the calls, on torch operations that do one kind of work:
 - Copying, reading (a sum) and writing (a fill) of a buffer of four times the last-level cache; a
   copy moves each byte twice.
 
+Beside the ceilings stand three rates of ordinary calls, whose arrays the last-level cache holds and
+whose result is a new array, as a mixer's operations have them:
+
+- Products of a batch of narrow matrices, the scores of heads of attention.
+- An addition of a number to every entry, by the bytes read and written, in half of the cache.
+- A choice by a mask of random values, which no processor foresees.
+
 `costmodel calibrate` writes them as the file of a board. Ceilings hold for the current settings
 (threads, TF32, clocks).
 """
@@ -21,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,6 +66,12 @@ EAGER, REGISTERS = "operation by operation", "in registers"
 registers."""
 
 COPY, READ, WRITE = "copy", "read", "write"
+ADDED, CHOSEN = "addition in the cache", "choice"
+ROWS, WIDTH = 512, 64
+"""Rows and width of a narrow matrix: the usual width of a head of attention."""
+SHARE = 8
+"""The cache's bytes over those of a product of narrow matrices and of a choice: such a call takes a
+few milliseconds at most, so that few calls are preempted."""
 
 
 def product_name(dtype: str) -> str:
@@ -67,6 +81,15 @@ def product_name(dtype: str) -> str:
     'product bf16'
     """
     return f"product {dtype}"
+
+
+def narrow_name(dtype: str) -> str:
+    """The name of the rate of products of narrow matrices with this dtype.
+
+    >>> narrow_name("bf16")
+    'narrow product bf16'
+    """
+    return f"narrow product {dtype}"
 
 
 def exp_name(dtype: str) -> str:
@@ -355,12 +378,64 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
     return found
 
 
+def ordinary(
+    place: torch.device, kinds: Mapping[str, torch.dtype], timing: Callable[..., Measured]
+) -> dict[str, Measured]:
+    """Measure the rates of ordinary calls, whose arrays the last-level cache holds and whose result
+    is new, by the meter `timing`: name -> rate. These are, for each dtype of `kinds`, the products
+    of narrow matrices in operations per second; an addition in bytes per second; a choice by a
+    random mask in entries per second. Each is Unavailable if the cache's size is unknown, or its
+    call failed or was disturbed."""
+    chance = torch.Generator(device=place).manual_seed(ROWS)
+
+    def product(kind: torch.dtype, held: int) -> tuple[Callable[[], Any], int, str]:
+        """The scores of as many heads as fill `held / SHARE` bytes."""
+        heads = max(held // SHARE // (ROWS * ROWS * kind.itemsize), 1)
+        rows = torch.randn(heads, ROWS, WIDTH, device=place, generator=chance).to(kind)
+        columns = rows.transpose(1, 2)
+        return lambda: rows @ columns, heads * ROWS * ROWS * (2 * WIDTH - 1), "op/s"
+
+    def addition(held: int) -> tuple[Callable[[], Any], int, str]:
+        """Arrays of `held / 2` bytes."""
+        x = torch.randn(held // 16, device=place, generator=chance)
+        return lambda: x + 1.0, 8 * x.numel(), "B/s"
+
+    def choice(held: int) -> tuple[Callable[[], Any], int, str]:
+        """Arrays of `held / SHARE` bytes."""
+        x = torch.randn(held // SHARE // 8, device=place, generator=chance)
+        mask = x > 0
+        return lambda: torch.where(mask, x, 0.0), x.numel(), "op/s"
+
+    calls: Mapping[str, Callable[[int], tuple[Callable[[], Any], int, str]]] = {
+        **{narrow_name(name): partial(product, kind) for name, kind in kinds.items()},
+        ADDED: addition,
+        CHOSEN: choice,
+    }
+    found: dict[str, Measured] = {}
+    for name, made in calls.items():
+        try:
+            held, source = cache_bytes(place)
+            call, amount, unit = made(held)
+            timed = timing(call, device=place, limits=BRIEF)
+        except CacheError as error:
+            timed = Unavailable(f"the size of the cache is unknown: {error}")
+        except (RuntimeError, MemoryError) as error:
+            timed = Unavailable(why_failed(error, f"in {words_of(name)}", place))
+        if isinstance(timed, Reading):
+            facts = {"cache_bytes": held, "cache_source": source}
+            timed = of_the_work(rate_reading(timed, name, amount, unit, **facts))
+        found[name] = timed
+    return found
+
+
 WORDS: Mapping[str, str] = {
-    COPY: "copying", READ: "reading", WRITE: "writing",
+    COPY: "copying", READ: "reading", WRITE: "writing", ADDED: "additions in the last cache",
+    CHOSEN: "choices by a random mask",
 }  # fmt: skip
 """Ceiling -> its words in a sentence."""
 TYPED: Mapping[str, str] = {
-    product_name(""): "products of matrices in ", exp_name(""): "exponentials in ",
+    product_name(""): "products of matrices in ",
+    narrow_name(""): "products of narrow matrices in ", exp_name(""): "exponentials in ",
     multiply_add_name(""): "multiply-adds in ",
 }  # fmt: skip
 """The beginning of the name of a ceiling that depends on the dtype -> its words in a sentence."""

@@ -19,13 +19,11 @@ from costmodel.language.equations import Mixer
 from costmodel.prediction.boards import Board
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
-from costmodel.program.phases import phase_name
 from profiler.counting.rules import nominal_words
 from profiler.counting.zero_gradients import MEANING
 from profiler.hardware.result import hardware_level
 from profiler.modules.described import (
     class_differences,
-    description_of,
     dispatched_classes,
     sum_classes,
 )
@@ -71,15 +69,10 @@ def ladder(
     except (Unanswered, Unsupported) as reason:
         limits = str(reason)
     cost, why = cost_of(measurement, theory, sum(third.values()), limits)
-    phase, ops = phase_name(measurement.phase), dispatch["by_op"]
     cost["predicted_s"] = None
     try:
-        described = description_of(mixer, implementation, phase, ops)
-        cost["predicted_s"] = predicted_s(
-            mixer, described, phase, theory.sizes, measurement.dtype, on,
-            0 if measurement.compiled else dispatch["launched"],
-        )  # fmt: skip
-    except (Unanswered, Unsupported) as reason:
+        cost["predicted_s"] = predicted_s(dispatch, measurement.dtype, on, measurement.compiled)
+    except Unanswered as reason:
         why["predicted_s"] = str(reason)
     fourth = hardware_level(measurement)
     executing = hardware_causes(measurement)

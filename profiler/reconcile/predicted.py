@@ -1,92 +1,97 @@
-"""How long does an implementation take on a board, kernel after kernel?
+"""How long does an implementation take on a board, operation after operation of torch?
 
-A kernel of an implementation's description executes one equation, or all equations of a fused
-kernel. On a board that was measured (`costmodel calibrate`), a kernel takes the longer of two
-times: its operations at the board's rates, and the bytes that exceed the last cache at the memory's
-bandwidth, and at least the board's `kernel_time`. Products of contractions run at the rate of
-matrix products; torch applies other operations one by one, each like an elementwise multiply-add,
-which counts as two operations. Torch often launches several kernels for one equation: each
-operation that torch dispatches beyond these kernels takes `kernel_time` again.
+Torch executes the operations that it dispatches (rung 3) one after the other, each by a kernel. On
+a board that was measured (`costmodel calibrate`), the calls of an operation take the longest of
+these times:
+
+- Arithmetic. Products of matrices run at the rate of narrow matrices, as mixers multiply them;
+  exponentials at their own rate; others one by one, at half of the rate of multiply-adds.
+- Movement. The bytes of operands and result move through the last cache; the bytes of a call that
+  exceed the cache move through the memory.
+- Entries that an operation takes one by one, as it chooses or sums them, at their rate.
+- The board's least time of a kernel (`kernel_time`) for each call.
+
+A record holds the totals over the calls of one operation, so that each call has the average bytes.
+Without a measured rate of narrow matrices, the dense peak stands in; without a bandwidth of the
+cache or a rate of chosen entries, these take no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from costmodel.errors import BoardError, Unanswered
-from costmodel.language.equations import Mixer
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import NO_BOARD
-from costmodel.program.conventions import FUSED_ATTENTION, PEERS
-from costmodel.questions.counting.by_equation import count_equations
-from costmodel.questions.question import BYTES, FORWARD
-from costmodel.questions.subject import system_of
-from costmodel.questions.traffic import moved_by
-from profiler.modules.described import Described, classes_at, sum_classes
+from costmodel.questions.question import BYTES
+from profiler.counting.attention_rules import ATTENTION_RULES
+from profiler.counting.forward_rules import CONTRACTIONS
+from profiler.modules.described import dispatched_classes
 
-MATRIX = {
-    key if isinstance(key, str) else key[0]
-    for key, rule in PEERS["torch"].kernels.items()
-    if rule.per_product is not None
-}
-"""The kernel classes whose multiplications and additions are those of matrix products: the classes
-whose products FlopCounterMode counts, on some backend. A recurrent layer is one of these, as torch
-executes the maps of rows and states in a recurrent layer as matrix products."""
-
-
-def kernels(described: Described, equations: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
-    """Yield, for each kernel of a call, the names of the arrays that the kernel computes: all
-    arrays of fused attention together, then each other array of `equations` (the arrays that the
-    call computes, as keys) alone."""
-    kinds = described.kernels.items()
-    fused = tuple(a for a, kind in kinds if kind == FUSED_ATTENTION and a in equations)
-    if fused:
-        yield fused
-    yield from ((array,) for array in equations if array not in fused)
+PRODUCTS = {*CONTRACTIONS, *ATTENTION_RULES, "convolution_backward", "_grouped_mm", "addbmm"}
+"""The operations whose multiplications and additions are those of products of matrices."""
+ONE_BY_ONE = {
+    "where", "masked_fill", "masked_scatter", "cumsum", "cumprod", "cummax", "cummin",
+    "logcumsumexp",
+}  # fmt: skip
+"""The operations that take entries one by one: by a mask, or each after the one before."""
 
 
 def predicted_s(
-    mixer: Mixer,
-    described: Described,
-    phase: str,
-    sizes: Mapping[str, int],
-    dtype: str,
-    on: Board | None,
-    launched: int = 0,
+    dispatch: Mapping[str, Any], dtype: str, on: Board | None, compiled: bool = False
 ) -> float:
-    """Predict the seconds of a call, as the sum of its kernels' times, one after the other.
+    """Predict the seconds of a call, as the sum over the operations that torch dispatches.
 
     Args:
-        described: the equations and kernel classes of the implementation in the phase.
+        dispatch: the counts of dispatched operations (`DispatchCounts`), as JSON values.
+        dtype: the type of the entries.
         on: the board, best a measured one; datasheets state rates that no kernel reaches.
-        launched: the number of operations that torch dispatches, without views.
+        compiled: whether torch.compile made the call's kernels.
 
     Raises:
-        Unanswered: no board is given, the board lacks a figure, the phase has gradients, or the
-            description names no kernel classes.
+        Unanswered: no board is given, the board lacks a figure, the call is compiled, or the work
+            of an operation is not counted.
     """
     if on is None:
         raise Unanswered(NO_BOARD)
-    if phase not in FORWARD:
-        raise Unanswered("times of kernels are predicted for forward passes and new tokens alone")
-    if not described.kernels:
-        raise Unanswered("the description of the implementation names no kernels")
-    system = system_of(mixer, described.form, described.rewrites, phase)
-    counts = count_equations(system, phase, "strict")
+    if compiled:
+        raise Unanswered("times are predicted for the operations that torch dispatches, and a "
+                         "compiled call has kernels of its own")  # fmt: skip
+    if dispatch["unknown"]:
+        raise Unanswered(f"the work of {', '.join(dispatch['unknown'])} is not counted")
+    if sum(op.get("calls", 0) for op in dispatch["by_op"].values()) < dispatch["launched"]:
+        raise Unanswered("the record does not hold the work of each operation of torch")
     try:
-        product, entry, exponential = on[f"matrix.{dtype}"], on[f"vector.{dtype}"], on["special"]
-        held, bandwidth = on["l2_bytes"], on["memory_bandwidth"]
+        return sum(taken_s(name, op, dtype, on) for name, op in dispatch["by_op"].items())
     except BoardError as reason:
         raise Unanswered(str(reason)) from None
-    least = on["kernel_time"] if "kernel_time" in on.figures else 0.0
-    executed = list(kernels(described, counts))
-    total = max(launched - len(executed), 0) * least
-    for arrays in executed:
-        ops = sum_classes(classes_at(counts[array].at(**sizes)) for array in arrays)
-        taken = ops.pop("exp", 0) / exponential
-        if described.kernels.get(arrays[0]) in MATRIX:
-            taken += (ops.pop("mul", 0) + ops.pop("add", 0)) / product
-        taken += sum(ops.values()) / (entry / 2)
-        moved = BYTES[dtype] * sum(moved_by(system, phase, arrays).at(**sizes).values())
-        total += max(taken, (moved - held) / bandwidth, least)
-    return total
+
+
+def taken_s(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> float:
+    """The seconds that all calls of one operation of torch (`aten::mm`) take on a board: 0 for a
+    view. `op`: the totals of these calls.
+
+    Raises:
+        BoardError: the board has no figure that is needed.
+    """
+    ops = dispatched_classes(op["operations"])
+    moved: int = op["bytes_read"] + op["bytes_written"]
+    calls: int = op["calls"]
+    if not moved and not sum(ops.values()):
+        return 0.0
+    operation = name.removeprefix("aten::").removesuffix("_")
+    arithmetic = ops.pop("exp") / on["special"]
+    if operation in PRODUCTS:
+        shape = "narrow" if f"narrow.{dtype}" in on.figures else "matrix"
+        arithmetic += (ops.pop("mul") + ops.pop("add")) / on[f"{shape}.{dtype}"]
+    arithmetic += sum(ops.values()) / (on[f"vector.{dtype}"] / 2)
+    beyond = calls * max(moved / calls - on["l2_bytes"], 0)
+    movement = beyond / on["memory_bandwidth"]
+    if "l2_bandwidth" in on.figures:
+        movement += (moved - beyond) / on["l2_bandwidth"]
+    one_by_one = 0.0
+    if operation in ONE_BY_ONE and "selection" in on.figures:
+        one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
+    least = calls * on["kernel_time"] if "kernel_time" in on.figures else 0.0
+    return max(arithmetic, movement, one_by_one, least)

@@ -120,10 +120,10 @@ OF_FLOOR = Note((
     "floor: the longest time that one limit alone takes on the board: products, exponentials, "
     "compulsory bytes, span or launches, whose time is estimated and no lower bound; reached: the "
     "floor as a share of the time, above 100 % where caches hold what the floor moves through "
-    "memory; predicted: the kernels of the implementation one after the other, each its operations "
-    "at the board's rates, or the bytes that exceed the last cache, and no less than the board's "
-    "least time of a kernel, which each further operation that torch dispatches takes too; the "
-    "host's launches and span are left out, so predicted may be less than the floor",
+    "memory; predicted: the operations that torch dispatches, one after the other, each the "
+    "longest of its arithmetic at the board's rates, its bytes at the bandwidth of the last cache "
+    "(beyond the cache, of the memory), and the board's least time of a kernel; the host's "
+    "launches and span are left out, so predicted may be less than the floor",
 ))  # fmt: skip
 OF_GRAPH = Note((
     "replayed: the call as a CUDA graph, without the host's work for each launch",

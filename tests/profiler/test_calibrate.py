@@ -15,6 +15,7 @@ from cli import complete
 from costmodel.prediction.boards import BY_DTYPE, UNITS, board
 from profiler.host import board_file
 from profiler.host.board_file import CHAIN, TYPES, Figure, Within, from_system, measured, text
+from profiler.host.device import DTYPES
 from profiler.host.system import Host
 from profiler.meters import ceilings
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -25,8 +26,10 @@ CACHE = 2**16
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caches so small that buffers of several times their size are made at once."""
+    """Caches so small that buffers of several times their size are made at once, and matrices of
+    so few rows that the caches hold several."""
     monkeypatch.setattr(ceilings, "cache_bytes", lambda place: (CACHE, "a test"))
+    monkeypatch.setattr(ceilings, "ROWS", 16)
 
 
 def taking(*seconds: float, labels: tuple[str, ...] = ()) -> Callable[..., Measured]:
@@ -56,9 +59,13 @@ def test_the_file_is_a_board_whose_rates_follow_from_the_fastest_sample(tmp_path
     assert not missing and name and found.title == 'A "machine"'
     assert found["kernel_time"] == pytest.approx(0.1 / CHAIN, rel=1e-3)
     assert found["memory_bandwidth"] == pytest.approx(2 * 4 * CACHE / 0.1, rel=1e-3)
+    assert found["l2_bandwidth"] == pytest.approx(CACHE / 2 / 0.1, rel=1e-3)
+    assert found["selection"] == pytest.approx(CACHE / 64 / 0.1, rel=1e-3)
     for dtype in TYPES:
         side = 256
         assert found[f"matrix.{dtype}"] == pytest.approx(side**2 * (2 * side - 1) / 0.1, rel=1e-3)
+        scores = CACHE / 8 / DTYPES[dtype].itemsize
+        assert found[f"narrow.{dtype}"] == pytest.approx(scores * 127 / 0.1, rel=1e-3)
     assert {one.split(".")[0] for one in found.figures} <= {*UNITS} and set(BY_DTYPE) <= {
         one.split(".")[0] for one in found.figures
     }

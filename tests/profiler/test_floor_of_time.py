@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 import cli
@@ -15,8 +16,7 @@ import costmodel as cm
 from costmodel.data import data_dir
 from costmodel.prediction.boards import board
 from costmodel.prediction.columns import NO_BOARD
-from profiler.modules.described import description_of
-from profiler.modules.registry import implementations
+from profiler.counting.dispatch import count_dispatch
 from profiler.reconcile.ladder import ladders
 from profiler.reconcile.predicted import predicted_s
 from profiler.records.store import append
@@ -87,51 +87,62 @@ def test_the_command_prints_floor_bound_share_and_rest(
     assert "did you mean 'h100'?" in capsys.readouterr().err
 
 
-def test_a_predicted_time_is_that_of_the_kernels_one_after_the_other() -> None:
-    """Self-attention without fusion: products of contractions at one rate, the softmax entry by
-    entry at half of the rate of multiply-adds, exponentials at their own."""
-    (found,), _ = ladders([ATTENTION], with_rates(**RATES, vector_fp32=1e9, l2_bytes=1e9))
-    executed = found.rungs["2"]
-    quick, _ = ladders(
-        [ATTENTION],
-        with_rates(**RATES | {"matrix_fp32": 1e18}, vector_fp32=1e9, l2_bytes=1e9),
-    )
-    rest = quick[0].rungs["5"]["predicted_s"]
-    products = found.rungs["5"]["predicted_s"] - rest
-    softmax = 16 * 7 + 16 * 8  # additions of 16 rows of 8 entries, and subtractions of the maxima
-    assert products == pytest.approx((executed["mul"] + executed["add"] - softmax) / 1e9)
-    others = executed["div"] + softmax + executed["compare"]
-    assert rest == pytest.approx(others / 0.5e9 + executed["exp"] / 1e9)
+def work_of(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> dict[str, Any]:
+    """What a record holds of the operations that `fn` dispatches on ones of these shapes."""
+    found: dict[str, Any] = count_dispatch(fn, *map(torch.ones, shapes)).to_json()
+    return found
 
 
-@pytest.mark.parametrize("kernel", ["einsum", "recurrent-layer"])
-def test_products_of_every_kernel_that_multiplies_matrices_run_at_their_rate(kernel: str) -> None:
-    mixer, sizes = cm.mixer("she"), {"b": 1, "l": 37, "d": 36}
-    described = description_of(mixer, implementations("she")["direct"], "training")
-    on = with_rates(**RATES | {"matrix_fp32": 1e12}, vector_fp32=1e9, l2_bytes=1e9)
-    dense, other = (
-        predicted_s(mixer, dataclasses.replace(described, kernels=named), "training", sizes,
-                    "fp32", on)
-        for named in (described.kernels, {**described.kernels, "y": kernel})
-    )  # fmt: skip
-    assert described.kernels["y"] == "contraction" and other == dense
+X, Y, Z = (3, 5), (5, 7), (2, 3, 5)
+PRODUCTS = 3 * 7 * (5 + 4)
+"""Multiplications and additions of X @ Y."""
 
 
-def test_bytes_beyond_the_cache_move_at_the_bandwidth() -> None:
-    rates = {**RATES, "matrix_fp32": 1e18, "vector_fp32": 1e18, "special": 1e18}
-    held, slow = (
-        ladders([ATTENTION], with_rates(**rates, l2_bytes=size))[0][0].rungs["5"]["predicted_s"]
-        for size in (1e9, 1)
-    )
-    assert held < 1e-9 < slow
+@pytest.mark.parametrize(
+    ("fn", "shapes", "rates", "seconds"),
+    [
+        (lambda x, y: x @ y, (X, Y), {"matrix_fp32": 1}, PRODUCTS),
+        (lambda x, y: x @ y, (X, Y), {"matrix_fp32": 1, "narrow_fp32": 3}, PRODUCTS / 3),
+        (lambda x: torch.einsum("hld,hmd->hlm", x, x), (Z,), {"narrow_fp32": 1}, 2 * 3 * 3 * 9),
+        (torch.exp, (X,), {"special": 1}, 15),
+        (torch.add, (X, X), {"vector_fp32": 2}, 15),  # half of the rate of multiply-adds
+        (torch.sigmoid, (X,), {"vector_fp32": 2, "special": 5}, 15 * (1 + 1 + 1 / 5)),
+        (torch.add, (X, X), {"l2_bandwidth": 1}, 3 * 60),  # both operands and the result
+        (torch.add, (X, X), {"l2_bytes": 100, "memory_bandwidth": 1}, 80),
+        (torch.add, (X, X), {"l2_bytes": 100, "memory_bandwidth": 1, "l2_bandwidth": 4}, 105),
+        (lambda x: x + 1 + 1, (X,), {"l2_bytes": 100, "memory_bandwidth": 1}, 40),  # call by call
+        (lambda x: x.masked_fill(x > 0, 2), (X,), {"selection": 5}, 3),
+        (lambda x: x.cumsum_(0), (X,), {"selection": 5}, 3),
+        (lambda x: x.cumsum(0), (X,), {"selection": 5, "kernel_time": 7}, 7),
+        (lambda x, y: (x[None] @ y).mT, (X, Y), {"kernel_time": 7}, 7),  # views take no time
+    ],
+)
+def test_an_operation_takes_the_longest_of_its_times(
+    fn: Callable[..., Any],
+    shapes: Sequence[tuple[int, ...]],
+    rates: Mapping[str, float],
+    seconds: float,
+) -> None:
+    named = ("matrix_fp32", "vector_fp32", "special", "memory_bandwidth", "l2_bytes")
+    on = with_rates(**{**dict.fromkeys(named, 1e30), **rates})
+    assert predicted_s(work_of(fn, *shapes), "fp32", on) == pytest.approx(seconds)
 
 
-def test_each_operation_takes_at_least_the_time_of_a_kernel() -> None:
-    """Torch launches 19 operations for 7 equations, each in less than a kernel's least time."""
-    fast = {**RATES, "matrix_fp32": 1e18, "vector_fp32": 1e18, "special": 1e18, "l2_bytes": 1e9}
-    (found,), _ = ladders([ATTENTION], with_rates(**fast, kernel_time=1e-6))
-    launched = ATTENTION.counts["dispatch"]["launched"]
-    assert found.rungs["5"]["predicted_s"] == pytest.approx(launched * 1e-6, rel=1e-6)
+def test_a_record_has_a_predicted_time_if_the_work_of_every_operation_is_known() -> None:
+    on = with_rates(**RATES, vector_fp32=1e9, l2_bytes=1)
+    work = work_of(lambda x: x.softmax(-1) @ x.mT, X)
+    record = replace(ATTENTION, counts={**ATTENTION.counts, "dispatch": work})
+    for phase in ("training", "training-step"):  # gradients are operations like any other
+        (found,), _ = ladders([replace(record, phase=phase)], on)
+        assert found.rungs["5"]["predicted_s"] == predicted_s(work, "fp32", on) > 0
+    for changed, said in (
+        (replace(record, reasons={**record.reasons, "compile": ""}), "has kernels of its own"),
+        (ATTENTION, "does not hold the work of each operation"),
+        (replace(record, counts={"dispatch": work_of(torch.frexp, X)}), "frexp"),
+        (replace(record, dtype="bf16"), "board mine has no figure"),
+    ):
+        (found,), _ = ladders([changed], on)
+        assert found.rungs["5"]["predicted_s"] is None and said in found.reasons["predicted_s"]
 
 
 def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
@@ -144,9 +155,3 @@ def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
     for cost in costs:
         assert 1.0 < cost["predicted_s"] / cost["latency_graph_s"] < 1.12  # some launch no kernel
         assert cost["predicted_s"] < cost["latency_s"] / 4
-
-
-def test_gradients_have_no_predicted_time() -> None:
-    (found,), _ = ladders([replace(ATTENTION, phase="training-step")], with_rates(**RATES))
-    assert found.rungs["5"]["predicted_s"] is None
-    assert "forward passes and new tokens alone" in found.reasons["predicted_s"]
