@@ -79,6 +79,8 @@ class Configuration:
     taken: set[str] = field(default_factory=set)
     spellings: Mapping[str, str] = field(default_factory=dict)
     """Usual name of a field -> the name that the class has for the field."""
+    remark: str = ""
+    """What the fields leave out of the model."""
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Configuration:
         """The configuration with the defaults of its class for fields that are not given."""

@@ -7,6 +7,7 @@ every part of the architecture exists here; else the message names the part that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ FOREIGN: Mapping[str, str] = {
 """A field of architectures with a part that does not exist here -> that part."""
 
 
+TEXT_ALONE = "the text's model alone: towers and maps for images or sound are not counted"
 INDEXER = "an indexer that chooses keys"
 CROSS = "weights of cross-attention that the class for causal language models has and does not read"
 OTHERS = "keys and values of another model"
@@ -112,18 +114,11 @@ MISSING: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "emu3",
-            "gemma3",
-            "gemma3n",
-            "gemma4",
-            "gemma4_unified",
             "git",
             "got_ocr2",
-            "llama4",
             "mllama",
             "moss_transcribe_diarize",
             "phi4_multimodal",
-            "qwen3_5",
-            "qwen3_5_moe",
         ),
         IMAGES,
     ),
@@ -147,7 +142,8 @@ MISSING: Mapping[str, str] = {
 
 
 def configuration(path: Path) -> Configuration:
-    """The fields of a `config.json`; of a model with images or sound, those of its text.
+    """The fields of a `config.json`; of a model with images or sound, those of its text, or the
+    defaults of its text where the file has no `text_config` and a reader of the type's text exists.
 
     Raises:
         ModelError: not JSON, or without a type of model.
@@ -158,12 +154,12 @@ def configuration(path: Path) -> Configuration:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
-    text = fields.get("text_config")
+    text, kind = fields.get("text_config"), f"{fields['model_type']}_text"
+    text = {} if text is None and kind in READERS else text
     if fields["model_type"] not in READERS and isinstance(text, dict):
         outer = ("_name_or_path", "dtype", "torch_dtype", "tie_word_embeddings")
         named = {name: fields[name] for name in outer if name in fields}
-        usual = {"model_type": f"{fields['model_type']}_text"}
-        return Configuration(path, {**usual, **named, **text})
+        return Configuration(path, {"model_type": kind, **named, **text}, remark=TEXT_ALONE)
     return Configuration(path, fields)
 
 
@@ -184,7 +180,7 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
         raise ModelError(f"{path}: {_unknown_architecture(kind, config.fields)}")
     found = READERS[kind](config)
     config.refuse_unread(ignored)
-    return found
+    return replace(found, remark="; ".join(filter(None, (config.remark, found.remark))))
 
 
 def _unknown_architecture(kind: str, config: Mapping[str, Any]) -> str:

@@ -328,6 +328,17 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path, config: Any, senten
     assert sentence in str(raised.value)
 
 
+@pytest.mark.parametrize("fields", [{}, {"text_config": {"vocab_size": 31}}])
+def test_of_a_model_with_images_the_text_is_read_and_that_is_said(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    text = read(tmp_path, {"model_type": "gemma3_text", **fields.get("text_config", {})})
+    found = read(tmp_path, {"model_type": "gemma3", **fields, "vision_config": {"depth": 3}})
+    assert found.parameters().at() == text.parameters().at()
+    assert found.described.remark.startswith(huggingface.TEXT_ALONE)
+    assert not text.described.remark.startswith(huggingface.TEXT_ALONE)
+
+
 def test_a_type_that_is_not_read_is_refused_with_the_part_that_is_missing(tmp_path: Path) -> None:
     for kind, part in huggingface.MISSING.items():
         assert kind not in huggingface.READERS
