@@ -406,7 +406,10 @@ def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[s
             USER.replace("    j =", "    j = i > 3 or"),
             "EquationError: > does not go with the index i",
         ),
-        (USER.replace("    j =", "    f.nothing()\n    j ="), "no attribute 'nothing' (line 9)"),
+        (
+            USER.replace("    j =", "    f.nothing()\n    j ="),
+            "no attribute 'nothing' (line 9: `f.no",
+        ),
         ("x = 1", "defines no mixer"),
         ("class decay:\n    pass", "is a class, not a mixer: `costmodel trace "),
         (UNBOUND, "index k of g is unbound"),

@@ -142,6 +142,9 @@ DECLARATIONS = {
 }
 
 EQUATIONS = {
+    "f.index('k', 1, Fraction(1, 2))": "a bound of index k is 1/2: expected a whole number",
+    "q[i, a] = pow(x[i, a], 2, 3)": "powers are written as products",
+    "del q[i, a]": "del does not go with the whole array q",
     # indices
     "f.index()": "index takes name",
     "f.index('k')": "index takes name",
@@ -366,7 +369,10 @@ def test_a_wrong_line_is_told(
     assert words.replace("NAME", name) in sentence
     assert path in sentence
     assert re.findall(r"line (\d+)", sentence) == [str(wrong)]
-    plain = sentence.replace(path, "").replace("EquationError: ", "").replace("ValueError: ", "")
+    plain, _, quoted = sentence.removesuffix("`)\n").partition(f" (line {wrong}: `")
+    if "EquationError" in sentence:  # the line names the array and its indices
+        assert quoted[:15] == line.splitlines()[-1].strip()[:15]
+    plain = plain.replace(path, "").replace("EquationError: ", "").replace("ValueError: ", "")
     assert not PYTHON.findall(plain)
     assert len(sentence) < 600 + len(path)
 
@@ -385,7 +391,19 @@ def test_a_form_without_an_output_is_told_at_its_beginning(
     sentence, _ = said("no-output", text, tmp_path, capsys)
     line = text.splitlines().index('with m.form("direct") as f:') + 1
     words = "form 'direct' of no-output never defines its output"
-    assert sentence.endswith(f"does not import: EquationError: {words} (line {line})\n")
+    assert f"does not import: EquationError: {words} (line {line}: `with m.form(" in sentence
+
+
+def test_a_bound_that_is_a_fraction_is_told_with_its_index_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "k = f.index('k', 1, l/2); y[i, a] = cm.sum_(x[k, a], over=k)"
+    text = FILE.replace("DECLARED", "").replace("WRITTEN", "pass").replace(LAST, wrong)
+    path = tmp_path / "half.py"
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["table", f"{path}:m", "--l", "7"]) == 2
+    line = text.splitlines().index(f"    {wrong}") + 1
+    assert f"l/2 bounds index k ({path}, line {line})" in capsys.readouterr().err
 
 
 TWO_AXES = """q[one, a] = x[one, a]

@@ -1135,6 +1135,8 @@ def _range(name: str, lower: Any, upper: Any) -> Index:
                 f"the range is where all of its bounds hold"
             )
     for end in (*low, *up):
+        if not end.letters and not isinstance(end.rational({}), int):
+            raise EquationError(f"a bound of index {name} is {end}: expected a whole number")
         rounded = [atom for atom in end.atoms if not chunk_of(atom)]
         if inside := {v for atom in rounded for v in Poly.atom(atom).variables - {atom}}:
             row = atom_name(min(inside))

@@ -181,7 +181,7 @@ class Node(Parts, Written):
     def __rtruediv__(self, other: Any) -> Node:
         return Div(self.operand(other, node), self)
 
-    def __pow__(self, power: object) -> Node:
+    def __pow__(self, power: object, modulus: object = None) -> Node:
         raise WrongKind(f"powers are written as products, x * x for x ** 2; {A_ROOT}")
 
     def __neg__(self) -> Node:

@@ -257,8 +257,9 @@ def _told(path: Path, what: str) -> Iterator[None]:
         if is_interrupt(error):
             raise
         line = _line_of_error(error, path)
-        where = f" (line {line})" if line else ""
-        raise UnknownMixer(f"{path} {what}: {_said(error, path, line)}{where}") from error
+        said = _said(error, path, line)
+        where = f" (line {line}{_quoted(error, said, path, line)})" if line else ""
+        raise UnknownMixer(f"{path} {what}: {said}{where}") from error
 
 
 SAYING = (ValueError, NotImplementedError, RecursionError)
@@ -266,8 +267,8 @@ SAYING = (ValueError, NotImplementedError, RecursionError)
 
 
 def _said(error: BaseException, path: Path, line: int | None) -> str:
-    """The message of an exception, for the author of a file. Python's messages about this package's
-    own code are replaced by a message that quotes the author's line."""
+    """The message of an exception, for the author of a file; a message of this package in place of
+    Python's message about this package's own code."""
     if isinstance(error, EquationError):
         return f"{EquationError.__name__}: {text_of(error)}"
     if isinstance(error, AttributeError) and error.obj is sys.modules["costmodel"]:
@@ -282,8 +283,15 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(PACKAGE)
     if line is None or not inside or isinstance(error, SAYING):
         return words_of(error)
-    written = shortened(linecache.getline(str(path), line).strip())
-    return f"{EquationError.__name__}: `{written}` is no declaration or equation of this language"
+    return f"{EquationError.__name__}: no declaration or equation of this language"
+
+
+def _quoted(error: BaseException, said: str, path: Path, line: int) -> str:
+    """The author's line, for a message on an equation: the line names the array and its indices,
+    which the message may not. "" for other messages."""
+    of_equation = isinstance(error, TypeError) or said.startswith(EquationError.__name__)
+    written = " ".join(linecache.getline(str(path), line).split())
+    return f": `{shortened(written)}`" if of_equation and written else ""
 
 
 def raised_in_users_file(error: BaseException) -> str:

@@ -305,7 +305,8 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
     if broken:  # where g divides n and n divides d, the message names n/g rather than d/g
         rank = {size: k for k, size in enumerate(divisors(mixer, form))}
         first = min(broken, key=lambda extent: max(rank.get(x, -1) for x in extent.letters))
-        raise SizeError(_not_whole(mixer, first, values[first], sizes))
+        where = _place(mixer, first) if mixer.home else ""
+        raise SizeError(_not_whole(mixer, first, values[first], sizes) + where)
     for size in mixer.powers_of_two:
         if size.letters <= sizes.keys() and (value := size.at(sizes)).bit_count() != 1:
             where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(size.letters))
@@ -504,6 +505,20 @@ def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> d
         above = next(atom for monomial in bound.terms for atom, power in monomial if power > 0)
         found[above] *= floor(ratio) + 1 if ratio > 1 else 1
     return found
+
+
+def _place(mixer: Mixer, extent: Poly) -> str:
+    """The index that `extent` bounds or the array that has an axis of it, with the file
+    and line of an index or array of a form."""
+    for form in mixer.forms.values():
+        for index in form.indices.values():
+            if extent in index.ends:
+                return f"; {extent} bounds index {index.name} ({form.places[index.name]})"
+        for array in form.arrays.values():
+            if extent in array.shape:
+                return f"; {extent} is an axis of {array.name} ({form.array_places[array.name]})"
+    of = [array.name for array in mixer.arrays.values() if extent in array.shape]
+    return f"; {extent} is an axis of {of[0]}" if of else ""
 
 
 def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:

@@ -42,6 +42,7 @@ INSTEAD: Mapping[str, tuple[str, str]] = {
     "__len__": ("len", "the extents are sizes of the mixer"),
     "__getitem__": ("[...]", "an array is indexed once, x[i, a]"),
     "__setitem__": ("[...] =", "an equation defines an entry of an array, y[i, a] = ..."),
+    "__delitem__": ("del", "an array has the entries that its equations define"),
     "__call__": ("a call", "functions are cm.exp(x) and cm.function('tanh', x)"),
     "__float__": ("float", "sizes have no values yet, and functions are cm.function('tanh', x)"),
     "__int__": ("int", "sizes have no values yet"),
