@@ -604,7 +604,7 @@ function drawCard() {
   const equations = mixer.forms[form].equations.map(([text, ranges, cite]) => {
     const left = element("div", { tabindex: 0, role: "group", "aria-label": "equation" });
     left.innerHTML = data.texts[text];
-    const right = element("div", { class: "ranges" });
+    const right = element("div", { class: "ranges", tabindex: 0, role: "group", "aria-label": "ranges" });
     right.innerHTML = ranges.map((place) => data.texts[place]).join(", ") + (cite ? ` <span>${cite.replace(/</g, "&lt;")}</span>` : "");
     return element("div", { class: "equation" }, left, right);
   });
