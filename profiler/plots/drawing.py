@@ -130,8 +130,8 @@ def write(picture: Picture, draw: Draw, output: Path, width: float | None = None
     """
     if len(picture.panels) > MOST:
         raise MeasureError(
-            f"a figure holds at most {MOST} panels, not {len(picture.panels)}: choose by --over, "
-            "--phase, --dtype or --only"
+            f"a figure holds at most {MOST} panels, not {len(picture.panels)}: name fewer "
+            "mixers or sizes, or choose records by --over, --phase, --dtype or --only"
         )
     import matplotlib as mpl
 

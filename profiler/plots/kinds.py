@@ -143,7 +143,7 @@ def floors(asked: OfMixers | OfRecords) -> Picture:
             sizes = one.line.sizes(size)
             lead = f"{one.name}, {theory.title_of(found.phase, sizes, (types.activations,))}"
             cases[lead] = Case(one.about, sizes, symbolic=False, dtypes=types, board=asked.board)
-    return on_boards.floors_of_cases(cases)
+    return on_boards.floors_of_cases(cases, asked.board)
 
 
 KINDS: Mapping[str, Kind] = {

@@ -30,8 +30,9 @@ BESIDE = 4.0
 
 
 def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
-    """Make the figure of rooflines, a panel for each phase and element type: the operations a
-    second of each call over its operations for each compulsory byte, below the limits of a board.
+    """Make the figure of rooflines, a panel for each phase, element type and device of the records:
+    the operations a second of each call over its operations for each compulsory byte, below the
+    limits of a board, which the device need not be.
 
     Raises:
         MeasureError: no board is named, no record has a time, or no limit is known.
@@ -39,18 +40,18 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     if on is None:
         raise MeasureError(NO_BOARD)
     found, problems = ladders(records)
-    groups: dict[tuple[str, str], list[Ladder]] = {}
+    groups: dict[tuple[str, str, str], list[Ladder]] = {}
     missing = list(problems)
     for ladder in found:
         cost = ladder.rungs["5"]
         if cost["latency_s"] and cost["compulsory_bytes"] and sum(ladder.rungs["3"].values()):
-            groups.setdefault((ladder.phase, ladder.dtype), []).append(ladder)
+            groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
         else:
             why = ladder.reasons.get("latency_s", "no operation was dispatched")
             missing.append(f"{ladder.mixer} {ladder.implementation} is not drawn: {why}")
     panels = []
-    for (phase, dtype), group in groups.items():
-        title = ", ".join((PHASES[phase], dtype, on.title))
+    for (phase, dtype, device), group in groups.items():
+        title = f"{PHASES[phase]}, {dtype}, measured on {device}; limits of {on.title}"
         points = _points(group)
         try:
             panels.append(roofline_panel(title, points, _limits(dtype, on)))
@@ -106,9 +107,9 @@ def _limits(dtype: str, on: Board) -> Limits:
     return {f"peak of {kind} units, {dtype}": (on[f"{kind}.{dtype}"], moved) for kind in units}
 
 
-def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
-    """Make the figure of floors with a panel for each title and case: what each limit of the board
-    alone takes, and the predicted time, at or above the longest.
+def floors_of_cases(cases: Mapping[str, Case], on: Board | None) -> Picture:
+    """Make the figure of floors with a panel for each title and case: what each limit of the cases'
+    board (`on`) alone takes, and the predicted time, at or above the longest.
 
     Raises:
         MeasureError: no case has limits.
@@ -126,7 +127,7 @@ def floors_of_cases(cases: Mapping[str, Case]) -> Picture:
             missing.append((title, f"no predicted time: {reason}"))
             predicted = None
         panels.append(floor_panel(title, found, predicted, "predicted"))
-    return _floors(panels, missing)
+    return _floors(panels, missing, on)
 
 
 def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Picture:
@@ -140,7 +141,8 @@ def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Pictu
     panels, missing = [], []
     for record in records:
         names = f"{record.mixer} {record.implementation}"
-        title = f"{names}, {PHASES[record.phase]}, {sizes_words(record.sizes)}, {record.dtype}"
+        title = f"{names}, {PHASES[record.phase]}, {sizes_words(record.sizes)}, "
+        title += f"{record.dtype} on {record.device}"
         try:
             mixer, _ = candidate_in_record(record.mixer, record.implementation, record.form)
             found = limits_on(record, mixer, record.form or mixer.default_form, on)
@@ -152,12 +154,14 @@ def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Pictu
             continue
         latency = record.readings["latency"].value
         panels.append(floor_panel(title, found, latency, "measured"))
-    return _floors(panels, missing)
+    return _floors(panels, missing, on)
 
 
-def _floors(panels: Sequence[Panel], missing: Sequence[tuple[str, str]]) -> Picture:
-    """Make the figure of panels of floors; `missing` has pairs (title of a panel, what it lacks and
-    why). Raises MeasureError: there is no panel."""
+def _floors(
+    panels: Sequence[Panel], missing: Sequence[tuple[str, str]], on: Board | None
+) -> Picture:
+    """Make the figure of panels of floors by the limits of a board; `missing` has pairs (title of a
+    panel, what it lacks and why). Raises MeasureError: there is no panel, as without a board."""
     lacking: dict[str, dict[str, None]] = {}
     for title, reason in missing:
         lacking.setdefault(reason, {})[title] = None
@@ -165,10 +169,11 @@ def _floors(panels: Sequence[Panel], missing: Sequence[tuple[str, str]]) -> Pict
         f"{title}{f', and {len(more)} more' if more else ''}: {reason}"
         for reason, (title, *more) in lacking.items()
     ]
-    if not panels:
+    if not panels or on is None:
         raise MeasureError(f"nothing can be drawn: {'; '.join(said)}")
     note = (
-        "each limit alone takes its time; they overlap and are not added; the longest is the floor"
+        f"limits of {on.title}: each limit alone takes its time; they overlap and are not added; "
+        "the longest is the floor"
     )
     return Picture(tuple(panels), (note,), tuple(said))
 

@@ -216,6 +216,7 @@ def test_a_waterfall_leads_from_the_equations_to_the_call() -> None:
 def test_a_roofline_holds_rates_against_the_limits_of_a_board() -> None:
     forward, _ = of_runs("roofline").panels
     (limit,) = [line for line in forward.lines if line.limit]
+    assert forward.title.endswith(f"measured on cpu; limits of {H100.title}")
     peak, bandwidth = H100["vector.fp32"], H100["memory_bandwidth"]
     assert limit.name == "peak of vector units, fp32"
     assert limit.y == pytest.approx([min(peak, bandwidth * x) for x in limit.x])
@@ -273,6 +274,8 @@ def test_floors_of_a_record_lead_to_the_measured_time() -> None:
         assert "launches" in {bar.name.partition(":")[0] for bar in floors}
         assert (time.name, time.end) == ("measured", record_.readings["latency"].value)
         assert rest.start == max(bar.end for bar in floors)
+        assert panel.title.endswith(f"{record_.dtype} on {record_.device}")
+    assert f"limits of {H100.title}" in of_runs("floors").notes[0]
 
 
 def test_a_figure_names_the_constant_of_theory_and_tells_where_there_is_none() -> None:
@@ -409,7 +412,7 @@ def test_nothing_left_and_too_much_are_refused(tmp_path: Path) -> None:
         of_records(records(), names=("she",))
     with pytest.raises(MeasureError, match="nothing can be drawn"):
         of_records(records(), "d")
-    with pytest.raises(MeasureError, match="choose by --over"):
+    with pytest.raises(MeasureError, match="name fewer mixers or sizes"):
         drawing.write(many(drawing.MOST + 1), drawing.draw_lines, tmp_path / "a.svg")
     assert not (tmp_path / "a.svg").exists()
 
