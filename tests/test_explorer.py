@@ -27,7 +27,8 @@ from costmodel.questions.registry import FIGURES
 from costmodel.report.mathml import mathml
 
 MIXERS = ("self-attention", "gqa", "mla", "gated-deltanet", "mamba-2", "reformer", "she", "fnet",
-          "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7", "gpt-2", "strided-attention")  # fmt: skip
+          "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7", "gpt-2",
+          "strided-attention")  # fmt: skip
 RECORDS = Path(__file__).with_name("recorded.jsonl")
 ROLES = ("activations", "weights", "cache", "state")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -262,7 +263,7 @@ def test_the_page_is_accessible(browser_page: Any) -> None:
             wide = browser_page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0
     browser_page.set_viewport_size({"width": 390, "height": 900})
-    for name in map(lambda name: load(name).name, MIXERS):
+    for name in (load(name).name for name in MIXERS):
         browser_page.evaluate("focus => { settings.focus = focus; drawCard(); }", name)
         # wide equations and ranges scroll in places of their own
         browser_page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
