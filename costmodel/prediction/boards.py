@@ -25,6 +25,7 @@ UNITS = {
     "special": "op/s",
     "selection": "op/s",
     "memory_bandwidth": "B/s",
+    "allocation": "B/s",
     "l2_bandwidth": "B/s",
     "memory_bytes": "B",
     "l2_bytes": "B",
@@ -37,9 +38,10 @@ UNITS = {
 }
 """Figure -> its unit; matrix, narrow and vector are by dtype, dense, a multiplication and an
 addition being two operations. `narrow`: products of matrices that are narrow, as the heads of
-attention. `special`: exponentials. `selection`: entries that a random mask chooses. `l2_bandwidth`:
-bytes that an elementwise operation moves while the last cache holds its arrays. `capability`:
-CUDA's compute capability. `kernel_time`: the least time of a kernel among kernels that follow one
+attention. `special`: exponentials. `selection`: entries that a random mask chooses. `allocation`:
+bytes of a new array larger than the last cache, written for the first time. `l2_bandwidth`: bytes
+that an elementwise operation moves while the last cache holds its arrays. `capability`: CUDA's
+compute capability. `kernel_time`: the least time of a kernel among kernels that follow one
 another."""
 BY_DTYPE = ("matrix", "narrow", "vector")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32", "fp64")

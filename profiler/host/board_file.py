@@ -25,6 +25,7 @@ from profiler.meters.ceilings import (
     ADDED,
     CHOSEN,
     COPY,
+    NEW,
     READ,
     WRITE,
     elementwise_ceilings,
@@ -44,7 +45,7 @@ from profiler.records.grades import INTERRUPTED, ONE_SAMPLE, ONE_THREAD
 from profiler.records.reading import Measured, Reading, Unavailable
 
 MOST_SECONDS = 60.0
-CALLS = 44
+CALLS = 45
 """About how many calls are timed: products of a few sides, elementwise operations on a few sizes,
 each in two element types, traffic, and ordinary calls."""
 TYPES = ("fp32", "bf16")
@@ -141,6 +142,7 @@ def measured(
         figure: [(name, rates[name]) for name in names]
         for figure, names in {
             "memory_bandwidth": (COPY, READ, WRITE),
+            "allocation": (NEW,),
             "l2_bandwidth": (ADDED,),
             "selection": (CHOSEN,),
             **{f"narrow.{dtype}": (narrow_name(dtype),) for dtype in TYPES},

@@ -13,12 +13,13 @@ times the calls, on torch operations that do one kind of work:
 - Copying, reading (a sum) and writing (a fill) of a buffer of four times the last-level cache; a
   copy moves each byte twice.
 
-Beside the ceilings stand three rates of ordinary calls, whose arrays the last-level cache holds and
-whose result is a new array, as a mixer's operations have them:
+Beside the ceilings stand four rates of ordinary calls, whose result is a new array, as the results
+of a mixer's operations are. The last-level cache holds the arrays of the first three:
 
 - Products of a batch of narrow matrices, the scores of heads of attention.
 - An addition of a number to every entry, by the bytes read and written, in half of the cache.
 - A choice by a mask of random values, which no processor foresees.
+- A fill of a new array of four times the cache, whose pages the operating system maps meanwhile.
 
 `costmodel calibrate` writes them as the file of a board. Ceilings hold for the current settings
 (threads, TF32, clocks).
@@ -66,10 +67,10 @@ EAGER, REGISTERS = "operation by operation", "in registers"
 registers."""
 
 COPY, READ, WRITE = "copy", "read", "write"
-ADDED, CHOSEN = "addition in the cache", "choice"
+ADDED, CHOSEN, NEW = "addition in the cache", "choice", "new array"
 ROWS, WIDTH = 512, 64
 """Rows and width of a narrow matrix: the usual width of a head of attention."""
-SHARE = 8
+SHARE = 4
 """The cache's bytes over those of a product of narrow matrices and of a choice: such a call takes a
 few milliseconds at most, so that few calls are preempted."""
 
@@ -381,11 +382,11 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
 def ordinary(
     place: torch.device, kinds: Mapping[str, torch.dtype], timing: Callable[..., Measured]
 ) -> dict[str, Measured]:
-    """Measure the rates of ordinary calls, whose arrays the last-level cache holds and whose result
-    is new, by the meter `timing`: name -> rate. These are, for each dtype of `kinds`, the products
-    of narrow matrices in operations per second; an addition in bytes per second; a choice by a
-    random mask in entries per second. Each is Unavailable if the cache's size is unknown, or its
-    call failed or was disturbed."""
+    """Measure the rates of ordinary calls, whose result is a new array, by the meter `timing`: name
+    -> rate. These are, for each dtype of `kinds`, the products of narrow matrices in operations per
+    second; an addition in bytes per second; a choice by a random mask in entries per second; all
+    three in the last-level cache; and a fill beyond the cache in bytes per second. Each is
+    Unavailable if the cache's size is unknown, or its call failed or was disturbed."""
     chance = torch.Generator(device=place).manual_seed(ROWS)
 
     def product(kind: torch.dtype, held: int) -> tuple[Callable[[], Any], int, str]:
@@ -406,10 +407,16 @@ def ordinary(
         mask = x > 0
         return lambda: torch.where(mask, x, 0.0), x.numel(), "op/s"
 
+    def fill(held: int) -> tuple[Callable[[], Any], int, str]:
+        """An array of `CACHES` times `held` bytes."""
+        entries = CACHES * held // 4
+        return lambda: torch.full((entries,), 0.5, device=place), 4 * entries, "B/s"
+
     calls: Mapping[str, Callable[[int], tuple[Callable[[], Any], int, str]]] = {
         **{narrow_name(name): partial(product, kind) for name, kind in kinds.items()},
         ADDED: addition,
         CHOSEN: choice,
+        NEW: fill,
     }
     found: dict[str, Measured] = {}
     for name, made in calls.items():
@@ -430,7 +437,7 @@ def ordinary(
 
 WORDS: Mapping[str, str] = {
     COPY: "copying", READ: "reading", WRITE: "writing", ADDED: "additions in the last cache",
-    CHOSEN: "choices by a random mask",
+    CHOSEN: "choices by a random mask", NEW: "filling a new array",
 }  # fmt: skip
 """Ceiling -> its words in a sentence."""
 TYPED: Mapping[str, str] = {

@@ -7,13 +7,14 @@ these times:
 - Arithmetic. Products of matrices run at the rate of narrow matrices, as mixers multiply them;
   exponentials at their own rate; others one by one, at half of the rate of multiply-adds.
 - Movement. The bytes of operands and result move through the last cache; the bytes of a call that
-  exceed the cache move through the memory.
+  exceed the cache move through the memory, those of the result as bytes of a new array.
 - Entries that an operation takes one by one, as it chooses or sums them, at their rate.
 - The board's least time of a kernel (`kernel_time`) for each call.
 
 A record holds the totals over the calls of one operation, so that each call has the average bytes.
-Without a measured rate of narrow matrices, the dense peak stands in; without a bandwidth of the
-cache or a rate of chosen entries, these take no time.
+Without a measured rate of narrow matrices, the dense peak stands in, and without one of new arrays
+the memory's bandwidth; without a bandwidth of the cache or a rate of chosen entries, these take no
+time.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def taken_s(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> float:
         arithmetic += (ops.pop("mul") + ops.pop("add")) / on[f"{shape}.{dtype}"]
     arithmetic += sum(ops.values()) / (on[f"vector.{dtype}"] / 2)
     beyond = calls * max(moved / calls - on["l2_bytes"], 0)
-    movement = beyond / on["memory_bandwidth"]
+    new = min(beyond, op["bytes_written"]) if "allocation" in on.figures else 0
+    movement = (beyond - new) / on["memory_bandwidth"]
+    movement += new / on["allocation"] if new else 0
     if "l2_bandwidth" in on.figures:
         movement += (moved - beyond) / on["l2_bandwidth"]
     one_by_one = 0.0

@@ -60,11 +60,12 @@ def test_the_file_is_a_board_whose_rates_follow_from_the_fastest_sample(tmp_path
     assert found["kernel_time"] == pytest.approx(0.1 / CHAIN, rel=1e-3)
     assert found["memory_bandwidth"] == pytest.approx(2 * 4 * CACHE / 0.1, rel=1e-3)
     assert found["l2_bandwidth"] == pytest.approx(CACHE / 2 / 0.1, rel=1e-3)
-    assert found["selection"] == pytest.approx(CACHE / 64 / 0.1, rel=1e-3)
+    assert found["allocation"] == pytest.approx(4 * CACHE / 0.1, rel=1e-3)
+    assert found["selection"] == pytest.approx(CACHE / 32 / 0.1, rel=1e-3)
     for dtype in TYPES:
         side = 256
         assert found[f"matrix.{dtype}"] == pytest.approx(side**2 * (2 * side - 1) / 0.1, rel=1e-3)
-        scores = CACHE / 8 / DTYPES[dtype].itemsize
+        scores = CACHE / 4 / DTYPES[dtype].itemsize
         assert found[f"narrow.{dtype}"] == pytest.approx(scores * 127 / 0.1, rel=1e-3)
     assert {one.split(".")[0] for one in found.figures} <= {*UNITS} and set(BY_DTYPE) <= {
         one.split(".")[0] for one in found.figures

@@ -110,6 +110,8 @@ PRODUCTS = 3 * 7 * (5 + 4)
         (torch.add, (X, X), {"l2_bandwidth": 1}, 3 * 60),  # both operands and the result
         (torch.add, (X, X), {"l2_bytes": 100, "memory_bandwidth": 1}, 80),
         (torch.add, (X, X), {"l2_bytes": 100, "memory_bandwidth": 1, "l2_bandwidth": 4}, 105),
+        (torch.add, (X, X), {"l2_bytes": 100, "memory_bandwidth": 1, "allocation": 3}, 40),
+        (torch.add, (X, X), {"l2_bytes": 150, "allocation": 3}, 10),
         (lambda x: x + 1 + 1, (X,), {"l2_bytes": 100, "memory_bandwidth": 1}, 40),  # call by call
         (lambda x: x.masked_fill(x > 0, 2), (X,), {"selection": 5}, 3),
         (lambda x: x.cumsum_(0), (X,), {"selection": 5}, 3),
