@@ -397,6 +397,9 @@ ORDERS = [
     # Heads divide the width, so that n does not grow while d stays fixed.
     ("total = O(l^2*n)", "self-attention", "training", "disagrees",
      "the derived d*l**2 grows faster than the claim"),
+    # Heads with a width of their own may be more than d.
+    ("total = O(l^2*n)", "mla", "training", "agrees-in-limit",
+     "in l, n alone, K, R, V, c, d being fixed"),
     ("total = O(l)", "self-attention", "training", "disagrees",
      "the derived d*l**2 grows faster than the claim"),
     ("total = O(l^2*d*n)", "self-attention", "training", "disagrees",

@@ -22,11 +22,13 @@ from costmodel.claims.findings import Finding, join_notes
 from costmodel.claims.interpretations import Interpretation, LeftOpen
 from costmodel.claims.quantities import Answer, mixer_of
 from costmodel.errors import NoGrowth, NotPolynomial, Unanswered
+from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import parse
-from costmodel.program.chosen_sizes import divisors
+from costmodel.program.chosen_sizes import divisors, extents
 from costmodel.questions.order import GROWING, long_case, order
 from costmodel.symbolic.formulas import BinaryOperation, Formula, FunctionCall, Tree, poly
 from costmodel.symbolic.growth import (
+    ALWAYS,
     ONE,
     Assumptions,
     Growth,
@@ -105,8 +107,10 @@ class OrderClaim(Related):
         (answer,) = self.answers(interpretation)
         guards, long = long_case(answer.exact, self.growing)
         named = self.mixer and not self.model
-        divided = divisors(mixer_of(self.mixer, interpretation.option)) if named else {}
-        sizes = GROWING.with_divisors(divided).where(guards)
+        mixer = mixer_of(self.mixer, interpretation.option) if named else None
+        divided = divisors(mixer) if mixer else {}
+        assumed = _assumed(mixer) if mixer else GROWING
+        sizes = assumed.with_divisors(divided).where(guards)
         try:
             grown = {x: _growth_of(x, text, sizes) for x, text in self.growing.items()}
             both = (growths(long, sizes), printed_growths(self.formulas[0], sizes))
@@ -152,6 +156,17 @@ class OrderClaim(Related):
                 number = str(times) if times.denominator == 1 else f"{float(times):.{DIGITS}f}"
                 words = ", ".join(f"{letter} = {value}" for letter, value in at.items())
                 yield f"at {words} the derived count is {number} times {self.formula}"
+
+
+def _assumed(mixer: Mixer) -> Assumptions:
+    """The inequalities between growing sizes that hold for a mixer: `GROWING`, without n <= d or
+    g <= n where no extent is divided by n or g, as in multi-head latent attention, whose heads have
+    a width of their own."""
+    below = {
+        x for extent in extents(mixer, None) for m in extent.terms for x, power in m if power < 0
+    }
+    free = [q for q in ALWAYS if q.below.letters.isdisjoint(below | LENGTH)]
+    return Assumptions(tuple(q for q in GROWING.quotients if q not in free))
 
 
 @dataclass(frozen=True)
