@@ -114,6 +114,7 @@ class OrderClaim(Related):
         try:
             grown = {x: _growth_of(x, text, sizes) for x, text in self.growing.items()}
             both = (growths(long, sizes), printed_growths(self.formulas[0], sizes))
+            sizes = _while_growing(sizes, grown)
             derived, claimed = (
                 leading([one.put(grown) for one in g or (ONE,)], sizes) for g in both
             )
@@ -167,6 +168,18 @@ def _assumed(mixer: Mixer) -> Assumptions:
     }
     free = [q for q in ALWAYS if q.below.letters.isdisjoint(below | LENGTH)]
     return Assumptions(tuple(q for q in GROWING.quotients if q not in free))
+
+
+def _while_growing(sizes: Assumptions, grown: Mapping[str, Growth]) -> Assumptions:
+    """The assumptions while sizes grow as the claim states, such as n as l**2: d/n >= 1 becomes
+    d/l**2 >= 1. NoGrowth if a size would exceed a size that bounds it, as n growing as d**2."""
+    found = []
+    for quotient in sizes.quotients:
+        found.append(quotient.put(grown))
+        if found[-1].below.factors and not found[-1].above.factors:
+            words = " and ".join(f"{x} growing as {growth}" for x, growth in grown.items())
+            raise NoGrowth(f"{words} contradicts {quotient} >= 1")
+    return Assumptions(tuple(found), sizes.fixed)
 
 
 @dataclass(frozen=True)
