@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import cli
+from costmodel.claims import published as claims_of_files
 from costmodel.claims.published import published_files, verify
 from costmodel.claims.records import load
 from costmodel.data import data_dir
@@ -18,6 +21,14 @@ from costmodel.report.formats import write
 PAGE = Path(__file__).parents[1] / "tables" / "generated" / "verification.md"
 
 COMMAND = "costmodel verify --format markdown"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _checked_once() -> Iterator[None]:
+    """The commands of this file check the project's claims once: they differ in what they write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims_of_files, "verify", cache(claims_of_files.verify))
+        yield
 
 
 def test_the_page_is_what_its_first_line_makes(capsys: pytest.CaptureFixture[str]) -> None:
