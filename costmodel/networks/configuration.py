@@ -62,11 +62,13 @@ ANYWHERE: Mapping[str, Any] = {
 
 TABLES_OF_ANGLES = frozenset(
     """
-    attention_factor beta_fast beta_slow factor high_freq_factor long_factor low_freq_factor mscale
-    mscale_all_dim original_max_position_embeddings rope_theta rope_type short_factor truncate type
+    attention_factor beta_fast beta_slow factor high_freq_factor llama_4_scaling_beta long_factor
+    low_freq_factor max_position_embeddings mscale mscale_all_dim original_max_position_embeddings
+    rope_theta rope_type short_factor truncate type
     """.split()  # noqa: SIM905 - as above
 )
-"""What rotary parameters may say that only changes numbers in tables of cosines and sines."""
+"""What rotary parameters may say that only changes numbers in tables of cosines and sines, or that
+classes with a remark on it read alone."""
 
 
 @dataclass

@@ -620,7 +620,7 @@ def values(kind: str) -> Mapping[str, Sequence[Any]]:
 
 def drawn(kinds: Iterable[str]) -> list[dict[str, Any]]:
     """The configurations of some types, each with its type: the default, one with every field
-    drawn, and others."""
+    drawn, one as its class saves it, and others."""
     found: list[dict[str, Any]] = []
     for kind in kinds:
         random_, of = random.Random(kind), values(kind)
@@ -637,8 +637,18 @@ def drawn(kinds: Iterable[str]) -> list[dict[str, Any]]:
             if kind in ROWS and k == 2 and kind != "dbrx":  # by the usual names of fields
                 usual = {own: n for n, own in defaults([kind])[kind]["spellings"].items()}
                 one = {usual.get(n, n): value for n, value in one.items()}
-            found.append({"model_type": kind, **one})
+            found.append({"model_type": kind, **(saved(kind, one) if k == 1 else one)})
     return found
+
+
+def saved(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the file that the class of a configuration with these fields writes."""
+    from transformers import CONFIG_MAPPING
+
+    made = json.loads(CONFIG_MAPPING[kind](**fields).to_json_string())
+    return {
+        n: value for n, value in made.items() if n not in ("model_type", "transformers_version")
+    }
 
 
 def _kinds(kind: str, fields: Mapping[str, Any]) -> list[str]:

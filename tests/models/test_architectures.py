@@ -318,6 +318,10 @@ REFUSED = [
     ({**LLAMA, "mlp_bias": "no"}, "'mlp_bias' must be true or false, got 'no'"),
     ({**LLAMA, "rope_scaling": {"partial_rotary_factor": 0.5}}, "'partial_rotary_factor' = 0.5"),
     ({**LLAMA, "architectures": ["LlamaForTokenClassification"]}, "is not known here: expected"),
+    ({"model_type": "laguna", "num_attention_heads_per_layer": [48, 24]},
+     "num_attention_heads_per_layer = [48, 24] is not read: expected num_attention_heads for each"),
+    ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
+     "'per_layer_config' names layer 030, of 30 layers"),
 ]  # fmt: skip
 
 

@@ -203,12 +203,13 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
         return [Heads(kind, *((full_g, full_h) if kind == KINDS[0] else (g, h))) for kind in kinds]
     if not isinstance(given, dict) or not all(isinstance(own, dict) for own in given.values()):
         raise c.refused("'per_layer_config' must be an object with an object for some layers")
-    if unknown := given.keys() - {str(k) for k in range(len(kinds))}:
+    if unknown := [k for k in given if not (k.isdecimal() and int(k) < len(kinds))]:
         raise c.refused(f"'per_layer_config' names layer {min(unknown)}, of {len(kinds)} layers")
+    given = {int(k): own for k, own in given.items()}  # classes write 05 for 5
     found = []
     for k, kind in enumerate(kinds):
         own = {"head_dim": h, "num_key_value_heads": g}
-        inner = Configuration(c.path, given.get(str(k), {}), own)
+        inner = Configuration(c.path, given.get(k, {}), own)
         found.append(Heads(kind, inner.size("num_key_value_heads"), inner.size("head_dim")))
         inner.refuse_unread()
     return found

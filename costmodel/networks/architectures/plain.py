@@ -140,10 +140,10 @@ class Experts:
 def latent(c: Configuration, *options: str) -> Use:
     """Make the part multi-head latent attention as in DeepSeek-V2 and V3, with further options: a
     new token attends to compressed (latent) rows, a whole sequence to the keys and values made of
-    them. The class reads no number of heads of keys."""
+    them. The class reads no number of heads of keys, and sets `head_dim` and `qk_head_dim`."""
     rotary(c)
     c.require({"attention_bias": (False,)})
-    c.taken.update(("num_key_value_heads", "rope_interleave"))
+    c.taken.update(("num_key_value_heads", "rope_interleave", "head_dim", "qk_head_dim"))
     queries = c.size_or_none("q_lora_rank")
     found = mixer(
         "mla",

@@ -65,6 +65,24 @@ def first(of: int) -> Kinds:
     return lambda c, k, number: NEAR if k % of else FULL
 
 
+def listed(
+    name: str, is_read: Callable[[Configuration, Any], bool], words: str
+) -> Callable[[Configuration], str]:
+    """Return a check of the list in the field `name`: a sentence that says why the configuration is
+    refused if `is_read` is false of an entry, "" else. `words`: which entries are read."""
+
+    def check(c: Configuration) -> str:
+        found = c.get(name)
+        if found is None or (isinstance(found, list) and all(is_read(c, one) for one in found)):
+            return ""
+        return f"{name} = {found!r} is not read: expected {words} for each layer"
+
+    return check
+
+
+TURNED = listed("layer_rope_theta", lambda c, base: bool(base), "a base of angles above 0")
+
+
 def _exaone(c: Configuration, k: int, number: int) -> str:
     """Windows but in each `sliding_window_pattern`-th layer; full attention without a window."""
     near = c.size_or_none("sliding_window") and (k + 1) % c.size("sliding_window_pattern")
@@ -279,7 +297,9 @@ def _dbrx(c: Configuration) -> Use:
     """Make the attention of DBRX, by the fields inside of `attn_config`."""
     usual = {"clip_qkv": None, "kv_n_heads": 1}
     inner = c.inside("attn_config", usual, "attn_pdrop rope_theta model_type")
-    return attention(c, *rotary(c)[0], *_bound(inner), groups=inner.size("kv_n_heads"))
+    groups = inner.size("kv_n_heads")
+    c.agree(num_key_value_heads=groups)
+    return attention(c, *rotary(c)[0], *_bound(inner), groups=groups)
 
 
 def _clipped(c: Configuration) -> Use:
@@ -344,8 +364,9 @@ def _jetmoe(c: Configuration) -> Use:
 
 
 def _big_code(c: Configuration) -> Use:
-    n = c.size("num_attention_heads")
-    return attention(c, "bias", groups=1 if c.switch("multi_query") else n)
+    groups = 1 if c.switch("multi_query") else c.size("num_attention_heads")
+    c.agree(num_key_value_heads=groups)
+    return attention(c, "bias", groups=groups)
 
 
 NEO: Any = [[["global", "local"], 12]]
@@ -489,9 +510,10 @@ ROWS: Mapping[str, Plain] = {
         divided=True, kinds=every("sliding_window_pattern"), still=frozenset({FULL}),
         numbers="logit_scale shared_expert_combination_strategy norm_topk_prob",
         fixed={
-            "rms_norm_eps": (None,), "first_k_dense_replace": (0,), "mlp_layer_types": (None,),
+            "rms_norm_eps": (None,), "first_k_dense_replace": (0,),
             "expert_selection_fn": ("softmax",), "prefix_dense_sliding_window_pattern": (1,),
         },
+        check=listed("mlp_layer_types", lambda c, kind: kind == "sparse", "'sparse'"),
         experts=Experts(
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
@@ -626,11 +648,13 @@ ROWS: Mapping[str, Plain] = {
         ),
     ),
     "granite_swa": Plain(
-        name="GraniteSWA", options=("sinks",), scaled=True, residual=True, divided=True,
+        name="GraniteSWA", options=("sinks",), check=TURNED, scaled=True, residual=True,
+        divided=True,
         numbers=GRANITE, kinds=first(4),
     ),
     "granitemoe_swa": Plain(
-        name="GraniteMoeSWA", options=("sinks",), scaled=True, residual=True, divided=True,
+        name="GraniteMoeSWA", options=("sinks",), check=TURNED, scaled=True, residual=True,
+        divided=True,
         numbers=GRANITE, kinds=first(4),
         experts=Experts(
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
@@ -688,10 +712,14 @@ ROWS: Mapping[str, Plain] = {
     "laguna": Plain(
         name="Laguna", options=(*NORMED, "head-gate"), share={FULL: 0.5, NEAR: 1.0},
         fixed={
-            "gating": (True,), "num_attention_heads_per_layer": (None,), "attention_bias": (False,),
+            "gating": (True,), "attention_bias": (False,),
             "moe_router_logit_softcapping": (0.0,), "moe_apply_router_weight_on_input": (False,),
         },
         numbers="moe_routed_scaling_factor",
+        check=listed(
+            "num_attention_heads_per_layer", lambda c, n: n == c.size("num_attention_heads"),
+            "num_attention_heads",
+        ),
         experts=Experts(
             scores="sigmoid", normalised=True, shared="plain", correction="parameter", first=1
         ),
@@ -725,7 +753,7 @@ ROWS: Mapping[str, Plain] = {
         "all of them",
     ),
     "mellum": Plain(
-        name="Mellum", options=NORMED, experts=Experts(),
+        name="Mellum", options=NORMED, experts=Experts(), numbers="num_nextn_predict_layers",
     ),
     "minicpm3": Plain(
         name="MiniCPM3", mixers={FULL: latent}, scaled=True, residual=True, divided=True,
@@ -756,7 +784,10 @@ ROWS: Mapping[str, Plain] = {
         remark="the product of values and a constant is not counted",
     ),
     "ministral": Plain(name="Ministral", kinds=_windowed),
-    "ministral3": Plain(name="Ministral3"),
+    "ministral3": Plain(
+        name="Ministral3",
+        remark="products of queries with a number of the position are not counted",
+    ),
     "mistral": Plain(name="Mistral"),
     "mixtral": Plain(
         name="Mixtral", experts=Experts(normalised=True, width="intermediate_size")

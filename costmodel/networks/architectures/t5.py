@@ -56,13 +56,15 @@ class T5:
                 "classifier_dropout",
                 "n_positions",
                 "output_past",
+                "dense_act_fn",  # both follow from feed_forward_proj
+                "is_gated_act",
             )
         )
         ends = ("ForConditionalGeneration", "Model", "EncoderModel")
         named = c.architecture(*(self.name + end for end in ends)).removeprefix(self.name)
-        scaled = self.scaled
-        given = c.get("tie_word_embeddings")
-        scaled = given is not False if scaled is None else scaled
+        given, own = c.get("tie_word_embeddings") is not False, c.get("scale_decoder_outputs")
+        given = given if own is None else own  # the class saves what the other field said
+        scaled = given if self.scaled is None else self.scaled
         deep = c.size("num_layers")
         layers = c.size_or_none("num_decoder_layers") or deep
         encoder = self._stack(c, deep, decodes=False)

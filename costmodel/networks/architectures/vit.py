@@ -22,6 +22,7 @@ def read(c: Configuration) -> Description:
     c.with_class()
     c.taken.update(("encoder_stride", "attention_probs_dropout_prob"))
     scored = c.architecture("ViTForImageClassification", "ViTModel") != "ViTModel"
+    c.taken.add("pooler_output_size")  # of the pooler, that ViTModel has alone
     norm, d = parts.layer_norm(), c.size("hidden_size")
     (wide, high), (p, q) = (_pair(c, name) for name in ("image_size", "patch_size"))
     rows = (wide // p) * (high // q) + 1
