@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gc
+import importlib
 import json
 import os
 import re
@@ -22,6 +24,7 @@ from costmodel.commands.options import (
 )
 from costmodel.commands.streams import FAILED, INTERRUPTED, MISUSED
 from costmodel.report.formats import formats
+from profiler.commands.measuring import settle_objects
 from profiler.reconcile.levels import row_classes
 from profiler.records.store import append, read
 from profiler.sweep import session
@@ -420,3 +423,14 @@ def test_measuring_in_python_leaves_the_callers_garbage_to_the_collector() -> No
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_the_collector_skips_what_torch_imports_at_its_first_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(importlib, "import_module", order.append)
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    monkeypatch.setattr(gc, "freeze", lambda: order.append("freeze"))
+    settle_objects()
+    assert order == ["torch._dynamo", "freeze"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -276,7 +277,9 @@ def measured(
 def settle_objects() -> None:
     """Have the garbage collector skip all objects so far until the process ends: each measurement
     of memory collects garbage, and torch's modules alone would take a third of a second each
-    time."""
+    time. The largest of these modules, torch._dynamo, which torch imports at the first operation
+    that a dispatch mode sees, is imported before."""
+    importlib.import_module("torch._dynamo")
     gc.collect()
     gc.freeze()
 
