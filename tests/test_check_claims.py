@@ -400,6 +400,8 @@ ORDERS = [
     # Heads with a width of their own may be more than d.
     ("total = O(l^2*n)", "mla", "training", "agrees-in-limit",
      "in l, n alone, K, R, V, c, d being fixed"),
+    ("state = O(l)", "self-attention", "inference", "agrees-in-limit",
+     "under t = l: O(d*l); in l alone, d being fixed"),
     # n heads in a width d: d is at least l^2, too, and the limit l >> d does not exist.
     ("total = O(l^2*d), n growing as l^2", "self-attention", "training", "disagrees",
      "the derived d**2*l grows faster than the claim"),

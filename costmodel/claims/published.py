@@ -50,9 +50,10 @@ def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnde
 
 
 def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
-    """The claim's own interpretation with sorting by merging (`sort=merge`), if an O(...) agrees
-    under it where some of the sizes grow beyond the others; else None. None also for claims
-    that are no O(...). Other forms and masked pairs are not tried: they would be other algorithms.
+    """The claim's own interpretation with sorting by merging (`sort=merge`), or with the new token
+    at t = l or l + 1, if an O(...) agrees under it where some of the sizes grow beyond the others;
+    else None. None also for claims that are no O(...). Other forms and masked pairs are not tried:
+    they would be other algorithms.
 
     `known`: the claims by name that this claim may refer to.
     """
@@ -63,7 +64,8 @@ def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> Ho
     tried = [
         one
         for one in alternatives(own, left_open)
-        if one == replace(own, convention=one.convention) and {*one.convention} == {*merging}
+        if (one == replace(own, convention=one.convention) and {*one.convention} == {*merging})
+        or one == replace(own, position=one.position)
     ]
     return _nearest(claim, own, tried, known, holds=lambda finding: finding.in_limit)
 
