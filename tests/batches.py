@@ -32,7 +32,7 @@ class Batch:
     def __init__(self, system: System) -> None:
         self.mixer: Mixer = copy.copy(system.mixer)
         self.mixer.letters = (*system.mixer.letters, "b")
-        given = tokens(system).given
+        given = tokens(system).from_inputs_or_contexts
         owned = [a for a in system.mixer.arrays.values() if a.role in ("input", "context")]
         self.arrays = {a: self._longer(a) for a in dict.fromkeys((*owned, *sorted_by_name(given)))}
         self.mixer.arrays = {

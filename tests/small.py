@@ -129,7 +129,11 @@ def _parts(form: Form) -> Iterator[object]:
     for block in blocks(system):
         yield "loop", block.is_loop and block.step, len(block.axes) > 1
     for equation in system.equations:
-        yield "depends", equation.array in known.dynamic, equation.array in known.given
+        yield (
+            "depends",
+            equation.array in known.from_inputs,
+            equation.array in known.from_inputs_or_contexts,
+        )
         yield from map(_shape, equation.positions)
         ranges = {*equation.indices}
         for node, over in walk(equation.value):

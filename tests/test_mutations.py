@@ -358,7 +358,7 @@ def every_token_projects_the_context(patch: Patch) -> None:
 
     def more(system: Any, phase: str) -> Any:
         known = tokens.tokens(system)
-        whole = known.given - known.dynamic if phase == "inference" else set()
+        whole = known.from_inputs_or_contexts - known.from_inputs if phase == "inference" else set()
         again = (e for e in system.equations if e.array in whole)
         return (*true(system, phase), *(phases.IterationDomain(e, e.domain, False) for e in again))
 
@@ -366,7 +366,9 @@ def every_token_projects_the_context(patch: Patch) -> None:
 
 
 def a_context_is_one_of_the_weights(patch: Patch) -> None:
-    patch.setattr(tokens.Tokens, "given", property(lambda known: known.dynamic))
+    patch.setattr(
+        tokens.Tokens, "from_inputs_or_contexts", property(lambda known: known.from_inputs)
+    )
 
 
 def a_gather_costs_an_operation(patch: Patch) -> None:

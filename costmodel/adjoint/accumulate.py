@@ -175,7 +175,7 @@ class Sums:
         depend on the sequence). If an array that depends on the sequence has an equation that reads
         nothing, all its entries count as dependent."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
-        if constant and array in tokens(self.system).given:
+        if constant and array in tokens(self.system).from_inputs_or_contexts:
             return [(cell, True)]
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 

@@ -131,7 +131,7 @@ def _axis_atom(number: int) -> Poly:
 def _possible_axes(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
     """(array that depends on tokens -> its possible token axes, the arrays that an equation with an
     index over rows defines)."""
-    possible: dict[Array, set[int]] = {array: set() for array in tokens(system).dynamic}
+    possible: dict[Array, set[int]] = {array: set() for array in tokens(system).from_inputs}
     possible |= {array: {0} for array in (*system.mixer.inputs, system.mixer.role("output"))}
     counted: dict[Array, set[int]] = {}
     _spread(system, possible, counted, in_chunks=False)

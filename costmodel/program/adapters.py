@@ -2,6 +2,7 @@
 
 A linear map x W becomes x W + (x A) B, with A (in, r) and B (r, out): LoRA, Hu et al. 2021, arXiv
 2106.09685, section 4.1, without the constant factor of B, which is one with B after training.
+`--adapter layers.*.attn=16` asks for rank 16 in parts of a network, whose weights are then frozen.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class _Adapting:
         self.made, self.old, self.own = made, form, own
         self.p = Index("rank", (Poly.of(1),), (Poly.of(rank),))
         self.narrow: dict[tuple[Array, Ref, tuple[Index, ...]], Array] = {}
-        """(weights, rows, indices of these) -> the rows times A."""
+        """(weights W, rows x, free indices of x) -> the array of x A, shared by sums."""
         self.equations: list[Equation] = []
         self.arrays = dict(form.arrays)
 
@@ -67,9 +68,9 @@ class _Adapting:
         return Form(self.made, self.old.name, indices, self.arrays, self.equations)
 
     def _beside(self, equation: Equation, node: Node) -> Node:
-        """For a sum that is a linear map, x W, the node x W + (x A) B, with A and B declared as
-        parameters and the equation of x A added to `self.equations` at its first use; any other
-        node as it is."""
+        """For a sum that is a linear map, sum over k of x[i, k]*W[k, j], this sum plus the sum over
+        p of U[i, p]*B[p, j], with A and B declared as parameters and the equation of U = x A added
+        to `self.equations` at its first use; any other node as it is."""
         found = _linear_map(node, equation)
         if found is None or not isinstance(node, Reduce):
             return node

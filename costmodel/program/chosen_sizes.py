@@ -135,7 +135,7 @@ def ties(given: Given) -> dict[str, str]:
 
 
 def listed(given: Given) -> dict[str, tuple[int, ...]]:
-    """The sizes that have values of their own."""
+    """The sizes that have values of their own: {"l": (2, 4), "t": "l"} gives {"l": (2, 4)}."""
     return {letter: found for letter, found in given.items() if isinstance(found, tuple)}
 
 
@@ -434,7 +434,7 @@ def multiples(mixer: Mixer) -> Mapping[str, int]:
     ({'R': 2}, {})
     """
     found: dict[str, int] = {}
-    for extent, letter in halved(mixer).items():
+    for extent, letter in compound_quotients(mixer).items():
         ((monomial, number),) = extent.terms.items()
         if monomial == ((letter, 1),):
             found[letter] = lcm(found.get(letter, 1), Fraction(number).denominator)
@@ -464,8 +464,9 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
 
 @cache
 def has_other_quotients(mixer: Mixer) -> bool:
-    """Whether some extent or bound, such as d*v/n, has a denominator and is no plain quotient of
-    two sizes, such as d/n, so that it may be a fraction even if n divides d."""
+    """Whether some extent or bound, such as d/2 or d*v/n, has a denominator and is no plain
+    quotient of two sizes, such as d/n: answers at given sizes then also ask `fit`, as divisors
+    between sizes (`divisors`) do not say where such an extent is whole."""
     plain = {Poly.atom(size) / Poly.atom(by) for size, by in divisors(mixer).items()}
     return any(
         extent not in plain
@@ -478,7 +479,7 @@ def has_other_quotients(mixer: Mixer) -> bool:
 
 
 @cache
-def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
+def compound_quotients(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
     """Extent -> the first size of its numerator, for extents and bounds of one term with a number
     or several sizes in the denominator, such as h/2 -> h and d/(n*r) -> d. Such an extent can be a
     fraction although each size is divisible by its divisor (`divisors`). Extents with numerator l
@@ -494,11 +495,12 @@ def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
 
 
 def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> dict[str, int]:
-    """The sizes, raised such that each extent with a number or several sizes in its denominator is
-    whole: for an extent h/2, h = 3 becomes h = 6; and then such that no size exceeds its bound: for
-    r = 2 and the bound d/n = 1, d becomes 3*d, and r is less than d/n."""
+    """The sizes, for trials at small sizes, raised such that each extent with a number or several
+    sizes in its denominator is whole (for an extent h/2, h = 3 becomes h = 6), and then such that
+    no size exceeds its bound (for r = 2 and the bound d/n = 1, d becomes 3*d, and r is less than
+    d/n)."""
     found = dict(sizes)
-    for extent, above in halved(mixer, form).items():
+    for extent, above in compound_quotients(mixer, form).items():
         found[above] *= Fraction(extent.rational(found)).denominator
     for size, bound in mixer.bounded_sizes:
         ratio = Fraction(size.rational(found)) / bound.rational(found)

@@ -40,10 +40,11 @@ from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, 
 
 
 def by_chunk_and_place(system: System) -> System:
-    """The system with separate axes for chunk and place in each intermediate array that has a
-    reference to only some places of a chunk, or to places on which other positions depend."""
+    """The system, as every form is lowered to, with separate axes for chunk and place in each
+    intermediate array that has a reference to only some places of a chunk, S[q*C], or to places on
+    which other positions depend, A[(q-1)*C + e, s] for s in 1..e."""
     arrays = [array for array in system.defining if array.role == "intermediate"]
-    return _with_parted(system, arrays, lambda lying: not lying.apart)
+    return _with_split_axes(system, arrays, lambda row_axis: not row_axis.whole_chunks)
 
 
 def without_strides(system: System) -> System:
@@ -52,7 +53,7 @@ def without_strides(system: System) -> System:
     axis describes. The results of a training step keep their axes."""
     results = system.results("training-step")
     arrays = [a for a in system.defining if a.role == "intermediate" and a not in results]
-    return _with_parted(system, arrays, lambda lying: lying.at_a_stride)
+    return _with_split_axes(system, arrays, lambda row_axis: row_axis.at_a_stride)
 
 
 @cache
@@ -62,19 +63,19 @@ def token_by_token(system: System) -> System:
     split, the system is returned unchanged."""
     length, found = system.inputs[0].shape[0], system
 
-    def of_rows(lying: _Lying) -> bool:
-        return lying.array.shape[lying.axis] == length
+    def of_rows(row_axis: _RowAxis) -> bool:
+        return row_axis.array.shape[row_axis.axis] == length
 
     # a split numbers further arrays by chunk and place, so that more axes can be split
     before = None
     while before is not found:
         arrays = [a for a in found.defining if a.role == "intermediate"]
         before = found
-        found = _with_parted(found, [*reversed(arrays), *found.inputs], of_rows)
+        found = _with_split_axes(found, [*reversed(arrays), *found.inputs], of_rows)
     left = (
         array.shape[axis]
         for equation in found.equations
-        for array, axis in _in_blocks(equation)
+        for array, axis in _axes_by_chunk(equation)
         if array.role in ("input", "intermediate")
     )
     return system if length in left else found
@@ -92,25 +93,25 @@ def _axis(number: int) -> Poly:
     return Poly.atom(axis_atom(number))
 
 
-def _with_parted(
-    system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
+def _with_split_axes(
+    system: System, arrays: Sequence[Array], wanted: Callable[[_RowAxis], bool]
 ) -> System:
     """The system with one axis of each of these arrays split in two: the first axis that some
     reference numbers by chunk and place, that can be split, and that `wanted` (a function of the
     array and the axis) accepts. An array without such an axis stays."""
-    flat = frozenset[tuple[Array, int]]().union(*map(_in_blocks, system.equations))
+    flat = frozenset[tuple[Array, int]]().union(*map(_axes_by_chunk, system.equations))
     for array in arrays:
         for axis in range(len(array.shape)):
             if (array, axis) in flat:
-                lying = _Lying(system, array, axis)
-                if lying.chunk is not None and wanted(lying):
-                    system = lying.parted
+                row_axis = _RowAxis(system, array, axis)
+                if row_axis.chunk is not None and wanted(row_axis):
+                    system = row_axis.split
                     break
     return system
 
 
 @dataclass(frozen=True)
-class _Lying:
+class _RowAxis:
     """An axis of an array, with the positions on it that the equations write and read."""
 
     system: System
@@ -132,20 +133,21 @@ class _Lying:
         """The number of rows of a chunk. None if the axis cannot be split: references differ in
         this number, or a position is neither numbered by chunk and place nor one index alone."""
         found = [(positions[self.axis], equation) for positions, equation in self.entries]
-        extents = {place.extent for place, _ in found if _in_block(place)}
+        extents = {place.extent for place, _ in found if _by_chunk(place)}
         if len(extents) != 1 or any(
-            not _in_block(place) and _alone(equation, place) is None for place, equation in found
+            not _by_chunk(place) and _lone_index(equation, place) is None
+            for place, equation in found
         ):
             return None
         return extents.pop()
 
     @property
-    def apart(self) -> bool:
+    def whole_chunks(self) -> bool:
         """Whether each reference at a position (q-1)*C + e (chunk q, place e) runs over whole
         chunks, independently of its other positions."""
         return all(
-            not _in_block(positions[self.axis])
-            or _apart(equation, positions, self.axis, self.array.shape[self.axis])
+            not _by_chunk(positions[self.axis])
+            or _over_whole_chunks(equation, positions, self.axis, self.array.shape[self.axis])
             for positions, equation in self.entries
         )
 
@@ -173,7 +175,7 @@ class _Lying:
                     yield read.ref.positions, equation.domain | read.constraints, names
 
     @property
-    def parted(self) -> System:
+    def split(self) -> System:
         """The system with the axis split in two: the number of the chunk, and the row in the chunk.
         A position flattened on the axis, (q-1)*C + e, becomes the two positions q and e; an index
         alone on the axis is replaced by two indices first. Where sizes may leave the last chunk
@@ -189,7 +191,7 @@ class _Lying:
 
         def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
             flat = positions[axis]
-            assert _in_block(flat)  # an index alone was replaced before
+            assert _by_chunk(flat)  # an index alone was replaced before
             return (*positions[:axis], flat.outer, flat.inner, *positions[axis + 1 :])
 
         def entry(ref: Ref) -> Ref:
@@ -203,10 +205,10 @@ class _Lying:
             lone = {
                 found.atom: found
                 for of, positions in _places(equation)
-                if of is array and (found := _alone(equation, positions[axis]))
+                if of is array and (found := _lone_index(equation, positions[axis]))
             }
             for index in lone.values():
-                equation = _numbered(equation, index, chunk, number if whole else None)
+                equation = _with_chunk_index(equation, index, chunk, number if whole else None)
             made = replace(equation, value=with_refs(equation.value, entry))
             if equation.array is array:
                 made = replace(made, array=two, positions=places(equation.positions))
@@ -223,27 +225,29 @@ def _places(equation: Equation) -> Sequence[tuple[Array, tuple[Position, ...]]]:
 
 
 @cache
-def _in_blocks(equation: Equation) -> frozenset[tuple[Array, int]]:
+def _axes_by_chunk(equation: Equation) -> frozenset[tuple[Array, int]]:
     """The axes that an equation numbers by chunk and place, as (array, axis)."""
     return frozenset(
         (array, axis)
         for array, positions in _places(equation)
         for axis, position in enumerate(positions)
-        if _in_block(position)
+        if _by_chunk(position)
     )
 
 
-def _in_block(position: Position) -> TypeGuard[Flat | Gather]:
+def _by_chunk(position: Position) -> TypeGuard[Flat | Gather]:
     """Whether a position is numbered by chunk and place; the chunk number may be gathered."""
     return isinstance(position, Flat) or (isinstance(position, Gather) and position.extent != 1)
 
 
-def _alone(equation: Equation, place: Position) -> Index | None:
+def _lone_index(equation: Equation, place: Position) -> Index | None:
     """The free index of an equation that equals a position; None for any other position."""
     return next((i for i in equation.indices if i.as_poly() == place), None)
 
 
-def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent: Poly) -> bool:
+def _over_whole_chunks(
+    equation: Equation, positions: Sequence[Position], axis: int, extent: Poly
+) -> bool:
     """Whether the position (q-1)*C + e on `axis` (of `extent` rows) runs over all places e of each
     chunk q, while no other position, and no range of another position's index, uses q or e."""
     flat = positions[axis]
@@ -252,7 +256,7 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent:
     ranges = {i.atom: i for i in equation.indices}
     ranges |= {i.atom: i for _, over in walk(equation.value) for i in over}
     bounds = {a for name in others & {*ranges} for end in ranges[name].ends for a in end.letters}
-    assert _in_block(flat)  # the caller asks for such positions only
+    assert _by_chunk(flat)  # the caller asks for such positions only
     if not flat.inner.variables or not named.isdisjoint(others | bounds):
         return False
     around: Constraints = frozenset().union(*(i.constraints for i in ranges.values()))
@@ -270,8 +274,8 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent:
 
 
 def with_chunks(equation: Equation) -> Equation:
-    """The equation; if a row index i occurs in a chunk number (i - 1)//C, with i replaced by two
-    indices, one over chunks and one over the places of a chunk.
+    """The equation; if a row index i occurs in a chunk number, y[i] = S[(i - 1)//C + 1], with i
+    replaced by two indices: y[(q - 1)*C + e] = S[q]. A chunk number is then affine.
 
     Raises:
         EquationError: (i - 1)//C occurs for a reduction index i.
@@ -286,7 +290,7 @@ def with_chunks(equation: Equation) -> Equation:
                 f"{equation.part_of}: {atom_name(name)}, whose chunk is used, is no index of the "
                 "left side: number its rows by chunk and place, (q - 1)*C + e"
             )
-        return with_chunks(_numbered(equation, index, chunk))
+        return with_chunks(_with_chunk_index(equation, index, chunk))
     return equation
 
 
@@ -300,7 +304,7 @@ def _functions(equation: Equation) -> list[Fn]:
     return sorted(a for a in found if Poly.atom(a).variables)
 
 
-def _numbered(
+def _with_chunk_index(
     equation: Equation, index: Index, chunk: Poly, number: Poly | None = None
 ) -> Equation:
     """The equation with a free index i replaced by a chunk index q and a place index e, with i =

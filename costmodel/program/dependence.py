@@ -37,7 +37,7 @@ class Term:
     where: Constraints = frozenset()
 
     def over(self, token: Poly) -> Constraints:
-        """The conditions under which the term exceeds a token."""
+        """The conditions under which the term exceeds a token: i - t - 1 >= 0 for i and t."""
         return self.where | {self.token - token - 1}
 
 
@@ -45,7 +45,8 @@ Terms = tuple[Term, ...]
 """A token as the maximum of these terms and 0."""
 
 SOMETHING = Poly.of(1)
-"""The token of every entry of a context, when dependence on contexts is derived like a token."""
+"""The token of every entry of a context, where it is derived whether an entry depends on a context
+at all: the terms are derived like tokens, and 1 stands for yes, 0 for no."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,10 @@ def bounded_by(index: Index, bound: Poly) -> Poly:
 
 
 def in_parts(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
-    """The disjoint parts of a domain, as (constraints, whether the points depend on a given array):
-    True where the maximum of `terms` (dependence on inputs) or of `context` (dependence on
-    contexts) is at least 1. A domain that depends on one of them at every point is one part."""
+    """The disjoint parts of a domain, as (constraints, whether the points depend on an input or a
+    context): True where the maximum of `terms` (dependence on inputs) or of `context` (dependence
+    on contexts) is at least 1. A domain that depends on one of them at every point is one part. For
+    rows i in 1..l and the token i - 1: [(2..l, True), (1..1, False)]."""
     none = Poly()
     neither = [
         x for part in up_to_token(domain, terms, none) for x in up_to_token(part, context, none)
@@ -162,7 +164,8 @@ def latest(
         length: the letters of the sizes in the length of the sequence.
         system: tells which positions a gather may select.
         zeros: whether a read outside of an array, or of an entry of the array that no equation
-            defines, counts as token 1 (`SOMETHING`), else as 0.
+            defines, counts as token 1 (`SOMETHING`), else as 0: such zeros surround the rows of
+            each sequence, so that work on them is work per sequence.
         passing: which references count; all by default.
 
     Raises:
@@ -171,7 +174,7 @@ def latest(
     found: dict[Term, None] = {}
     for read in filter(lambda read: passing(read.ref), reads(equation)):
         for term in arrays.get(read.ref.array, ()):
-            every = anywhere(system, read) if hidden(read.ref, (term,)) else read
+            every = anywhere(system, read) if chosen_by_values(read.ref, (term,)) else read
             latest = _latest_of(equation, every, read_term(every.ref, term), length)
             found.update(dict.fromkeys(latest))
         if zeros and read.ref.array in arrays:
@@ -188,7 +191,7 @@ def needed(domain: Constraints, terms: list[Term]) -> Terms:
     """The terms (token, conditions) that the maximum of `terms` on the domain needs: a term is left
     out if another term is proven to be at least as large wherever it holds. Of two equal terms, the
     first stays."""
-    terms = _everywhere(domain, terms)
+    terms = _with_fewer_conditions(domain, terms)
     return tuple(
         term
         for k, term in enumerate(terms)
@@ -200,9 +203,10 @@ def needed(domain: Constraints, terms: list[Term]) -> Terms:
     )
 
 
-def hidden(ref: Ref, terms: Terms) -> bool:
-    """Whether the token of the entry that a reference reads depends on values: some of the array's
-    `terms` (token, conditions) depend on an axis at which the reference gathers (x[p[i]])."""
+def chosen_by_values(ref: Ref, terms: Terms) -> bool:
+    """Whether values choose the token of the entry that a reference reads: some of the array's
+    `terms` (token, conditions) depend on an axis at which the reference gathers. True of x[p[i]]
+    for the token of row #0; False of x[i, p[i]]."""
     letters: frozenset[str] = frozenset().union(
         *(p.letters for term in terms for p in (term.token, *term.where))
     )
@@ -218,7 +222,7 @@ def covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
     return all(implied(left, -term.token) for left in outside(around, later))
 
 
-def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
+def _with_fewer_conditions(domain: Constraints, terms: list[Term]) -> list[Term]:
     """The terms (token, conditions) with fewer conditions and the same maximum on the domain: a
     term loses all its conditions if the other terms are proven to be at least as large at the
     points that the conditions exclude."""
@@ -397,7 +401,8 @@ def _on_axes(equation: Equation, term: Term) -> Term:
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
     """The disjoint parts of a domain in which the maximum of `terms` (each a token under
-    conditions) equals `token`, which is at least 1."""
+    conditions) equals `token`, which is at least 1: of rows i in 1..l with token i, the row t.
+    The work of one new token t is counted on these parts."""
     found = []
     for k, term in enumerate(terms):  # a point belongs to the first term that equals the token
         part = domain | term.where | {term.token - token, token - term.token}

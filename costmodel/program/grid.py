@@ -1,4 +1,8 @@
-"""The points at which an expression is evaluated numerically, and the values of indices there."""
+"""The points at which an expression is evaluated numerically, and the values of indices there.
+
+For `evaluate`, and for depths that have no formula: i in 1..3 with j in 1..i is a 3 x 3 grid, whose
+mask is True where j <= i.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +65,11 @@ def _few_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
 def _at_row(
     equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
 ) -> Iterator[Equation]:
-    """Yield the equation with its row fixed, or nothing if it defines no entry of the row.
+    """Yield the equation with its row fixed, or nothing if it defines no entry of the row: S[i + 1]
+    with i in 1..l - 1 has i = 2 for row 3, and nothing for row 1.
 
     Args:
-        here: the row that the equation defines, in its free indices.
+        here: the row that the equation defines, in its free indices: i + 1.
     """
     index = next((i for i in equation.indices if i.atom in here.letters), None)
     if index is None:  # the equation defines a single row, such as row 1
@@ -131,7 +136,7 @@ class Points:
         """The smallest (`sign` -1) or largest (`sign` 1) value of a bound over all values of the
         outer indices, each of which is put at one of its ends."""
         outer = {i.atom: self.extent(i) for i in self.indices if i.atom in bound.letters}
-        if line := _line(bound, self.known):
+        if line := _affine(bound, self.known):
             constant, slopes = line
             return constant + sum([k * outer[a][k * sign > 0] for a, k in slopes])
         at = dict(self.sizes)
@@ -150,7 +155,7 @@ class Points:
         """The value of a polynomial at every point of the grid, computed as constant + slopes *
         indices if it is affine with whole coefficients, else monomial by monomial."""
         along = self.along
-        if line := _line(poly, self.known):
+        if line := _affine(poly, self.known):
             constant, slopes = line
             steps = [along[a] if slope == 1 else slope * along[a] for a, slope in slopes]
             if not steps:
@@ -214,9 +219,10 @@ def _small(sizes: Sizes) -> bool:
 
 
 @lru_cache(maxsize=50_000)
-def _line(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] | None:
-    """An affine polynomial at given sizes as (constant, ((index, slope), ...)). None if the
-    polynomial is not affine in the indices, or if the constant or a slope is a fraction."""
+def _affine(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] | None:
+    """An affine polynomial at given sizes as (constant, ((index, slope), ...)): l - 2*i at l = 5 as
+    (5, ((i, -2),)). None if the polynomial is not affine in the indices, or if the constant or a
+    slope is a fraction."""
     at, slopes = dict(sizes), {"": Poly()}  # "" has the constant
     for monomial, number in poly.terms.items():
         along = [(atom, power) for atom, power in monomial if is_index(atom)]

@@ -26,7 +26,7 @@ SMOOTHING = Fraction(1, 10)
 """The part of the target that label smoothing spreads; the value changes no count."""
 
 
-def _loss(title: str, shape: Shape) -> Mixer:
+def _empty_mixer(title: str, shape: Shape) -> Mixer:
     """A mixer without equations, whose sizes are the letters of the shape."""
     m = Mixer("loss", title=title, group="part of a network")
     m.sizes(" ".join(sorted(frozenset().union(*(extent.letters for extent in shape)))))
@@ -37,7 +37,7 @@ def _loss(title: str, shape: Shape) -> Mixer:
 def squared_error(shape: Shape) -> Mixer:
     """The loss as a mixer: y (1,) is the mean of the squared differences between x and a target,
     both of the given shape."""
-    m = _loss("Mean squared error", shape)
+    m = _empty_mixer("Mean squared error", shape)
     x, target, y = m.input("x", *shape), m.input("target", *shape), m.output("y", 1)
     entries = Poly.of(1)
     for extent in shape:
@@ -60,7 +60,7 @@ def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
     first. `smoothed`: a tenth of the target is spread over the classes (label smoothing, Szegedy et
     al. 2015, arXiv 1512.00567, section 7); its two factors do not depend on the input.
     """
-    m = _loss("Cross-entropy of scores", shape)
+    m = _empty_mixer("Cross-entropy of scores", shape)
     l, u = shape
     x, y, target = m.input("x", l, u), m.output("y", 1), m.input("target", l, below=u)
     for name in ("plain", "stable"):
@@ -139,7 +139,7 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
     for array in system.defining:
         if array.origin and array.origin.of is output:
             instead[array] = replace(array, origin=replace(array.origin, of=scored))
-    named = _renamed(written, scored, mixer)
+    named = _arrays_after(written, scored, mixer)
     ends = (a for old, a in named.items() if old.role != "intermediate" and a is not scored)
     added = {a.name: a for a in ends}
     kept = {n: a for n, a in mixer.arrays.items() if a is not output}
@@ -148,14 +148,14 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
     mixer.forms = {form.name: Form(mixer, form.name, form.indices, form.arrays, form.equations)}
     whole = mixer.role("output")
     equations = (
-        *(_reading(e, instead) for e in system.equations),
-        *(replace(_reading(e, named), whole=whole) for e in written.equations),
+        *(_with_arrays(e, instead) for e in system.equations),
+        *(replace(_with_arrays(e, named), whole=whole) for e in written.equations),
     )
     targets = frozenset(a for a in added.values() if a.role == "context")
     return replace(system, mixer=mixer, equations=equations, fixed=targets)
 
 
-def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
+def _arrays_after(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
     """Array of a loss -> the array that stands for it behind the mixer with output y: the input is
     y itself, the target `y.target` (a context), an intermediate array `y.loss.NAME`, the result
     `y.loss`."""
@@ -177,8 +177,8 @@ def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
     return found
 
 
-def _reading(equation: Equation, others: Mapping[Array, Array]) -> Equation:
-    """The equation with arrays replaced, on both sides; arrays that `others` lacks stay."""
+def _with_arrays(equation: Equation, others: Mapping[Array, Array]) -> Equation:
+    """The equation with arrays replaced by those of `others`, on both sides; other arrays stay."""
     array = others.get(equation.array, equation.array)
     whole = others.get(equation.whole, equation.whole)
     return replace(equation, array=array, value=reading(equation.value, others), whole=whole)

@@ -64,11 +64,11 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     for name in rewrites:
         if name not in REWRITES:
             raise ValueError(f"unknown rewrite '{name}': expected one of {', '.join(REWRITES)}")
-    _scale(rewrites)
+    _scale_name(rewrites)
     written = (
         part
         for equation in form.equations
-        for part in _written_out(equation, equation.place, _read_by(equation) & {*rewrites})
+        for part in _written_out(equation, equation.place, _rewrites_read(equation) & {*rewrites})
     )
     system = _one_by_one(form, tuple(written), dense="dense" in rewrites)
     if "padded" in rewrites or "padded-rows" in rewrites:
@@ -79,8 +79,9 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
 @cache
 def effective(form: Form) -> frozenset[str]:
     """The rewrites of a forward pass that change an equation of a form, `zero-state` also where it
-    changes one after `dense`; none for malformed equations."""
-    found = frozenset[str]().union(*map(_read_by, form.equations)) - {SCALES[0]}
+    changes one after `dense`; none for malformed equations. A claim that disagrees is tried under
+    these rewrites alone."""
+    found = frozenset[str]().union(*map(_rewrites_read, form.equations)) - {SCALES[0]}
     of_systems: list[tuple[str, ...]] = [("dense",), ("zero-state",), ("dense", "zero-state")]
     with suppress(EquationError, Unsupported):
         return found | {
@@ -101,7 +102,7 @@ def _one_by_one(form: Form, equations: tuple[Equation, ...], *, dense: bool) -> 
 
 
 @lru_cache(maxsize=4096)
-def _read_by(equation: Equation) -> frozenset[str]:
+def _rewrites_read(equation: Equation) -> frozenset[str]:
     """The rewrites that `_written_out` reads for an equation."""
     value, nodes = equation.value, [node for node, _ in walk(equation.value)]
     found = set[str]()
@@ -120,7 +121,7 @@ def _read_by(equation: Equation) -> frozenset[str]:
 def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Sequence[Equation]:
     """The equations that an equation stands for: its composite (an operation of several steps, such
     as softmax) expanded, its scores scaled, its chunk numbers of rows replaced by indices.
-    `rewrites` are those in `_read_by`; `place` is that of the equation, which comparisons of
+    `rewrites` are those in `_rewrites_read`; `place` is that of the equation, which comparisons of
     equations leave out.
 
     Raises:
@@ -137,7 +138,7 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
                 f"{equation.name}: {inner.name} must be a whole right side: give {inner.name} "
                 "an array of its own first"
             )
-    scaled = partial(_with_scale, _SCALES[_scale(rewrites)])
+    scaled = partial(_with_scale, _SCALES[_scale_name(rewrites)])
     made = (replace(part, value=rewrite(part.value, scaled)) for part in parts)
     return [with_chunks(_by_algorithm(part, rewrites)) for part in made]
 
@@ -152,7 +153,7 @@ def _by_algorithm(equation: Equation, rewrites: frozenset[str]) -> Equation:
     return equation
 
 
-def _scale(rewrites: Iterable[str]) -> str:
+def _scale_name(rewrites: Iterable[str]) -> str:
     """The name of the rewrite that says how scaled scores are computed: the one named in
     `rewrites`, else the first of `SCALES`; ValueError if several are named."""
     chosen = [name for name in rewrites if name in SCALES]
@@ -186,8 +187,9 @@ def _range_by_range(system: System) -> System:
 
 
 def _dense(system: System) -> System:
-    """The system with every causal upper bound and every window widened to the full axis, or to all
-    rows of the chunk for an index over the places of a chunk: the last chunk may have fewer rows. A
+    """The system with every causal upper bound and every window widened to the full axis (j <= i
+    becomes j <= l), or to all rows of the chunk for an index over the places of a chunk: the last
+    chunk may have fewer rows. A
     sum over rows of its own loop keeps its range. A gap between two ranges of a union is closed,
     unless the widened ranges still leave the gap between them."""
     every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
@@ -240,8 +242,9 @@ def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping
 @lru_cache(maxsize=1024)
 def _zero_state(system: System) -> System:
     """The system without the equations for row 1 of every recurrence, and with those for later rows
-    starting at row 1. There they read row 0, which lies outside the array and is zero. An array
-    that they read at their own row, such as a gate, gets the entries of row 1 that it lacks."""
+    starting at row 1: of S[1] = x[1] and S[i] = g[i]*S[i-1] + x[i], the second, from i = 1. There
+    it reads row 0, which lies outside the array and is zero. An array that it reads at its own row,
+    such as the gate g, gets the entries of row 1 that it lacks."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
 
     def so_far() -> System:
@@ -292,13 +295,13 @@ def _gates_of_row_1(
     (row,) = (i for i, before in zip(new.indices, old.indices, strict=True) if i != before)
     for ref, _ in refs(new.value):
         for axis, position in enumerate(ref.positions):
-            if _outer(position) == row.as_poly() and holes(system, ref.array):
+            if _row_or_chunk(position) == row.as_poly() and holes(system, ref.array):
                 for equation in system.defining[ref.array]:
-                    if (place := _outer(equation.positions[axis])) is not None:
+                    if (place := _row_or_chunk(equation.positions[axis])) is not None:
                         yield equation, _begun_at(row.lower[0], equation, place)
 
 
-def _outer(position: Position) -> Poly | None:
+def _row_or_chunk(position: Position) -> Poly | None:
     """The number of a row, or of a chunk where a position is flattened; None for a gather."""
     if isinstance(position, Flat):
         return position.outer
@@ -364,8 +367,8 @@ def padded(system: System, *, rows: bool = False) -> System:
         rows: where a sum reads a weight outside its range, as a convolution does, pad the rows and
             not the weight: the sum is rewritten to run over the entries of the weight.
     """
-    given = _dependent(system) if rows else frozenset()
-    equations = [_by_taps(e, given) if rows else e for e in system.equations]
+    given = _depending_on_input(system) if rows else frozenset()
+    equations = [_summing_over_weight(e, given) if rows else e for e in system.equations]
     pads = _Pads()
     changed = []
     for equation in equations:
@@ -476,8 +479,8 @@ def _in_sizes(bounds: Iterable[Poly]) -> Poly | None:
     return found[0] if len(found) == 1 else None
 
 
-def _dependent(system: System) -> frozenset[Array]:
-    """The arrays that depend on an input or a context."""
+def _depending_on_input(system: System) -> frozenset[Array]:
+    """The arrays that depend on an input or a context, directly or through others."""
     found = {a for e in system.equations for a in e.value.arrays if a.role in ("input", "context")}
     while (
         more := {e.array for e in system.equations if not found.isdisjoint(e.value.arrays)} - found
@@ -486,7 +489,7 @@ def _dependent(system: System) -> frozenset[Array]:
     return frozenset(found)
 
 
-def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
+def _summing_over_weight(equation: Equation, given: frozenset[Array]) -> Equation:
     """The equation; if it is a sum over rows j that reads a weight outside its range, as w[i - j +
     1] does, rewritten as a sum over the entries of the weight. `given` are the arrays that depend
     on an input or a context: all others are weights."""
@@ -500,11 +503,13 @@ def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
                 place, extent = node.positions[axis], node.array.shape[axis]
                 for row in value.over:
                     if isinstance(place, Poly) and place.coefficient(row.atom) == Poly.of(-1):
-                        return replace(equation, value=_turned(value, row, place, extent))
+                        return replace(
+                            equation, value=_over_entries_of_weight(value, row, place, extent)
+                        )
     return equation
 
 
-def _turned(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
+def _over_entries_of_weight(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
     """The sum with an index k over the weight's entries in place of the row index j (`row`).
     `place` is the weight's position in j with slope -1, so that j equals `place` with k for j: at
     w[i - j + 1], j = i - k + 1. `extent`: the number of the weight's entries."""

@@ -47,19 +47,24 @@ EVERYWHERE: Places = (frozenset(),)
 
 @cache
 def may_be_empty(equation: Equation) -> bool:
-    """Whether some reduction of an equation is not proven to have a term at every point, or a
-    bracket (a value under a condition) of the equation has no value where the condition fails."""
+    """Whether some reduction of an equation is not proven to have a term at every point, as the sum
+    over j in 2..i has none at i = 1, or a bracket (a value under a condition) of the equation has
+    no value where the condition fails. False spares the callers all other tests for empty sums."""
     for part, over in walk(equation.value):
         if RULES[type(part)] in (_always, both, _either, _inside):
             continue  # empty only where operands are
         around = equation.domain.union(*(index.constraints for index in over))
-        bare = any(_bare(one.binders, around) for one in part.parts) if part.binders else True
+        bare = (
+            any(_may_lack_values(one.binders, around) for one in part.parts)
+            if part.binders
+            else True
+        )
         if bare and not (isinstance(part, Bracket) and part.otherwise is not None):
             return True
     return False
 
 
-def always_met(over: Sequence[Index], equation: Equation) -> bool:
+def never_empty(over: Sequence[Index], equation: Equation) -> bool:
     """Whether sums over the indices `over`, one within another, are proven to have a term at every
     point of an equation, whatever its other sums have. Not proven of an equation with a bracket (a
     value under a condition), or of an index over a union of ranges."""
@@ -67,10 +72,10 @@ def always_met(over: Sequence[Index], equation: Equation) -> bool:
         return True
     known = not any(isinstance(node, Bracket) for node, _ in walk(equation.value))
     single = all(len(index.pieces) == 1 for index in over)
-    return known and single and not _bare(over, equation.domain)
+    return known and single and not _may_lack_values(over, equation.domain)
 
 
-def _bare(over: Sequence[Index], around: Constraints) -> bool:
+def _may_lack_values(over: Sequence[Index], around: Constraints) -> bool:
     """Whether some range of the indices that a node, such as a sum, binds is not proven, from the
     constraints `around`, to be nonempty."""
     known = around
@@ -105,7 +110,8 @@ def both(node: Binary, around: Constraints) -> Places:
 
 
 def _joined(left: Places, right: Places, around: Constraints) -> Places:
-    """The conditions under which both unions of conditions hold, among the points with `around`."""
+    """The conditions under which both unions of conditions hold, among the points with `around`:
+    (i >= 2,) and (i >= 3, i <= 1) give (i >= 2 and i >= 3,)."""
     if left == EVERYWHERE or right == EVERYWHERE:
         return right if left == EVERYWHERE else left
     pairs = (one | two for one in left for two in right)
@@ -140,7 +146,7 @@ def with_terms(node: Reduce, around: Constraints) -> Places:
     for part in node.parts:
         inner = around.union(*(index.constraints for index in part.over))
         body = present(part.body, inner)
-        if body == EVERYWHERE and not _bare(part.binders, around):
+        if body == EVERYWHERE and not _may_lack_values(part.binders, around):
             return EVERYWHERE
         hidden = [index.atom for index in reversed(outer_first(part.over))]
         for place in body:

@@ -78,9 +78,9 @@ class Owners:
         self.tokens = tokens(system)
         self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.inputs}
         self._equations: dict[Equation, Terms] = {}
-        self._parts: dict[Array, bool] = {}
+        self._temporaries: dict[Array, bool] = {}
         for block in reversed(blocks(system)):
-            if block.equations[0].array in self.tokens.dynamic:
+            if block.equations[0].array in self.tokens.from_inputs:
                 self._settle(block)
 
     def of(self, array: Array) -> Terms:
@@ -106,7 +106,7 @@ class Owners:
         for equation in block.equations:
             late = self._late(equation, reached)
             if equation.array.role == "output":
-                self._equations[equation] = self._of_row(equation)
+                self._equations[equation] = self._owner_of_row(equation)
             elif late:
                 waiting[equation] = late
             else:
@@ -131,17 +131,17 @@ class Owners:
                 else joined_terms(self.system, array, found, self.unbounded)
             )
 
-    def _of_row(self, equation: Equation) -> Terms:
+    def _owner_of_row(self, equation: Equation) -> Terms:
         """The owner of an output row (rule 1): its own number, or tau (the latest input row that it
         depends on) where tau is later; token 0 where the row depends on no input."""
         row = position_value(equation.positions[0])
-        return self._beside(equation, [Term(row)], [equation.domain])
+        return self._tau_or(equation, [Term(row)], [equation.domain])
 
-    def _beside(
+    def _tau_or(
         self, equation: Equation, owners: Sequence[Term], late: Sequence[Constraints]
     ) -> Terms:
         """The maximum of tau (the latest input row that an instance depends on) and, at the points
-        in `late` that depend on an input, of `owners`."""
+        in `late` that depend on an input, of `owners`: other points are no work of any token."""
         tau, domain = self.tokens.instance(equation), equation.domain
         found = list(tau)
         for part in late:
@@ -165,13 +165,13 @@ class Owners:
         entries that one transform or selection writes at once have several owners."""
         array, tau = equation.array, self.tokens.instance(equation)
         place = Ref(array, equation.positions)
-        prompt = [read_term(place, Term(Poly(), part)).where for part in self._prompt(array)]
+        prompt = [read_term(place, Term(Poly(), part)).where for part in self._read_at_once(array)]
         later = [left for part in late for left in outside(part, prompt)]
         if not any(after_token(part, tau, Poly()) for part in later):
             return {equation: tau}
-        served, unsettled = self._served(array)
+        served, unsettled = self._regions_read(array)
         owners = [read_term(place, term) for term in _least(array, served)]
-        found = self._beside(equation, owners, later) if served else None
+        found = self._tau_or(equation, owners, later) if served else None
         summary = found != tau and not block.is_loop and self._is_summary(array, served)
         if summary or (found == tau and not unsettled):
             return {equation: tau}
@@ -188,7 +188,7 @@ class Owners:
                 )
         return {equation: found}
 
-    def _prompt(self, array: Array) -> list[Constraints]:
+    def _read_at_once(self, array: Array) -> list[Constraints]:
         """Regions of the entries of an array, in its axes, that work of token tau (the latest input
         row that the entry depends on) reads: no reader can need them earlier, so they belong to
         tau."""
@@ -199,7 +199,7 @@ class Owners:
             if reached is not None
         ]
 
-    def _served(self, array: Array) -> tuple[list[Constraints], Unsupported | None]:
+    def _regions_read(self, array: Array) -> tuple[list[Constraints], Unsupported | None]:
         """(regions of the entries that are read, in the array's axes and the variable `OWNER`, the
         reader's owner, without duplicates; the reason why a reference has no region, None if all
         have one)."""
@@ -242,7 +242,7 @@ class Owners:
         points; in a loop, the points that do not read row tau (the latest input row that they
         depend on) without passing an earlier step of the loop. `reached`: equation of the loop ->
         the latest rows that it reads in this way."""
-        if equation not in reached or self._is_part(equation.array):
+        if equation not in reached or self._is_temporary(equation.array):
             return [equation.domain]
         return [
             part
@@ -257,14 +257,14 @@ class Owners:
         """Equation of a loop -> the latest input rows that it reads without reading an earlier row
         of the loop, as terms (token, conditions); a temporary whose entries are read once counts as
         a part of its reader."""
-        arrays = {a: self.tokens.of(a) for a in self.tokens.dynamic if a not in block.axes}
+        arrays = {a: self.tokens.of(a) for a in self.tokens.from_inputs if a not in block.axes}
         found: dict[Equation, Terms] = {}
         # reads of the own row pass rows on by one equation or more per round
         for _ in block.equations:
             for equation in block.equations:
 
                 def passing(ref: Ref, equation: Equation = equation) -> bool:
-                    return not block.lag(equation, ref) or self._is_part(ref.array)
+                    return not block.lag(equation, ref) or self._is_temporary(ref.array)
 
                 system, length = self.system, self.tokens.length
                 found[equation] = latest(
@@ -274,11 +274,12 @@ class Owners:
                 arrays[equation.array] = joined_terms(self.system, equation.array, of_it)
         return found
 
-    def _is_part(self, array: Array) -> bool:
-        """Whether each entry of an array is proven to have at most one reader, of another array."""
-        if array not in self._parts:
-            self._parts[array] = array in self.system.defining and self._read_once(array)
-        return self._parts[array]
+    def _is_temporary(self, array: Array) -> bool:
+        """Whether an array is a single-use temporary: each entry is proven to have at most one
+        reader, of another array, as which part the entry counts in rules 2 and 3."""
+        if array not in self._temporaries:
+            self._temporaries[array] = array in self.system.defining and self._read_once(array)
+        return self._temporaries[array]
 
     def _read_once(self, array: Array) -> bool:
         """Whether it is proven that no two instances read one entry of an array; False also for an
@@ -288,11 +289,11 @@ class Owners:
             return False
         for number, (one, read) in enumerate(readers):
             for other, another in readers[number:]:
-                again = _renamed(other.domain | another.constraints)
+                again = _all_primed(other.domain | another.constraints)
                 both = one.domain | read.constraints | again | _equal_places(read.ref, another.ref)
                 apart = [Poly()]  # two references never read one entry: no condition (0 >= 0)
                 if one is other:  # one reference: two instances differ in some index
-                    steps = [_again(Poly.atom(i.atom)) - Poly.atom(i.atom) for i in one.indices]
+                    steps = [_primed(Poly.atom(i.atom)) - Poly.atom(i.atom) for i in one.indices]
                     apart = [sign * step - 1 for step in steps for sign in (1, -1)]
                 if not all(infeasible(both | {step}) for step in apart):
                     return False
@@ -315,7 +316,7 @@ class Owners:
         found, kept = self._tokens_read(equation), {index.atom for index in equation.indices}
         return any(
             not infeasible(
-                one | _renamed(two, kept) | {_again(Poly.atom(TOKEN)) - Poly.atom(TOKEN) - 1}
+                one | _all_primed(two, kept) | {_primed(Poly.atom(TOKEN)) - Poly.atom(TOKEN) - 1}
             )
             for one in found
             for two in found
@@ -328,7 +329,7 @@ class Owners:
         found: list[Constraints] = []
         for read in (anywhere(self.system, read) for read in reads(equation)):
             around = equation.domain | read.constraints | {Poly.atom(TOKEN) - 1}
-            if not self._is_part(read.ref.array):
+            if not self._is_temporary(read.ref.array):
                 found += at_token(around, self.tokens.at(read.ref), Poly.atom(TOKEN))
                 continue
             for part in self.system.defining[read.ref.array]:
@@ -372,7 +373,7 @@ class Owners:
         equation and bound that limit the work. None if each bound with the length l only repeats
         what the extents of arrays (such as i <= l) or other bounds imply."""
         for equation in self.system.equations:
-            if equation.array in self.tokens.dynamic:
+            if equation.array in self.tokens.from_inputs:
                 for name, bound in self._bounded_by_the_end(equation):
                     return (
                         f"{equation.name}: the work of one token depends on the length of the "
@@ -473,12 +474,12 @@ def _no_later(one: Lowest, other: Lowest) -> bool:
     )
 
 
-def _again(value: Poly) -> Poly:
-    """A value with the variables of a second point (marked ')."""
+def _primed(value: Poly) -> Poly:
+    """A value with the variables of a second point (marked '): i' + 1 for i + 1."""
     return value.substitute({a: Poly.atom(f"{a}'") for a in value.variables})
 
 
-def _renamed(constraints: Constraints, kept: Collection[str] = ()) -> Constraints:
+def _all_primed(constraints: Constraints, kept: Collection[str] = ()) -> Constraints:
     """Constraints with the variables of a second point, except those in `kept`."""
     names = {a: Poly.atom(f"{a}'") for a in variables_of(constraints) - {*kept}}
     return frozenset(c.substitute(names) for c in constraints)
@@ -490,7 +491,7 @@ def _equal_places(one: Ref, other: Ref) -> Constraints:
     found: set[Poly] = set()
     for here, there in zip(one.positions, other.positions, strict=True):
         if not isinstance(here, Gather) and not isinstance(there, Gather):
-            apart = position_value(here) - _again(position_value(there))
+            apart = position_value(here) - _primed(position_value(there))
             found |= {apart, -apart}
     return frozenset(found)
 

@@ -15,7 +15,7 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import JOINED, STEP, Equation, System
 from costmodel.language.nodes import Flat, Gather, walk
 from costmodel.program.chunks import token_by_token
-from costmodel.program.dependence import Read, at_token, hidden, reads
+from costmodel.program.dependence import Read, at_token, chosen_by_values, reads
 from costmodel.program.lowering import lower
 from costmodel.program.owners import owners
 from costmodel.program.tokens import tokens
@@ -71,7 +71,7 @@ class IterationDomain:
 def by_equation(
     parts: Iterable[IterationDomain],
 ) -> Mapping[Equation, Sequence[IterationDomain]]:
-    """Equation -> the disjoint parts of its points that a phase executes, in the order given."""
+    """Equation -> the disjoint parts of its points, of `iteration_domains`, in the order given."""
     found: dict[Equation, list[IterationDomain]] = {}
     for part in parts:
         found.setdefault(part.equation, []).append(part)
@@ -124,18 +124,19 @@ def without_inference(system: System) -> Unanswered | None:
                     f"form '{system.form}' {part.alone} the whole token axis at once{hint}",
                     f"equation {equation.name} {part.alone} it",
                 )
-    reason, advice = _unbounded(system) or ("an output depends on later tokens", "")
+    reason, advice = _table_without_bound(system) or ("an output depends on later tokens", "")
     return Unanswered(f"not causal: {reason}{hint}", advice)
 
 
-def _unbounded(system: System) -> tuple[str, str] | None:
-    """(reason, advice) for a given index table whose positions have no bound that depends on the
-    row, so that each row may gather rows of all tokens; None if there is no such table."""
+def _table_without_bound(system: System) -> tuple[str, str] | None:
+    """(reason, advice) for a given index table p whose positions have no bound that depends on the
+    row, so that y[i] = x[p[i]] may gather rows of all tokens; None if there is no such table. Only
+    asked of a form that is not proven causal."""
     for equation in system.equations:
         for read in reads(equation):
             for at in (p.at.array for p in read.ref.positions if isinstance(p, Gather)):
                 given = at not in system.defining and not variables_of([at.below or Poly()])
-                if given and hidden(read.ref, tokens(system).of(read.ref.array)):
+                if given and chosen_by_values(read.ref, tokens(system).of(read.ref.array)):
                     return (
                         f"{equation.name} gathers from {read.ref.array.name} at any position that "
                         f"{at.name} holds, later ones too",
@@ -157,9 +158,9 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
         ValueError: an unknown phase.
     """
     if phase == "training":
-        return _of_forward(system)
+        return _of_forward_pass(system)
     if phase in TRAINING_STEP:
-        forward = () if phase == "backward" else _of_forward(system.forward)
+        forward = () if phase == "backward" else _of_forward_pass(system.forward)
         backward = (
             IterationDomain(equation, equation.domain, once=kind == STEP, joined=kind == JOINED)
             for equation, kind in system.backward.items()
@@ -175,12 +176,12 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
     return tuple(
         IterationDomain(equation, constraints, False)
         for equation in system.equations
-        if equation.array in known.tokens.dynamic
+        if equation.array in known.tokens.from_inputs
         for constraints in at_token(known.unbounded(equation), known.instance(equation), T)
     )
 
 
-def _of_forward(system: System) -> tuple[IterationDomain, ...]:
+def _of_forward_pass(system: System) -> tuple[IterationDomain, ...]:
     """All points of a forward pass, in parts: those that depend on an input or a context, and the
     others, which are marked `once` (executed once per pass, not per sequence)."""
     known = tokens(system)
@@ -192,7 +193,7 @@ def _of_forward(system: System) -> tuple[IterationDomain, ...]:
 
 
 NOW = Poly.atom("now")
-"""The new token t under another name, as t <= l is assumed wherever t occurs."""
+"""The new token t where t > l is possible: `implied` assumes t <= l of a letter t."""
 
 
 @dataclass(frozen=True)
@@ -235,12 +236,12 @@ def overruns(system: System) -> tuple[Overrun, ...]:
     found: dict[Overrun, None] = {}
     for part in iteration_domains(system, "inference"):
         for read in reads(part.equation):
-            if read.ref.array not in tokens(system).dynamic:
-                found.update(dict.fromkeys(_outside(part, read)))
+            if read.ref.array not in tokens(system).from_inputs:
+                found.update(dict.fromkeys(_overruns_of(part, read)))
     return tuple(found)
 
 
-def _outside(part: IterationDomain, read: Read) -> Iterator[Overrun]:
+def _overruns_of(part: IterationDomain, read: Read) -> Iterator[Overrun]:
     """Yield the reads of one reference outside of its array, by one new token: per axis, past the
     end and before the start, where possible. Axes with a gather, x[p[i]], or a flattened position,
     (q - 1)*C + e, are skipped."""

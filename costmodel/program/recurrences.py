@@ -183,7 +183,8 @@ def loops(system: System) -> Iterator[tuple[Equation, ...]]:
 
 @cache
 def recurrent(system: System) -> frozenset[Array]:
-    """The arrays of loops: an entry is computed from entries of the same loop at other rows."""
+    """The arrays of loops, such as S in S[i] = S[i-1] + x[i]: in one-token
+    inference, their kept entries are a state, and those of other arrays a cache."""
     return frozenset(equation.array for loop in loops(system) for equation in loop)
 
 
@@ -199,7 +200,7 @@ def _block(system: System, arrays: Sequence[Array]) -> Block:
     for reach in (1, FURTHER):
         for step in (1, -1):
             for axes in _axes(arrays, inside, equations, {step * k for k in range(reach + 1)}):
-                if _possible(axes, inside, equations):
+                if _order_exists(axes, inside, equations):
                     return Block(equations, axes, step)
     names = ", ".join(a.name for a in arrays)
     said = (
@@ -246,12 +247,14 @@ def _axes(
             if fits(more):
                 yield from chosen(more, waiting[1:])
 
-    yield from chosen({}, _linked(arrays, inside))
+    yield from chosen({}, _neighbours_first(arrays, inside))
 
 
-def _linked(arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]) -> list[Array]:
+def _neighbours_first(
+    arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]
+) -> list[Array]:
     """The arrays of a loop in an order such that each array reads an earlier one in the list, or is
-    read by it: a wrong choice of axes then shows early."""
+    read by it: `_axes`, which chooses axes in this order, then refuses a wrong choice early."""
     found, waiting = [arrays[0]], list(arrays[1:])
     pairs = {(e.array, ref.array) for e, ref in inside}
     while waiting:
@@ -292,7 +295,7 @@ def _proven_lag(known: Constraints, back: Poly) -> int | None:
     return next((k * FURTHER for k in (1, -1) if implied(known, k * back - 1)), None)
 
 
-def _possible(
+def _order_exists(
     axes: Mapping[Array, int],
     inside: Sequence[tuple[Equation, Ref]],
     equations: Sequence[Equation],
@@ -320,13 +323,14 @@ def _share_a_row(axes: Mapping[Array, int], one: Equation, two: Equation) -> boo
 
 
 def _row(axes: Mapping[Array, int], equation: Equation) -> Poly:
-    """The position on the row axis that an equation defines."""
+    """The position on the row axis that an equation defines: i + 1 for S[i + 1, d], axis 0."""
     return _plain(equation.positions[axes[equation.array]])
 
 
 def _ends(row: Poly, equation: Equation) -> tuple[Poly, ...]:
-    """Upper bounds, in sizes, of the rows that an equation defines; the smallest is the last row.
-    () if a bound depends on another index, or the row on several indices."""
+    """Upper bounds, in sizes, of the rows that an equation defines; the smallest is the last row:
+    (l, C + 1) for S[i + 1] with i up to l - 1 and up to C. () if a bound depends on another index,
+    or the row on several indices."""
     if not row.variables:
         return (row,)
     index = next((i for i in equation.indices if {i.atom} == row.variables), None)
@@ -379,8 +383,8 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
 
 @cache
 def ascending(system: System) -> System:
-    """The system with every loop running upward: row r of a downward loop becomes row last + 1 -
-    r."""
+    """The system with every loop running upward, for questions about depth: row r of a downward
+    loop, such as that of a gradient, becomes row last + 1 - r."""
     turned = {
         array: (axis, block.last_rows[array])
         for block in blocks(system)

@@ -27,7 +27,7 @@ from costmodel.program.dependence import (
     read_term,
     reads,
 )
-from costmodel.program.nonempty import always_met
+from costmodel.program.nonempty import never_empty
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied, variables_of
 from costmodel.symbolic.polynomial import axis_atom
@@ -40,13 +40,14 @@ class Tokens:
     system: System
 
     @cached_property
-    def dynamic(self) -> frozenset[Array]:
-        """The arrays that depend on an input (tau >= 1)."""
+    def from_inputs(self) -> frozenset[Array]:
+        """The arrays that depend on an input (tau >= 1 for some entry): the work of tokens."""
         return self._depending({*self.system.inputs})
 
     @cached_property
-    def given(self) -> frozenset[Array]:
-        """The arrays that depend on an input or a context: their computation is per sequence."""
+    def from_inputs_or_contexts(self) -> frozenset[Array]:
+        """The arrays that depend on an input or a context, and are computed for each sequence;
+        others, such as a product of weights, once a pass."""
         return self._depending({*self.system.inputs, *self.system.mixer.contexts})
 
     def _depending(self, found: set[Array]) -> frozenset[Array]:
@@ -155,8 +156,8 @@ class Tokens:
 
     def spanned(self, node: Node, equation: Equation) -> bool:
         """Whether a node of an equation binds an index over the token axis, while the latest input
-        row (tau) that an instance depends on is the same for all instances: one result for all
-        tokens at once."""
+        row (tau) that an instance depends on is the same for all instances, as of a Fourier
+        transform over all rows: the reason to give why there is no one-token inference."""
         by_row = variables_of(term.token for term in self.instance(equation))
         rows = frozenset().union(*(self.indices_of(ref) for ref, _ in refs(node)))
         over = any(index.atom in rows for index in node.binders)
@@ -185,12 +186,12 @@ class Tokens:
         Raises:
             Unsupported: tokens are not derived, and some points may depend on no input.
         """
-        if equation.array not in self.given:
+        if equation.array not in self.from_inputs_or_contexts:
             return [(equation.domain, False)]
-        if equation.array in self._whole:
+        if equation.array in self._wholly_dependent:
             return [(equation.domain, True)]
         if why := self._undecided:
-            return [(equation.domain, self._throughout(equation, why))]
+            return [(equation.domain, self._proven_dependent(equation, why))]
         return in_parts(equation.domain, self._dependence[1].get(equation, ()), ())
 
     def dependent_entries(
@@ -203,11 +204,11 @@ class Tokens:
         Raises:
             Unsupported: which entries depend on an input is not derived.
         """
-        if ref.array not in self.given:
+        if ref.array not in self.from_inputs_or_contexts:
             return [(around, False)]
         if why := self._undecided if ends else self.underivable:
             defining = self.system.defining.get(ref.array, ())
-            return [(around, all(self._throughout(equation, why) for equation in defining))]
+            return [(around, all(self._proven_dependent(equation, why) for equation in defining))]
         if ends:
             here = self._found(ref.array, self._dependence[0])
             return in_parts(around, tuple(read_term(ref, term) for term in here), ())
@@ -235,30 +236,30 @@ class Tokens:
             return error.with_traceback(None)
         return None
 
-    def _throughout(self, equation: Equation, why: Unsupported) -> bool:
-        """True: every point of an equation is proven to depend on an input or a context. To be
-        asked where tokens cannot be derived, for the reason `why`.
+    def _proven_dependent(self, equation: Equation, why: Unsupported) -> bool:
+        """True: every point of an equation is proven to depend on an input or a context, which
+        suffices where tokens cannot be derived, for the reason `why`.
 
         Raises:
             Unsupported: it is not proven; the reason is why tokens cannot be derived.
         """
-        if equation.array not in self._whole:
+        if equation.array not in self._wholly_dependent:
             raise Unsupported(
                 f"which entries depend on the input is not derived: {why}", why.advice
             )
         return True
 
     @cached_property
-    def _whole(self) -> frozenset[Array]:
+    def _wholly_dependent(self) -> frozenset[Array]:
         """The arrays each entry of which is proven to depend on an input or a context: every
         equation of the array reads such an array, in a sum that is never empty or in none."""
-        found = set(self.given)
+        found = set(self.from_inputs_or_contexts)
         while True:
             partly = {
                 equation.array
                 for equation in self.system.equations
                 if not any(
-                    read.ref.array in found and always_met(read.over, equation)
+                    read.ref.array in found and never_empty(read.over, equation)
                     for read in reads(equation)
                 )
             }
@@ -287,7 +288,7 @@ class Tokens:
 @cache
 def tokens(system: System) -> Tokens:
     """The tokens of a system: which input row, at the latest, each entry and each instance (of an
-    equation, at one value of its indices) depends on.
+    equation, at one value of its indices) depends on; i for y[i] = sum over j <= i of x[j].
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.

@@ -67,14 +67,14 @@ def numbers_of_terms(
             inner = around.union(*(index.constraints for index in one.over))
             there[one] = present(one.body, inner)
     # over a union, a range without values must count 0 terms, not a negative number of terms
-    filled = len(node.parts) == 1 or all(_filled(one.over, around) for one in node.parts)
+    filled = len(node.parts) == 1 or all(_all_have_values(one.over, around) for one in node.parts)
     if filled and all(places == EVERYWHERE for places in there.values()):
         try:
             number = sum((terms_of(one.over) for one in there), Poly())
         except Unsupported:
             pass
         else:
-            if _rounded(number) is None:
+            if _floor_of_index(number) is None:
                 if (size := number.constant()) is None or size > 0:
                     yield number, frozenset()
                 return
@@ -85,7 +85,9 @@ def numbers_of_terms(
             raise Unsupported("the number of terms of a reduction depends on cases")
         number_of_all = number_of_all + number_of_one
     cases = number_of_all.chambers()
-    if len(node.parts) > 1 and _smallest(cases, around):  # one case: the minimum of all
+    if len(node.parts) > 1 and _each_smallest_in_its_case(
+        cases, around
+    ):  # one case: the minimum of all
         cases = ((frozenset(), call("Min", *(number for _, number in cases))),)
     for guards, number in cases:
         where = frozenset(c for c in guards if not proven(around, c))
@@ -93,7 +95,7 @@ def numbers_of_terms(
             yield number, where
 
 
-def _filled(over: tuple[Index, ...], around: Constraints) -> bool:
+def _all_have_values(over: tuple[Index, ...], around: Constraints) -> bool:
     """Whether every index of a reduction is proven to have a value."""
     return all(proven(around, up - low) for i in over for up in i.upper for low in i.lower)
 
@@ -104,8 +106,8 @@ def _in_cases(number: Exact, around: Constraints) -> Exact:
     quotient without two such values stays. `around`: the constraints on the indices."""
     result = Exact()
     for guards, poly in number.pieces:
-        atom = next((a for p in (poly, *by_text(guards)) if (a := _rounded(p))), None)
-        values = None if atom is None else _values(atom, around)
+        atom = next((a for p in (poly, *by_text(guards)) if (a := _floor_of_index(p))), None)
+        values = None if atom is None else _two_values(atom, around)
         if atom is None or values is None:
             result = result + Exact(((guards, poly),))
             continue
@@ -120,12 +122,12 @@ def _in_cases(number: Exact, around: Constraints) -> Exact:
 
 def _splits(number: Exact) -> frozenset[frozenset[Poly]]:
     """The conditions that distinguish the cases of a number, as pairs {condition, its negation}, so
-    that two cases with opposite conditions count as one split."""
+    that two cases with opposite conditions (i >= 3, i <= 2) count as one split."""
     guards = frozenset[Poly]().union(*(guards for guards, _ in number.pieces))
     return frozenset(frozenset({guard, -guard - 1}) for guard in guards)
 
 
-def _rounded(poly: Poly) -> Fn | None:
+def _floor_of_index(poly: Poly) -> Fn | None:
     """An atom floor(a/b) of a polynomial that depends on an index, also inside another function;
     None if there is none."""
     for atom in sorted(poly.atoms):
@@ -133,12 +135,12 @@ def _rounded(poly: Poly) -> Fn | None:
             if atom.function == "floor_div" and variables_of(atom.args):
                 return atom
             for argument in atom.args:
-                if (found := _rounded(argument)) is not None:
+                if (found := _floor_of_index(argument)) is not None:
                     return found
     return None
 
 
-def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ...] | None:
+def _two_values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ...] | None:
     """The two values of an atom floor((a + m)/s), as (value, conditions), with a in sizes alone and
     m in indices. For -s <= m <= 0 they are floor(a/s) and 1 less; for 0 <= m <= s, floor(a/s) and 1
     more. None if neither range of m is proven. The constant is first tried as part of m, not of a,
@@ -158,7 +160,9 @@ def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ..
     return None
 
 
-def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) -> bool:
+def _each_smallest_in_its_case(
+    cases: Sequence[tuple[Constraints, Poly]], around: Constraints
+) -> bool:
     """Whether in each case the number of the case is proven to be the smallest of all numbers."""
     return all(
         proven(around | guards, other - number) for guards, number in cases for _, other in cases
@@ -212,7 +216,7 @@ class Points:
         return present(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
 
     def carried_out(self, node: Binary) -> Places:
-        """The places at which both operands of an operation are not empty sums."""
+        """The places at which an operation is executed, as neither operand is an empty sum."""
         return both(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
 
     def inside(self, over: tuple[Index, ...]) -> Points:
@@ -223,7 +227,7 @@ class Points:
         return Points(self.equation, variables, constraints, self.accounting, over)
 
     def without(self, names: Collection[str]) -> Points:
-        """The points projected onto the variables that are not in `names`."""
+        """The points projected onto the variables that are not in `names`: i in 1..l of (i, j)."""
         kept = tuple(name for name in self.variables if name not in names)
         return replace(self, variables=kept, constraints=projected(self.constraints, [*names]))
 
@@ -236,7 +240,7 @@ class Points:
                 yield child, inner
 
 
-def network(number: Poly) -> Poly:
+def comparators(number: Poly) -> Poly:
     """The number of comparators of a bitonic sorting network for `number` = R entries: P/2 in each
     of its L (L + 1) / 2 columns, with L = ceil(log2 R) and P = 2^L. Source: Batcher 1968, Sorting
     networks and their applications; Knuth, volume 3, section 5.3.4."""

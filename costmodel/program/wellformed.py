@@ -106,7 +106,8 @@ def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> boo
 
 @cache
 def defined(equation: Equation) -> Constraints | None:
-    """The entries that an equation defines, in the axes of its array; None if there are none."""
+    """The entries that an equation defines, in the axes of its array: 2 <= #0 <= l of S[i + 1] for
+    i in 1..l - 1; None if there are none."""
     hidden = [index.atom for index in equation.indices]
     return region(equation.array, equation.positions, equation.domain, hidden)
 
@@ -135,10 +136,10 @@ def check_form(system: System) -> None:
     for index in form.indices.values():
         if isinstance(index, UnionIndex) and not index.beside:
             with at_declaration(form, index):
-                _disjoint(system, index)
+                _check_union(system, index)
     strided: dict[Array, None] = {}
 
-    def held(array: Array, check: Callable[[], None]) -> None:
+    def check_or_note(array: Array, check: Callable[[], None]) -> None:
         """Carry out a check of an array, or note that its entries lie at a stride."""
         try:
             check()
@@ -148,20 +149,20 @@ def check_form(system: System) -> None:
     for equation in system.equations:
         with at_its_line(equation):
             if isinstance(equation.value, Select):
-                _chosen_exist(system, equation, equation.value)
-            held(equation.array, partial(_written_inside, system, equation))
+                _check_selection(system, equation, equation.value)
+            check_or_note(equation.array, partial(_check_written_inside, system, equation))
             for ref, over in refs(equation.value):
-                held(ref.array, partial(_read_exists, system, equation, ref, over))
+                check_or_note(ref.array, partial(_check_read, system, equation, ref, over))
     for array, equations in system.defining.items():
         with at_its_line(equations[-1]):
-            held(array, partial(_defined_once, system, equations))
+            check_or_note(array, partial(_check_defined_once, system, equations))
             if array.role == "output":
-                held(array, partial(_defined_everywhere, system, array))
+                check_or_note(array, partial(_check_defined_everywhere, system, array))
     for array in strided:
         with at_its_line(system.defining.get(array, system.equations)[-1]):
             for sizes in _small(system):
-                _one_by_one(system, array, sizes)
-    _all_needed(system)
+                _check_by_enumeration(system, array, sizes)
+    _check_all_needed(system)
 
 
 def check_order(system: System) -> None:
@@ -174,15 +175,13 @@ def check_order(system: System) -> None:
         for equations in loops(system):
             for sizes in _small(system):
                 with at_its_line(equations[0]):
-                    _without_circle(system, equations, sizes)
+                    _check_no_circle(equations, sizes)
 
 
-def _without_circle(
-    system: System, equations: Sequence[Equation], sizes: Mapping[str, int]
-) -> None:
+def _check_no_circle(equations: Sequence[Equation], sizes: Mapping[str, int]) -> None:
     """Raise EquationError if, at these sizes, an entry of the equations of a loop depends on
     itself: the reads of all instances are a graph of entries, whose first cycle the message shows.
-    Gathered reads are left out. `system` is not used."""
+    Gathered reads are left out."""
     needs: dict[tuple[Array, Entry], set[tuple[Array, Entry]]] = {}
     arrays = {equation.array for equation in equations}
     for equation in equations:
@@ -217,7 +216,7 @@ def _gathers(part: Ref) -> bool:
     return any(isinstance(position, Gather) for position in part.positions)
 
 
-def _all_needed(system: System) -> None:
+def _check_all_needed(system: System) -> None:
     """Raise EquationError unless the output depends on every array that is defined."""
     needed = {array for array in system.defining if array.role == "output"}
     while more := {a for e in system.equations if e.array in needed for a in _read(e)} - needed:
@@ -236,7 +235,7 @@ def _read(equation: Equation) -> frozenset[Array]:
     return equation.value.arrays | Ref(equation.array, equation.positions).arrays
 
 
-def _disjoint(system: System, index: UnionIndex) -> None:
+def _check_union(system: System, index: UnionIndex) -> None:
     """Raise EquationError if, at small sizes, two ranges of a union overlap or are not ascending.
     Pairs that are proven to be in order at all sizes are not tried."""
     for around in one_by_one(_outer(system, index)):
@@ -247,10 +246,10 @@ def _disjoint(system: System, index: UnionIndex) -> None:
             if infeasible(known | one.constraints | there | {index - later}):
                 continue
             for sizes in _small(system):
-                _in_order(index, [*around, one], two, sizes)
+                _check_ascending(index, [*around, one], two, sizes)
 
 
-def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
+def _check_selection(system: System, equation: Equation, chosen: Select) -> None:
     """Raise EquationError unless, at small sizes, a selection (argmax, top-k, sort) has enough
     entries in each row, and selects positions that the index array may hold."""
     (over,), numbers = chosen.over, rank(equation)
@@ -305,7 +304,7 @@ def _outer(system: System, index: Index) -> tuple[Index, ...]:
     return found
 
 
-def _in_order(
+def _check_ascending(
     index: UnionIndex, ranges: Sequence[Index], later: Index, sizes: Mapping[str, int]
 ) -> None:
     """Raise EquationError if, at some point of the nested `ranges` (the last of them a range of
@@ -348,14 +347,14 @@ def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
     for axis, position in enumerate(positions):
         if isinstance(position, Gather):
             name = f"chosen {axis}"
-            index = _among(system, position.at, name)
+            index = _selected_among(system, position.at, name)
             index = index or Index(name, (ONE,), (position.at.array.last(position.at.positions),))
             positions[axis] = position.named(index.as_poly())
             over.append(index)
     return Ref(ref.array, tuple(positions)), tuple(over)
 
 
-def _among(system: System, at: Ref, name: str) -> Index | None:
+def _selected_among(system: System, at: Ref, name: str) -> Index | None:
     """An index over the positions among which the entry `at` of an index array was selected, such
     as 1..i for the entry of row i. None if only the bound `below` of the array is known: it is
     given or defined by several equations, or `at` does not determine the range."""
@@ -385,7 +384,7 @@ def _regions(equations: Sequence[Equation]) -> list[Constraints]:
     return [found for e in equations if (found := defined(e)) is not None]
 
 
-def _written_inside(system: System, equation: Equation) -> None:
+def _check_written_inside(system: System, equation: Equation) -> None:
     """Raise EquationError if an equation defines an entry outside its array."""
     found = defined(equation)
     if found is not None:
@@ -395,7 +394,7 @@ def _written_inside(system: System, equation: Equation) -> None:
         _refuse(system, equation.array, beyond, words, place)
 
 
-def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
+def _check_read(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
     """Raise EquationError unless every entry that a reference reads lies in its array and is
     defined, and every index array that it gathers by, p in x[p[i]], holds a position there."""
     around = equation.domain.union(*(index.constraints for index in over))
@@ -434,7 +433,7 @@ def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index
         _refuse(system, ref.array, missing, words)
 
 
-def _defined_once(system: System, equations: Sequence[Equation]) -> None:
+def _check_defined_once(system: System, equations: Sequence[Equation]) -> None:
     """Raise EquationError if two of the equations of one array define the same entry. An equation
     that defines no entry at any size (`defined` is None) overlaps with none."""
     for one, two in combinations(equations, 2):
@@ -444,13 +443,13 @@ def _defined_once(system: System, equations: Sequence[Equation]) -> None:
             _refuse(system, one.array, [both], f"two equations of {one.name} define one entry")
 
 
-def _defined_everywhere(system: System, array: Array) -> None:
+def _check_defined_everywhere(system: System, array: Array) -> None:
     """Raise EquationError unless equations define every entry of an array."""
     missing = outside(whole(array), _regions(system.defining[array]))
     _refuse(system, array, missing, f"{array.name} is not defined everywhere")
 
 
-def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
+def _check_by_enumeration(system: System, array: Array, sizes: Mapping[str, int]) -> None:
     """Raise EquationError for the first entry of an array that, at these sizes, is read or defined
     wrongly; every entry is tried."""
     for words in _faults(system, array, sizes):
@@ -553,7 +552,8 @@ def _small(system: System) -> tuple[dict[str, int], ...]:
 @cache
 def small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
     """Ten choices of small sizes (letter -> value) for a form, multiplied so that extents such as
-    d/n are whole. Choices at which an extent of the form is still a fraction are left out."""
+    d/n are whole: those at which a fault is looked for, and shown. Choices at which an extent of
+    the form is still a fraction are left out."""
     tried = list(_tried(mixer.letters))
     for sizes in tried:
         for size, by in divisors(mixer, form).items():

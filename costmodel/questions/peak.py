@@ -188,7 +188,10 @@ def held_once(system: System, array: Array) -> bool:
     """Whether an array is held once for all sequences of a batch."""
     if array in system.weights:
         return True
-    return array in system.forward.defining and array not in tokens(system.forward).given
+    return (
+        array in system.forward.defining
+        and array not in tokens(system.forward).from_inputs_or_contexts
+    )
 
 
 def entries_held(system: System, array: Array) -> Exact:

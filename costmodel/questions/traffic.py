@@ -213,7 +213,7 @@ def _by_kind(
         return
     terms = owners(system).at(ref) if phase == "inference" else ()
     known = tokens(system.forward)
-    if phase != "inference" or ref.array not in known.dynamic:  # depends on no token
+    if phase != "inference" or ref.array not in known.from_inputs:  # depends on no token
         kind = "activations" if phase != "inference" else role(system, ref.array)
         for part, given in known.dependent_entries(ref, around, ends=phase != "inference"):
             region = entries(ref, part, variables, ends=True)
@@ -440,7 +440,9 @@ def _weights(system: System, phase: str) -> Exact:
             array = read.ref.array
             # once a reference reads the whole array, no other adds an entry
             everything = whole(array) in regions.get(array, ())
-            of_a_sequence = array in known.given  # it depends on an input or a context
+            of_a_sequence = (
+                array in known.from_inputs_or_contexts
+            )  # it depends on an input or a context
             if of_a_sequence or array in computed or everything:
                 continue
             around = part.constraints | read.constraints

@@ -38,7 +38,7 @@ from costmodel.language.nodes import (
     names_in,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
-from costmodel.program.trip_count import Points, merges, network, terms_of
+from costmodel.program.trip_count import Points, comparators, merges, terms_of
 from costmodel.symbolic.constraints import ONE, Constraints, variables_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
@@ -153,7 +153,7 @@ def _select(node: Select, points: Points) -> Iterator[Executed]:
     chosen included; for a sort, the comparisons of its algorithm per row."""
     if node.sorts:
         kept = tuple(index.atom for index in rows(points.equation))
-        algorithm = merges if node.kind == MERGE_SORT else network
+        algorithm = merges if node.kind == MERGE_SORT else comparators
         comparisons = algorithm(_sorted_entries(node, points))
         yield Executed("compare", points, comparisons, along=kept)
     else:
