@@ -22,7 +22,7 @@ NO_BOARD = "no board is given: name one by --board"
 
 
 def board_of(case: Case) -> Board:
-    """The board of a case; Unanswered without one."""
+    """The board (a GPU) of a case, a row of a table; Unanswered without one."""
     if not isinstance(case.board, Board):
         raise Unanswered(NO_BOARD)
     return case.board

@@ -66,10 +66,10 @@ class Family:
     seconds: Callable[[Constants, Calls, Board], Floats]
     sources: str = ""
     like: str = ""
-    """The family whose constants stand in on a board without which this one was fitted nowhere."""
+    """The family whose constants of the same names stand in on the only board on which this family
+    was fitted: a board's times are predicted by constants from other boards."""
     instead: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Constants that are not those of the same name of `like` then: name -> (family, its name
-    there)."""
+    """Constants that another family than `like` stands in for: name -> (family, its name there)."""
 
     def stand_in(self, name: str) -> tuple[str, str]:
         """(family, its constant) that stands in for a constant; no family ("") if none does."""
@@ -152,8 +152,8 @@ class Attended:
 
 def attended(calls: Calls) -> Attended:
     """The shapes of calls of attention, or of attention on a latent row from which keys and values
-    are projected, derived from their sizes by letter; without a length l, one new token with t
-    keys."""
+    are projected, derived from their sizes by letter: rows, which the formulas tile, in place of
+    tokens and heads. Without a length l, one new token with t keys."""
     s = calls.sizes
     tokens = s["l"] if "l" in s else np.ones_like(s["t"])
     keys = s["l"] if "l" in s else s["t"]
@@ -286,9 +286,9 @@ def few_splits(c: Constants, calls: Calls, on: Board) -> Floats:
 
 def chunked(rows: int, kernels: int) -> Any:
     """A function (constants, calls, board) -> the seconds of each call of a delta rule in chunks of
-    `rows` rows by so many kernels: a constant for each kernel, and three times that overlap: the
-    chunks of one head one after the other, the products of all chunks at the peak, and the bytes
-    moved."""
+    `rows` rows by so many kernels: a constant for each kernel, and three durations that overlap:
+    of the chunks of one head one after the other, of the products of all chunks at the peak, and of
+    the bytes moved."""
 
     def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
         """The seconds of each call on the board `on`; `c`: the family's constants."""
@@ -309,7 +309,8 @@ def widths(sizes: Mapping[str, Floats]) -> tuple[Floats, Floats]:
 
 
 def state_entries(sizes: Mapping[str, Floats]) -> Floats:
-    """The entries of the state of a head, (N,)."""
+    """The entries of the state of a head of a delta rule, (N,): the width of a key by that of a
+    value."""
     key, value = widths(sizes)
     return key * value
 
@@ -339,8 +340,8 @@ def passed_bytes(sizes: Mapping[str, Floats]) -> Floats:
 
 def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of a delta rule by the six kernels of flash-linear-attention: a
-    constant for each, plus two times that overlap: the chunks of one head one after the other, and
-    the bytes of the rows and states that the kernels pass on through the memory."""
+    constant for each, plus two durations that overlap: of the chunks of one head one after the
+    other, and of the bytes of rows and states that the kernels pass on through the memory."""
     s = calls.sizes
     chunks = np.ceil(s["l"] / FLA)
     # the state before and after in fp32, and twice that of each chunk
@@ -351,14 +352,14 @@ def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
     return np.asarray(6 * c["kernel"] * 1e-6 + taken)
 
 
-SSD = 256
+SSD_CHUNK = 256
 """Rows of a chunk of mamba_ssm's scan of Mamba-2 (modules/mamba2.py, chunk_size)."""
 
 
 def by_five(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of Mamba-2's scan by the five kernels of mamba_ssm
-    (ops/triton/ssd_combined.py): a constant for each, plus two times that overlap: the products of
-    all chunks, and the bytes that the kernels pass on through the memory."""
+    (ops/triton/ssd_combined.py): a constant for each, plus two durations that overlap: of the
+    products of all chunks, and of the bytes that the kernels pass on through the memory."""
     s = calls.sizes
     # dt and its cumulated sums; x to chunk_state and chunk_scan, and y
     head = ENTRY + 6 * FP32 + 3 * s["P"] * ENTRY
@@ -410,7 +411,7 @@ def copied(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def idle(c: Constants, calls: Calls, on: Board) -> Floats:
-    """No seconds on the device."""
+    """No seconds on the device: for a family of the host's launches alone (`by_host`)."""
     return np.zeros(next(iter(calls.sizes.values())).shape)
 
 
@@ -529,5 +530,6 @@ BY_NAME: Mapping[str, Family] = {family.name: family for family in FAMILIES}
 
 
 def family_of(kernel: str, source: str) -> Family | None:
-    """The family that predicts an implementation of a kernel; None if there is none."""
+    """The family that predicts an implementation of a kernel, the default one for `source` "": of
+    ("decode latent attention", "triton"), the one "by Triton". None if there is none."""
     return next((one for one in FAMILIES if one.covers(kernel, source)), None)

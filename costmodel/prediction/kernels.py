@@ -34,8 +34,8 @@ PRODUCTS = ("mul", "add")
 
 @dataclass(frozen=True)
 class Work:
-    """The work of each of N calls, arrays (N,): multiplications and additions, exponentials, and
-    the bytes that move at least."""
+    """The work of each of N calls, arrays (N,): `products` (multiplications and additions),
+    exponentials, and the bytes that move at least."""
 
     products: Floats
     exponentials: Floats
@@ -52,7 +52,8 @@ class Kernel:
     equations: tuple[str, ...]
     form: str | None = None
     state_dtype: str | None = None
-    """The element type of a recurrence's state, if the kernel has one whatever is asked."""
+    """The element type in which the kernel keeps a recurrence's state, whatever type is asked for;
+    None: the type asked for."""
 
     @cached_property
     def _system(self) -> System:

@@ -13,7 +13,7 @@ from costmodel.errors import Unanswered
 from costmodel.language.nodes import Flat, Gather
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls
-from costmodel.prediction.families import SSD
+from costmodel.prediction.families import SSD_CHUNK
 from costmodel.prediction.kernels import KERNELS
 from costmodel.prediction.predict import predict
 from costmodel.program.dependence import Read, reads
@@ -24,14 +24,14 @@ from costmodel.questions.subject import system_of
 FITTED = ("bf16", "fp16")
 """The element types whose kernels the constants describe: two bytes an entry."""
 
-CORES: Mapping[str, str] = {
+FUSED: Mapping[str, str] = {
     "self-attention": "attention",
     "mla": "latent attention",
     "gated-deltanet": "gated delta rule",
     "kda": "Kimi delta rule",
     "mamba-2": "Mamba-2 scan",
 }
-"""Mixer -> the kernel of what is between its linear maps."""
+"""Mixer -> the one kernel that computes what is between its linear maps, such as attention."""
 CONVOLUTIONS: Mapping[str, str] = {
     "gated-deltanet": "gated delta convolution",
     "kda": "Kimi convolution",
@@ -71,7 +71,7 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
         BoardError: the board has no figure that is needed.
     """
     dtypes = _dtypes(case)
-    calls = (*linear_maps(case), *cores(case))
+    calls = (*linear_maps(case), *fused_kernels(case))
     return [_step(kernel, sizes, dtypes, on) for kernel, sizes in calls]
 
 
@@ -100,7 +100,7 @@ def products(case: Case, on: Board) -> Sequence[Step]:
 
 def _dtypes(case: Case) -> Dtypes:
     """The element types of a case (fp32 if it states none); Unanswered for activations, weights or
-    a cache in a type without predictions."""
+    a cache in a type other than `FITTED`."""
     dtypes = case.dtypes or Dtypes()
     for role, told in (
         ("activations", ""),
@@ -122,7 +122,8 @@ def _reads(case: Case) -> Iterator[tuple[IterationDomain, Read]]:
 
 
 def chooses_weights(case: Case) -> bool:
-    """Whether each row chooses the weights that it reads, such as those of its experts."""
+    """Whether each row chooses the weights that it reads, such as those of its experts: how many of
+    them move then depends on data."""
     return any(
         read.ref.array.role == "parameter" and isinstance(position, Gather)
         for _, read in _reads(case)
@@ -185,26 +186,28 @@ def _options(case: Case) -> set[str]:
     return {*case.mixer.name.partition("{")[0].split("+")[1:]}
 
 
-def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield (name of a kernel, its sizes by letter) for each kernel between a mixer's linear maps.
+def fused_kernels(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield (name of a kernel, its sizes by letter) for each kernel between a mixer's linear maps:
+    of `kda` at l = 8, d = 4, n = 2, ("prefill Kimi delta rule", {b: 1, l: 8, n: 2, k: 4, h: 2})
+    and ("prefill Kimi convolution", ...).
 
     Raises:
-        Unanswered: no kernel is known for this mixer, or for one of its options.
+        Unanswered: no kernel is known for this mixer, one of its options, or its form.
     """
     name, sizes = _named(case), dict(case.sizes)
     options = _options(case)
     unknown = options - ATTENTION_OPTIONS if name == "self-attention" else set()
-    if name not in CORES or unknown:
+    if name not in FUSED or unknown:
         what = f"{name} with {', '.join(sorted(unknown))}" if unknown else name
         raise Unanswered(f"no kernel of {what} is among those whose times are predicted")
     decode = case.phase == "inference"
     tokens = sizes["t"] if decode else sizes["l"]
     taken: dict[str, float] = {"b": sizes.get("b", 1), "t" if decode else "l": tokens}
-    wanted = {
+    letters = {  # the sizes of the mixer on which its kernel depends, beside l or t
         "self-attention": "n g", "mla": "n K R V c", "gated-deltanet": "n g K V k", "kda": "n k",
         "mamba-2": "n P N G k",
     }[name].split()  # fmt: skip
-    taken |= {letter: sizes[letter] for letter in wanted if letter in sizes}
+    taken |= {letter: sizes[letter] for letter in letters if letter in sizes}
     if name == "mla" and "R" not in sizes:
         raise Unanswered("no kernel of latent attention without a shared key is predicted")
     if name in ("self-attention", "kda"):
@@ -213,10 +216,10 @@ def cores(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
         taken.setdefault("g", sizes["n"])
         taken["w"] = min(sizes.get("w", tokens), tokens)
     if name == "mamba-2" and not decode:
-        taken["C"] = SSD
+        taken["C"] = SSD_CHUNK  # the kernel's own chunk, whichever the table's is
     when = "decode" if decode else "prefill"
     yield _kernel(case, name, when), taken
-    if name in CONVOLUTIONS and "core" not in options:
+    if name in CONVOLUTIONS and "core" not in options:  # option core: the rule without its maps
         yield f"{when} {CONVOLUTIONS[name]}", taken
 
 
@@ -230,5 +233,5 @@ def _kernel(case: Case, name: str, when: str) -> str:
             raise Unanswered(
                 f"the form {case.form} has no kernel: choose {case.mixer.name}:{usual}"
             )
-        return f"{when} {absorbed}{CORES[name]}"
-    return f"{when} {CORES[name]}"
+        return f"{when} {absorbed}{FUSED[name]}"
+    return f"{when} {FUSED[name]}"

@@ -1,4 +1,4 @@
-"""How long takes a model to read prompts, and to decode a token, on a board? From its blocks."""
+"""How long does a model take on a board to read prompts, and to decode a token? From its blocks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ kernel that is the most like one that reads entries and writes as many."""
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Calls):
-    """Calls whose work is known, of a kernel that has no equations here."""
+    """Calls whose work is given, of a kernel that `KERNELS` lacks: their power follows from it."""
 
     counted: Work
 

@@ -1,4 +1,8 @@
-"""The predicted time of calls, with an interval."""
+"""The predicted time of calls, with an interval.
+
+No prediction for a board uses constants that were fitted on this board, so that the interval, from
+boards that a fit had not seen, holds for a board that nobody measured.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +79,8 @@ def read_fits(families: Mapping[str, Any]) -> Fits:
 
 
 def fitted_elsewhere(name: str, on: str, known: Fits) -> Fit | None:
-    """Of a family's fits without the board named `on`, the one on the most boards."""
+    """Of a family's fits without the board named `on`, the one on the most boards; None if the
+    family, of which `name` is the name, was fitted on no other board."""
     others = [one for one in known[name] if on not in one.boards]
     return max(others, key=lambda one: len(one.boards), default=None)
 
@@ -112,7 +117,7 @@ def fit_for(family: Family, on: str) -> Fit:
 
 
 def meanings(family: Family) -> str:
-    """The constants of a family with their meanings."""
+    """The constants of a family with their meanings, for an explanation: "start: launch ..."."""
     return "; ".join(f"{name}: {one.meaning}" for name, one in family.constants.items())
 
 
