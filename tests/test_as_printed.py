@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import cli
-from costmodel.claims.as_printed import symbols, words
+from costmodel.claims.as_printed import quantity_word, symbols
 from costmodel.errors import FormulaError, SizeError
 from costmodel.language.formula_text import parse, printed
 
@@ -152,7 +152,7 @@ def test_quantities_are_named_as_tables_head_them() -> None:
         "maximum path length": "path_length", "largest live set": "peak", "state": "state",
         "Sequential Operation": "sequential", "Total": "total", "joy": "joy",
     }  # fmt: skip
-    assert {word: words(word) for word in said} == said
+    assert {word: quantity_word(word) for word in said} == said
 
 
 def test_a_claim_may_stand_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,13 +56,13 @@ def same_words(some: Sequence[str], others: Sequence[str]) -> bool:
     return len(some) == len(others) and all(_same(one, two) for one, two in pairs)
 
 
-def words(text: str) -> str:
+def quantity_word(text: str) -> str:
     """The name by which claims call the quantity that a heading means; `text` may be the name, the
     heading of our tables, or the heading with other endings. Any other text is returned in lower
     case, with _ for spaces.
 
-    >>> words("Multiplications"), words("exponentials"), words("largest live set"), words("mul")
-    ('mul', 'exp', 'peak', 'mul')
+    >>> [*map(quantity_word, ("Multiplications", "exponentials", "largest live set", "mul"))]
+    ['mul', 'exp', 'peak', 'mul']
     """
     said = " ".join(re.split(r"[\s_-]+", text.strip()))
     for figure in CLAIMED.values():

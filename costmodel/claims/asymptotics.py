@@ -98,8 +98,8 @@ class OrderClaim(Related):
         """The finding of a comparison of O(...) with the leading terms of the derived count for
         long sequences: it holds if the terms are the same, or, for the relation `<`, if the count
         grows more slowly. It is `in_limit` if the terms agree only as some sizes outgrow others, or
-        while the sizes `held` stay fixed. `known`, all claims by id, is not
-        used here.
+        while the sizes `fixed` keep one value. `known`, all claims by id, is not used
+        here.
 
         Raises:
             Unanswered: a growth is not derived.
@@ -126,19 +126,19 @@ class OrderClaim(Related):
         case = join_notes(where, *growing, *self._multipliers(answer))
         found = GrowthComparison(derived, claimed, sizes)
         if self.relation:
-            slower, held = found.slower(), _held_words(found.held, claimed)
+            slower, fixed = found.slower(), _fixed_words(found.fixed, claimed)
             said = (
                 f"the derived count {'grows' if slower else 'does not grow'} more slowly than "
                 f"{self.formula}"
             )
-            return Finding(slower, shown, {}, join_notes(said, held, case))
+            return Finding(slower, shown, {}, join_notes(said, fixed, case))
         if found.alike(sizes):
             return Finding(True, shown, {}, join_notes("the same leading terms", case))
         if limits := found.limits():
             note = join_notes(_limit_words(limits, long), case)
             return Finding(False, shown, {}, note, in_limit=True)
-        if found.held and found.alike(sizes.with_fixed(found.held)):
-            note = join_notes(_held_words(found.held, claimed), case)
+        if found.fixed and found.alike(sizes.with_fixed(found.fixed)):
+            note = join_notes(_fixed_words(found.fixed, claimed), case)
             return Finding(False, shown, {}, note, in_limit=True)
         return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
 
@@ -191,15 +191,16 @@ class GrowthComparison:
     sizes: Assumptions
 
     def alike(self, sizes: Assumptions) -> bool:
-        """Whether the derived and the claimed growths dominate each other."""
+        """Whether some claimed growth dominates each derived one, and some derived growth each
+        claimed one, under the assumptions `sizes`."""
         more = undominated(self.derived, self.claimed, sizes)
         return not more and not undominated(self.claimed, self.derived, sizes)
 
     @cached_property
-    def held(self) -> frozenset[str]:
-        """The sizes of the derived count that can stay fixed while the sizes that the claim names
-        grow: those that the claim does not name and that bound none that it names. O(n*l**2) does
-        not hold d fixed, as the heads n divide the width d."""
+    def fixed(self) -> frozenset[str]:
+        """The sizes of the derived count that can keep one value while the sizes that the claim
+        names grow: those that the claim does not name and that bound none that it names. O(l**2)
+        leaves d fixed; O(n*l**2) does not, as the heads n divide the width d."""
         named = _sizes_named(self.claimed)
         held: frozenset[str] = frozenset()
         for size in sorted(frozenset().union(*(g.letters for g in self.derived)) - named):
@@ -211,7 +212,7 @@ class GrowthComparison:
     def slower(self) -> bool:
         """Whether the derived count grows more slowly than the claimed formula, while the sizes
         `held` stay fixed."""
-        sizes = self.sizes.with_fixed(self.held)
+        sizes = self.sizes.with_fixed(self.fixed)
         more = undominated(self.derived, self.claimed, sizes)
         return not more and bool(undominated(self.claimed, self.derived, sizes))
 
@@ -233,9 +234,9 @@ class GrowthComparison:
 
     def differing_growths(self) -> str:
         """The leading terms that only the derived count or only the claim has, as a phrase `the
-        derived l**2 grows faster than the claim; ...`: those while the sizes `held` stay fixed; if
-        none differ there, those while all sizes grow."""
-        for sizes in (self.sizes.with_fixed(self.held), self.sizes):
+        derived l**2 grows faster than the claim; ...`: those while the sizes `fixed` keep one
+        value; if none differ there, those while all sizes grow."""
+        for sizes in (self.sizes.with_fixed(self.fixed), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
             parts = [f"the derived {g} grows faster than the claim" for g in missing]
@@ -272,7 +273,7 @@ def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:
     return Poly({m: c for m, c in derived.terms.items() if Growth.of(*m) in growing})
 
 
-def _held_words(fixed_sizes: frozenset[str], claimed: Sequence[Growth]) -> str:
+def _fixed_words(fixed_sizes: frozenset[str], claimed: Sequence[Growth]) -> str:
     """The phrase `in l alone, d being fixed`: the sizes that the claimed growths name, then
     `fixed_sizes`; "" if no size is fixed."""
     if not fixed_sizes:

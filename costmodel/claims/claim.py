@@ -138,10 +138,13 @@ class Claim(ABC):
             missing = [key for key in self.needs if not self._has(key)]
             if missing:
                 raise ValueError(f"a claim of kind {self.kind} needs {', '.join(missing)}")
-        if self.recompute and not (
-            self.recompute == "layers" and self.model and self.interpretation.phase in TRAINING_STEP
-        ):
-            raise ValueError("'recompute' is \"layers\", and about gradients of a model")
+        if self.recompute not in ("", "layers"):
+            raise ValueError(f"'recompute' is \"layers\", got {self.recompute!r}")
+        if self.recompute and not self.model:
+            raise ValueError("'recompute' is for a claim about a network: give the key 'model'")
+        if self.recompute and self.interpretation.phase not in TRAINING_STEP:
+            need = f"give {' or '.join(TRAINING_STEP)} as the phase, got {self.phase!r}"
+            raise ValueError(f"'recompute' is for a claim about gradients: {need}")
         if self.misprint and set(self.misprint) != {"reason", "derived"}:
             raise ValueError("a misprint states its reason and the derived value")
         _ = self.formulas
@@ -232,9 +235,9 @@ class Claim(ABC):
             model, mixer, self.quantity, interpretation, given, left_open, self.recompute
         )
 
-    def compared(self, interpretation: Interpretation) -> object:
-        """A key of the check's outcome: interpretations with equal keys have the same finding, so
-        that the claim is checked once for all of them."""
+    def outcome_key(self, interpretation: Interpretation) -> object:
+        """A key of the check's outcome, for the caller's cache of findings: interpretations with
+        equal keys have the same finding, so that the claim is checked once for all of them."""
         return interpretation.phase, self.answers(interpretation)
 
     def choices(self) -> LeftOpen:
@@ -301,7 +304,7 @@ RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Related(Claim):
-    """A claim that may state a relation."""
+    """A claim that may state a relation between its quantity and a number, or another quantity."""
 
     relation: str = ""
 

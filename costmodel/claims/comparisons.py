@@ -76,7 +76,7 @@ class FormulaClaim(Claim):
                         f"{what} {found.text}",
                         compared=found,
                         there=disagreement.there,
-                        parted=f"{what} {found.text}",
+                        values_note=f"{what} {found.text}",
                     )
         return Finding(True, answer, {}, self._equal_words(found), compared=found)
 
@@ -190,7 +190,7 @@ class PathClaim(Claim):
         super().validate()
         path_steps(self.steps)
 
-    def compared(self, interpretation: Interpretation) -> object:
+    def outcome_key(self, interpretation: Interpretation) -> object:
         return interpretation
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
@@ -237,9 +237,9 @@ class RelationClaim(TwoSided):
         """(conditions, polynomial) for each case of the two counts: where the conditions on sizes
         are true, the relation > or < holds exactly where the polynomial is positive, and the
         relation = exactly where it is 0."""
-        return self.apart(left, right).chambers()
+        return self.excess(left, right).chambers()
 
-    def apart(self, left: Answer, right: Answer) -> Exact:
+    def excess(self, left: Answer, right: Answer) -> Exact:
         """A difference that is positive where the relation holds; 0 where the relation "=" does."""
         return right.exact - left.exact if self.relation == "<" else left.exact - right.exact
 
@@ -354,12 +354,12 @@ class ThresholdClaim(RelationClaim):
         if condition.always and not self.start:
             return Finding(True, condition.text)
         letter = "t" if interpretation.phase == "inference" else "l"
-        apart = self.apart(left, right)
+        apart = self.excess(left, right)
         starts: dict[str, int] = {}
         notes: list[str] = []
         for sizes in self.chosen_sizes():
             fixed = {k: v for k, v in sizes.items() if k != letter and k in apart.letters}
-            where = positive(apart, letter, fixed)
+            where = ranges_where_positive(apart, letter, fixed)
             given = ", ".join(f"{k} = {v}" for k, v in fixed.items())
             lead = f"at {given} " if given else ""
             # 0: from no length on does the relation hold for good
@@ -375,7 +375,7 @@ class ThresholdClaim(RelationClaim):
         return Finding(False, f"iff {condition.text}", first, note, in_limit)
 
 
-def positive(apart: Exact, letter: str, sizes: Sizes) -> list[Range]:
+def ranges_where_positive(apart: Exact, letter: str, sizes: Sizes) -> list[Range]:
     """The ranges of the size `letter`, up to `LARGEST`, in which the difference `apart` is
     positive; `sizes` gives all its other sizes.
 

@@ -32,8 +32,9 @@ class Finding:
     under: str = ""
     compared: IdentityCheck | None = None
     there: Mapping[str, str] = field(default_factory=dict)
-    parted: str = ""
-    """The part of the note that repeats the values of `there` in words."""
+    values_note: str = ""
+    """The part of the note that repeats the values of `there` in words: a report that shows `there`
+    leaves it out."""
 
     @property
     def derived(self) -> str:

@@ -224,7 +224,8 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
 
 def _without_extrema(value: Exact) -> Exact:
     """An equal sum of cases without `Max` and `Min`: a case for each argument that may be the
-    result. Raises _TooManyCases: more than `MOST_CASES`."""
+    result. Max(l, w) gives l where l >= w, and w where w >= l + 1. Raises _TooManyCases: more than
+    `MOST_CASES`."""
     waiting, done = list(value.pieces), Exact()
     for tried in range(MOST_CASES + 1):
         if not waiting:
@@ -251,13 +252,14 @@ def _without_extrema(value: Exact) -> Exact:
 
 
 def _whole(poly: Poly) -> Poly:
-    """The polynomial times the least common multiple of its denominators."""
+    """The polynomial times the least common multiple of its denominators: of l/2 - w/3,
+    3*l - 2*w."""
     return poly * lcm(*(Fraction(number).denominator for number in poly.terms.values()))
 
 
 def _with_chosen(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
     """The polynomial with `chosen`, one argument of the maximum or minimum `atom`, in place of
-    `atom`, also inside other functions."""
+    `atom`, also inside other functions: w*Max(l, w) with l chosen is w*l."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)

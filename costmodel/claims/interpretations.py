@@ -203,7 +203,8 @@ def _convention_names(
 
 
 def _names_of_backward(own: Interpretation) -> tuple[str, ...]:
-    """The names of a convention that say what a backward pass computes; they are never changed."""
+    """The names of a convention that say what a backward pass computes, such as `recompute=all`,
+    which no other interpretation changes."""
     others, _ = parted(own.parsed_convention.rewrites)
     return tuple(name for name in own.parsed_convention.rewrites if name not in others)
 

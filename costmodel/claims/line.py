@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from costmodel.claims.as_printed import words
+from costmodel.claims.as_printed import quantity_word
 from costmodel.claims.asymptotics import OrderClaim
 from costmodel.claims.claim import Claim
 from costmodel.claims.comparisons import FormulaClaim, PathClaim
@@ -79,8 +79,8 @@ def _claim(
                 growing[letter] = printed(found[2], symbols, growing=True).text
             if not left or not all(parts) or len(parts) not in (1, 2):
                 raise ValueError(f"expected QUANTITY = FORMULA, such as {EXAMPLES}")
-            asked = quantity(words(left))
-            stating = stated(asked, parts, symbols, growing)
+            asked = quantity(quantity_word(left))
+            stating = claim_class(asked, parts, symbols, growing)
             claim = stating(
                 id=name,
                 source="--claim",
@@ -104,11 +104,12 @@ def phase_of(asked: Figure, phase: str) -> str:
     return phase if len(known) > 1 else "".join(known)
 
 
-def stated(
+def claim_class(
     asked: Figure, parts: Sequence[str], symbols: Symbols, growing: Mapping[str, str] | None = None
 ) -> Callable[..., Claim]:
     """The class of a claim with its formulas filled in; the caller adds the other fields, such as
-    the mixer.
+    the mixer: ["O(l*d)"] gives OrderClaim with `formula`, ["l*d + d", "(l + 1)*d"] FormulaClaim
+    with `formula` and `equals`, its simplification.
 
     Args:
         asked: the figure that the claim is about; a critical path is read as steps.

@@ -209,7 +209,8 @@ class NetworkClaim(NumberClaim):
 
 
 def _holds(relation: str, figure: PrintedFigure, value: Fraction) -> bool:
-    """Whether a value satisfies an inequality, or rounds to the figure."""
+    """Whether a value satisfies the inequality that `relation` (< or >) states of the figure, or,
+    for any other relation, rounds to the figure."""
     if relation in ("<", ">"):
         return RELATIONS[relation](value, figure.value)
     return figure.holds(value)

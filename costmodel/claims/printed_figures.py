@@ -1,4 +1,4 @@
-"""The range of values that a rounded figure allows."""
+"""The range of values that a rounded figure allows: 3.4 of millions, 3350000 to 3450000."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from costmodel.claims.as_printed import same_words, words
+from costmodel.claims.as_printed import quantity_word, same_words
 from costmodel.claims.claim import Claim
 from costmodel.claims.comparisons import FormulaClaim
-from costmodel.claims.line import phase_of, stated
+from costmodel.claims.line import claim_class, phase_of
 from costmodel.claims.numeric_claims import NumberClaim
 from costmodel.claims.printed_figures import PRINTED
 from costmodel.claims.quantities import own_sizes, refuse_letters
@@ -26,7 +26,7 @@ from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import Symbols, printed
 from costmodel.language.options import braces, joined, listed
 from costmodel.mixers import IN_PAPERS, builtin, names
-from costmodel.mixers.load import mixer as load_mixer, only_imported
+from costmodel.mixers.load import mixer as load_mixer, refuse_unimported
 from costmodel.program.phases import PHASES
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
@@ -227,9 +227,10 @@ def _with_sizes(name: str, asked: Asked) -> str | None:
 
 
 def _loaded(name: str) -> str | None:
-    """The name, if it is that of a mixer that may be loaded; else None."""
+    """The name, if it is that of a mixer that may be loaded; None for a text that names no mixer,
+    and for a file of the user's that this process has not imported, as a table must run no code."""
     try:
-        only_imported(name)
+        refuse_unimported(name)
         load_mixer(name)
     except UnknownMixer:
         return None
@@ -241,9 +242,14 @@ def _quantity(heading: str) -> str:
     complexities O(...), or "" if claims have no such quantity. `other (cos)` means cos."""
     said, plain = _unit(heading)[0], _plain_heading(heading)
     inside = heading.partition("(")[2].strip(" )").lower()
-    if words(said) == "other" and inside in CLAIMED:
+    if quantity_word(said) == "other" and inside in CLAIMED:
         return inside
-    for name in (words(said), words(plain), HEADINGS.get(plain, ""), plain.removeprefix("other ")):
+    for name in (
+        quantity_word(said),
+        quantity_word(plain),
+        HEADINGS.get(plain, ""),
+        plain.removeprefix("other "),
+    ):
         if name in CLAIMED or name == ORDER:
             return name
     return ""
@@ -264,7 +270,8 @@ def _unit(heading: str) -> tuple[str, str]:
 
 
 def _not_claimed(heading: str) -> str:
-    """The reason why a column holds no claims; else ""."""
+    """The reason why the column with this heading holds no claims, for the count of cells left out;
+    "" if it holds claims."""
     name = _quantity(heading)
     if "byte" in heading or "(B)" in heading or (name in CLAIMED and _in_bytes(name)):
         return f"column '{heading}' is in bytes, which claims do not cover"
@@ -336,7 +343,7 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
                 parts = [_by_case(text, asked.symbols)] if by_case else text.split("=")
                 parts = [part.strip() for part in parts]
                 sizes = {x: size for x, size in sizes.items() if (x, size) != ("b", 1)}
-                stating = stated(figure, parts, {} if by_case else asked.symbols)
+                stating = claim_class(figure, parts, {} if by_case else asked.symbols)
             claim = stating(**said, sizes=sizes)
             claim.validate()
             if said["form"] and said["form"] not in known.forms:
@@ -376,5 +383,5 @@ def _by_case(text: str, symbols: Symbols) -> str:
 
 
 def _own(sizes: Mapping[str, int], mixer: Mixer) -> dict[str, int]:
-    """The sizes of a row that a claim about the mixer may name."""
+    """The sizes of a row that a claim about the mixer may name; others are of other rows."""
     return {x: size for x, size in sizes.items() if x in own_sizes(mixer.open_sizes)}

@@ -44,7 +44,8 @@ class HoldingUnder:
 
 
 def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
-    """Interpretations in the claim's own phase under which the claim holds; None: there is none."""
+    """The nearest interpretations in the claim's own phase under which the claim holds, such as the
+    accounting `mac`; None if there are none."""
     own = claim.interpretation
     return _nearest(claim, own, alternatives(own, claim.choices()), known)
 
@@ -109,10 +110,10 @@ def _finding_if_answered(
     answer or cannot be read there. `found` caches findings by a key that interpretations with the
     same answer share; `known`: claims that an intersection may name, by id."""
     try:
-        compared = claim.compared(interpretation)
-        if compared not in found:
-            found[compared] = claim.finding(interpretation, known)
-        return found[compared]
+        key = claim.outcome_key(interpretation)
+        if key not in found:
+            found[key] = claim.finding(interpretation, known)
+        return found[key]
     except ValueError:
         return None
 
@@ -152,7 +153,7 @@ class Verdict:
     difference: str = ""
     there: Mapping[str, str] = field(default_factory=dict)
     alternatives: tuple[tuple[str, ...], ...] = ()
-    parted: str = ""
+    values_note: str = ""
     """The part of the note that repeats the values of `there` in words."""
     equal_where: str = ""
     """Conditions on the sizes under which a formula that disagrees equals the derived answer."""
@@ -195,7 +196,7 @@ def verify(
 
 
 def _checked(known: Mapping[str, Claim], run: bool, ids: Sequence[str]) -> list[Verdict]:
-    """The verdicts on the claims with these ids."""
+    """The verdicts on the claims with these ids, which one process checks."""
     return [check(known[name], known, run=run) for name in ids]
 
 
@@ -285,7 +286,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         difference=finding.compared.difference if finding.compared else "",
         there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},
         alternatives=tuple(interpretations),
-        parted=finding.parted,
+        values_note=finding.values_note,
         equal_where=finding.compared.equal_where if finding.compared else "",
         proven=finding.compared is None or finding.compared.proven,
         sized=sized,

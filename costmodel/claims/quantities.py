@@ -242,7 +242,7 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
         adding=_adding(interpretation),
     )
     try:
-        answer = _read(asked, _exact(case.answer(asked)), interpretation)
+        answer = _per_token_if_asked(asked, _exact(case.answer(asked)), interpretation)
     except Unsupported as reason:
         if asked.search is None:
             raise
@@ -267,8 +267,9 @@ def _adding(interpretation: Interpretation) -> Adding:
     return Adding(interpretation.weighting, interpretation.once)
 
 
-def _read(asked: Figure, answer: Answer, interpretation: Interpretation) -> Answer:
-    """The answer; divided by the b*l tokens if the interpretation counts operations per token."""
+def _per_token_if_asked(asked: Figure, answer: Answer, interpretation: Interpretation) -> Answer:
+    """The answer; divided by the b*l tokens of a forward pass if it is a number of operations and
+    the interpretation counts them per token."""
     if not (asked.unit == "operations" and interpretation.per_token):
         return answer
     return Answer(answer.exact * (Poly.of(1) / (BATCH * L)), divided=True)
@@ -286,7 +287,8 @@ def _exact(found: Derived) -> Answer:
 
 
 def _step(step: str | Mapping[str, Any]) -> str:
-    """A step, or repeated steps as one word, `(l - 1)*(mul sum)`."""
+    """A step, or repeated steps as one word: {"times": "l - 1", "steps": ["mul", "sum"]} as
+    `(l - 1)*(mul sum)`."""
     if isinstance(step, str):
         return step
     return f"({step['times']})*({' '.join(map(_step, step['steps']))})"
@@ -356,7 +358,7 @@ def _of_network(
     phase = _phase(asked, interpretation.phase) or "training"
     about = network.answers(phase, ",".join(interpretation.convention), recompute or "none")
     found = Case(about, adding=_adding(interpretation)).answer(asked)
-    return _read(asked, _exact(found), interpretation)
+    return _per_token_if_asked(asked, _exact(found), interpretation)
 
 
 def parts_of(subjects: Iterable[tuple[str, str]], given: Mapping[str, int]) -> set[Mixer]:

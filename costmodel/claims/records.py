@@ -24,7 +24,7 @@ from costmodel.claims.numeric_claims import (
 from costmodel.claims.quantities import OF_NETWORKS
 from costmodel.data import read_data
 from costmodel.errors import PublishedError, TooMuch
-from costmodel.mixers.load import only_imported
+from costmodel.mixers.load import refuse_unimported
 from costmodel.questions.registry import CLAIMED, meant
 from costmodel.symbolic.effort import limited
 
@@ -93,10 +93,10 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
         raise PublishedError(f"{where}: kind '{entry['kind']}' is none of {', '.join(KINDS)}")
     stated = {key: value for key, value in entry.items() if key != "kind"}
     try:
-        found = _checked(kind, stated)
-        claim = kind(**{**common, **found, **_derived(kind, found)})
+        found = _values_of(kind, stated)
+        claim = kind(**{**common, **found, **_quantity_meant(kind, found)})
         for key in ("mixer", "against", "against_mixer"):
-            only_imported(stated.get(key, ""))
+            refuse_unimported(stated.get(key, ""))
         with limited():
             claim.validate()
     except (ValueError, TooMuch) as reason:
@@ -104,7 +104,7 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
     return claim
 
 
-def _derived(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, str]:
+def _quantity_meant(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, str]:
     """{key: name} for a claim whose quantity is derived: the key `quantity`, or `beside` for a
     claim that is not checked, with the name of the figure that its word means: {"quantity": "mul"}
     for `multiplications`.
@@ -120,7 +120,7 @@ def _derived(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, str]:
     return {} if name is None else {key: name}
 
 
-def _checked(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
+def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
     """The keys and values of a record, with tuples for lists; ValueError if a key is unknown, or a
     value has another type."""
     known = keys_of(kind)

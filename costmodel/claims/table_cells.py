@@ -125,7 +125,8 @@ def _head(rows: list[list[str]]) -> list[str]:
 
 
 def _continues(row: Sequence[str], head: Sequence[str]) -> bool:
-    """Whether a row continues the header: an empty first cell, and words without numbers."""
+    """Whether a row continues the header, as `["", "per token"]` does: an empty first cell, and
+    words without numbers or formulas behind it."""
     words = "".join(row)
     return len(row) == len(head) and not row[0] and bool(re.fullmatch(r"[^\d$\\]+", words))
 
@@ -142,7 +143,7 @@ def _letter(symbol: str, symbols: Symbols) -> str:
 
 
 def _in_our_letters(formula: str, symbols: Symbols) -> str:
-    """A formula in LaTeX with our letter for each printed symbol."""
+    """A formula in LaTeX with our letter for each printed symbol that `symbols` has."""
 
     def ours(symbol: re.Match[str]) -> str:
         letter = _letter(symbol[0], symbols)

@@ -119,9 +119,9 @@ def imported(path: Path) -> ModuleType:
     return user_module(path)
 
 
-def only_imported(name: str) -> None:
-    """Check that a mixer's name from a file of data is no FILE.py:NAME whose FILE.py this process
-    has not imported: data must not run code.
+def refuse_unimported(name: str) -> None:
+    """Raise UnknownMixer for a mixer's name from a file of data, FILE.py:NAME, whose FILE.py this
+    process has not imported: data must not run code. Other names pass, unknown ones too.
 
     Raises:
         UnknownMixer: the file has not been imported; the message says how to allow the import.

@@ -13,7 +13,7 @@ from typing import Any
 
 from costmodel.errors import FormulaError, ModelError, NotPolynomial
 from costmodel.language.formula_text import parse
-from costmodel.mixers.load import only_imported
+from costmodel.mixers.load import refuse_unimported
 from costmodel.networks.parts import ACTIVATIONS
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS, checked
@@ -232,7 +232,7 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         *changed.get("encoder_mixers", ()),
         changed.get("cross", ""),
     ):
-        only_imported(name)
+        refuse_unimported(name)
     # a size with a value of its own has no formula any more
     own = entry.get("sizes", {})
     changed["widths"] = {

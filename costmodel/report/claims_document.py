@@ -302,7 +302,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         shown = [", ".join(names) for names in verdict.alternatives[:MOST_ALTERNATIVES]]
         more = len(verdict.alternatives) - len(shown)
         yield true, "; or ".join(shown) + (f"; and {more} more" if more else "")
-    if note := "; ".join(p for p in verdict.note.split("; ") if p != verdict.parted):
+    if note := "; ".join(p for p in verdict.note.split("; ") if p != verdict.values_note):
         yield "note", note
 
 

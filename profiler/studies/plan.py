@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from costmodel.data import read_data
-from costmodel.mixers.load import mixer as load_mixer, only_imported
+from costmodel.mixers.load import mixer as load_mixer, refuse_unimported
 from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
 from profiler.host.device import dtype_name
@@ -150,7 +150,7 @@ def rules(
 def measurable(name: str) -> None:
     """StudyError (or UnknownMixer) for the name of an unknown mixer, of a mixer in a user's file
     that was not imported before, or of a mixer without size l or d."""
-    only_imported(name)
+    refuse_unimported(name)
     if lacking := {"l", "d"} - set(load_mixer(name).letters):
         raise StudyError(f"{name} has no size {' and no size '.join(sorted(lacking))}")
 

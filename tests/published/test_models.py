@@ -99,8 +99,12 @@ def test_a_claim_about_a_configuration(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ({"recompute": "all"}, "'recompute' is"),
-    ({"recompute": "layers", "phase": "training"}, "'recompute' is"),
+    ({"recompute": "all"}, "'recompute' is \"layers\", got 'all'"),
+    (
+        {"recompute": "layers", "model": "", "mixer": "she", "kind": "number", "sizes": {"l": 8}},
+        "give the key 'model'",
+    ),
+    ({"recompute": "layers", "phase": "training"}, "give backward or training-step as the phase"),
     ({"quantity": "spam"}, "unknown quantity 'spam'"),
     ({"model": "nowhere.json"}, "not a readable configuration"),
     ({"model": "nowhere.json", "mixer": "she"}, "leave out 'mixer'"),
