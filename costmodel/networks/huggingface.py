@@ -122,7 +122,6 @@ MISSING: Mapping[str, str] = {
         ),
         IMAGES,
     ),
-    "big_bird": "attention to blocks that are drawn",
     "blt": "patches of bytes",
     "cohere_compass_text": "a pooling of all rows",
     "cpmant": "relative positions by segments",

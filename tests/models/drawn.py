@@ -302,6 +302,12 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "albert": {"tie_word_embeddings": (), "num_hidden_groups": (1, 2)},
     "bert-generation": {"tie_word_embeddings": ()},
+    "big_bird": {
+        "tie_word_embeddings": (),
+        "use_bias": (True, False),
+        "rescale_embeddings": (True, False),
+        "hidden_act": ("gelu", "gelu_new"),
+    },
     "modernbert": {"global_attn_every_n_layers": (2, 3)},
     "modernbert-decoder": {"global_attn_every_n_layers": (2, 3)},
     "rembert": {"tie_word_embeddings": ()},

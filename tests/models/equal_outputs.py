@@ -226,8 +226,8 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
         if pieces:
             beside[name] = torch.stack(pieces)
             beside["model.norm.weight"] = beside.pop("model.norm.weight")  # rows pass the norm last
-    for group in at.values():  # weights of cross-attention that the class does not read
-        for name in [name for name in group if name.startswith("encoder_attn")]:
+    for group in (beside, *at.values()):  # weights that no score reads
+        for name in [name for name in group if re.match(r"encoder_attn|bert\.pooler", name)]:
             del group[name]
     last = sorted(beside, key=lambda name: name.endswith("predictions.bias"))
     stack = net.stack

@@ -72,12 +72,13 @@ def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
 
 MORE = {
     "mamba-2", "gated-deltanet", "kda", "lightning", "rg-lru", "differential-attention", "mlstm",
-    "llama4_text",
+    "llama4_text", "big_bird",
 }  # fmt: skip
 """What multiplies more often in the classes than in the equations: mixers whose recurrence the
 classes compute in chunks, over rows that are padded to whole chunks; RG-LRU, whose gate of the
-first row has nothing to decay; differential attention, whose class computes all scores twice; and
-the type whose class computes all experts for all tokens."""
+first row has nothing to decay; differential attention, whose class computes all scores twice; the
+type whose class computes all experts for all tokens; and BigBird, whose class maps the first row
+for a pooler that no score reads."""
 
 
 def of_padding(net: Network) -> int:

@@ -67,6 +67,19 @@ ENCODER_ROWS: Mapping[str, Plain] = {
         **LIKE_BERT | {"head_class": "Decoder", "fixed": {**ABSOLUTE, **TIED}},
         name="BertGeneration", bare="Encoder", positions="learned",
     ),
+    "big_bird": Plain(
+        **LIKE_BERT | {
+            "options": ("output-bias", "bidirectional"),
+            "numbers": "attention_probs_dropout_prob classifier_dropout block_size "
+            "num_random_blocks",
+            "fixed": {"attention_type": ("block_sparse", "original_full"), **ABSOLUTE, **TIED},
+        },
+        name="BigBird", more=("ForCausalLM",), switches={"use_bias": "qkv-bias"},
+        positions="learned", segments="type_vocab_size", scaled="rescale_embeddings",
+        transform=Transform(), pooler=True, pooled=True,
+        remark="attention is full, as the class's is up to (5 + 2 num_random_blocks) block_size "
+        "tokens; of more tokens, with attention_type block_sparse, the class attends to blocks",
+    ),
     "distilbert": Plain(
         **LIKE_BERT | {
             "dropout": "dropout", "numbers": "sinusoidal_pos_embds qa_dropout seq_classif_dropout",

@@ -216,7 +216,8 @@ class Plain:
             too.
         embedding_norm: a norm follows the embedding.
         transform: what stands before the head, None for nothing.
-        pooler: the class without a head has a linear map and tanh of the first row.
+        pooler: the class without a head has a linear map and tanh of the first row; `pooled`: the
+            classes with a head have these weights too, and no score reads their row.
         angles: the class has the table of its rotary embedding among its parameters.
         detects: the class ForPreTraining says of each token whether it was replaced.
         dropout: fields with probabilities of dropout, separated by spaces.
@@ -269,6 +270,7 @@ class Plain:
     embedding_norm: bool = False
     transform: Transform | None = None
     pooler: bool = False
+    pooled: bool = False
     angles: bool = False
     detects: bool = False
     dropout: str = ""
@@ -319,6 +321,10 @@ class Plain:
             rows = c.size("max_position_embeddings")
             table = unread("table of angles", Poly.of(rows * head_width(c)))
             entry.append(replace(table, rows=rows))
+        *heads, bare = (self.name + end for end in (self.head_class, *self.more, self.bare))
+        if self.pooled and c.architecture(*heads, bare) != bare:
+            d = Poly.atom("d")
+            entry.append(unread("pooler, not read", d * d + d))
         layers = [
             block(
                 _label(kind, there, self.experts is not None), made[kind], after[there],
