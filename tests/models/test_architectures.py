@@ -525,6 +525,13 @@ def test_no_step_of_training_changes_what_no_pass_reads(
         net.count("training").at(l=41)
 
 
+def test_an_encoder_reads_as_many_tokens_as_its_table_has_rows(tmp_path: Path) -> None:
+    """Of a sequence, BART's decoder holds keys and values of 16 tokens, and of the encoder's 17."""
+    fields = {"vocab_size": 31, "max_position_embeddings": 17, "architectures": ["BartModel"]}
+    found = printed("memory", written(tmp_path, {"model_type": "bart", **fields}), "--t", "16")
+    assert found["sequence_bytes"] == 12 * 2 * (16 + 17) * 1024 * 2
+
+
 def test_layers_of_gemma_4_have_the_heads_of_their_own(tmp_path: Path) -> None:
     """As the class's own files say them: an entry for each full layer."""
     kind = {"model_type": "gemma4_text"}

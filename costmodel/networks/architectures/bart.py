@@ -117,7 +117,13 @@ class Bart:
             "encoder-decoder",
             source=c.source,
             remark=CONSTANT if ends else "",
-            sizes={"d": c.size("d_model"), "L": deep, "u": c.size("vocab_size"), "l": rows},
+            sizes={
+                "d": c.size("d_model"),
+                "L": deep,
+                "u": c.size("vocab_size"),
+                "l": rows,
+                "e": rows,
+            },
             dtype=c.dtype,
             model_type=c.fields["model_type"],
         )
