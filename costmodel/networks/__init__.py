@@ -230,7 +230,7 @@ def apart(
         return described
     if number is None:
         raise ModelError(f"layers.{next(iter(ranges))} needs a number of layers: give --L")
-    return described.apart(ranges, number)
+    return described.with_layers_apart(ranges, number)
 
 
 def with_adapters(described: Description, typed: str | None) -> Description:

@@ -90,8 +90,9 @@ PHASES: Mapping[str, str] = {"prefill": "training", "decode": "inference"}
 
 
 def join_of(question: Callable[[Answers], T]) -> Join[T]:
-    """The rule by which the answers of parts to a question become the network's answer: operations
-    are added up, lengths joined along a path. Unanswered for a question without a rule."""
+    """The rule by which the answers of parts to a question (a function such as `counted`) become
+    the network's answer: operations are added up, lengths joined along a path. Unanswered for a
+    question without a rule, whose function no `over_parts` decorates."""
     if question not in JOINS:
         name = question.__name__.strip("_").replace("_", " ")
         raise Unanswered(f"{name}: derived for one mixer alone, not for a network")
@@ -325,10 +326,10 @@ class PartAnswers(Answers):
         if self.stage == "decode":
             return self._over_steps(found)
         sizes = self._stage_sizes
-        common = self._common() if question in (traffic_of, weights_of) else {}
+        common = self._shared_tables() if question in (traffic_of, weights_of) else {}
         return Share(use.name, found, sizes, use.runs, use.copies, use.shared, common)
 
-    def _common(self) -> dict[object, Exact]:
+    def _shared_tables(self) -> dict[object, Exact]:
         """The number of entries that one run reads of each table which the network holds once,
         however many layers have the part, in the part's sizes. The keys are equal for parts that
         read one table: (name, section) of a shared parameter, (name, *extents) of a constant, such
@@ -490,7 +491,7 @@ class NetworkAnswers(Answers):
         layers = self.network.layers or (sizes or {}).get("L")
         at = {**self.network.sizes, **(sizes or {})}
         blocks = longest_in_order(self.network, layers, self.stage, self.recompute, of_part, at)
-        return CriticalPath(tuple(_steps(blocks)))
+        return CriticalPath(tuple(_steps_of(blocks)))
 
     def of(self, question: Callable[[Answers], T]) -> T:
         """The answer to a question, joined from the parts' answers by the question's rule (a sum,
@@ -530,9 +531,9 @@ class NetworkAnswers(Answers):
             tables = frozenset(part.use.name for part in self.parts if part.use.table)
             return replace(join.rule(found), tables=tables)
         if question is traffic_of:
-            return self._moved([*map(self._from_outside, found)], join)
+            return self._network_traffic([*map(self._without_arrays_between, found)], join)
         if question is weights_of:
-            found = [share for share in found if share.name not in self._looked_up]
+            found = [share for share in found if share.name not in self._readers_of_rows]
         return join.rule(found)
 
     def _paths(self) -> Sequence[Path]:
@@ -542,7 +543,7 @@ class NetworkAnswers(Answers):
         """The terms (`Share`) whose sum is the length of a path, in dependent operations: one for
         each part and phase that the path passes, 1 for each sum of gradients, and the maximum of
         paths through parts that run in parallel."""
-        alone, beside, sums = _parted(path)
+        alone, beside, sums = _alone_beside_and_sums(path)
         found: list[Share[Any]] = []
         for part in self.parts:
             try:
@@ -574,7 +575,7 @@ class NetworkAnswers(Answers):
         its length within each part (a part `made` from another one is left out), 1 for each sum of
         gradients, and for each group of parallel branches the longest branch, as often as the group
         runs."""
-        alone, beside, sums = _parted(path)
+        alone, beside, sums = _alone_beside_and_sums(path)
         own = (part.length_at(figure, case, alone) for part in self.parts if part.made is None)
         found = sum(own) + sums.at(case.sizes)
         for one, times in beside:
@@ -582,14 +583,15 @@ class NetworkAnswers(Answers):
             found += max(ways) * times.at(case.sizes)
         return found
 
-    def _from_outside(self, share: Share[Traffic]) -> Share[Traffic]:
+    def _without_arrays_between(self, share: Share[Traffic]) -> Share[Traffic]:
         """A copy of a part's traffic (bytes to be moved, by kind) without the arrays between parts,
         which need not leave the chip, and without rows of a table that another part reads as a
         whole."""
         kinds = {
             kind: number
             for kind, number in share.answer.compulsory.kinds.items()
-            if kind != "activations" and not (kind == "rows" and share.name in self._looked_up)
+            if kind != "activations"
+            and not (kind == "rows" and share.name in self._readers_of_rows)
         }
         return replace(share, answer=replace(share.answer, compulsory=Elements(kinds)))
 
@@ -605,13 +607,13 @@ class NetworkAnswers(Answers):
         return found
 
     @property
-    def _looked_up(self) -> frozenset[str]:
+    def _readers_of_rows(self) -> frozenset[str]:
         """The names of the parts that read rows of a table which another part reads as a whole."""
         return frozenset(
             p.use.name for whole, rows in self._sharing.values() if whole for p in rows
         )
 
-    def _again(self) -> Elements:
+    def _repeated_writes(self) -> Elements:
         """The correction of the sum over parts in a phase with gradients, a negative number of
         elements: parts that share a parameter, such as embedding and head, each count a write of
         its gradient, but the gradient is written once. All writes but one are subtracted."""
@@ -624,19 +626,19 @@ class NetworkAnswers(Answers):
                 found = found + Exact.of(elements.substitute(here[0].use.parameter_sizes) * times)
         return Elements({"weights": found * -1})
 
-    def _moved(self, shares: Sequence[Share[Traffic]], join: Join[Traffic]) -> Traffic:
+    def _network_traffic(self, shares: Sequence[Share[Traffic]], join: Join[Traffic]) -> Traffic:
         """The traffic of the network. To the sum (`join`) of the parts' `shares`, from whose
         compulsory elements all activations were removed, are added: the network's inputs and
         output, or in a backward pass what the forward pass kept; and the negative number of
-        `_again`, since each gradient of a shared parameter is written once."""
-        ends = Elements({"activations": Exact.of(self._ends())})
+        `_repeated_writes`, since each gradient of a shared parameter is written once."""
+        ends = Elements({"activations": Exact.of(self._inputs_and_output())})
         if self.stage == "backward":
             held = self.of(activations_of)
             ends = Elements({"activations": held.each, "weights": held.alone})
         found = join.rule(shares)
-        return replace(found, compulsory=found.compulsory + ends + self._again())
+        return replace(found, compulsory=found.compulsory + ends + self._repeated_writes())
 
-    def _ends(self) -> Poly:
+    def _inputs_and_output(self) -> Poly:
         """The number of entries of the network's inputs and output in the stage (a phase, `prefill`
         or `decode`), as a polynomial in the sizes: of one token in inference, of the prompt in
         prefill."""
@@ -650,17 +652,18 @@ class NetworkAnswers(Answers):
         return found.substitute({"l": PROMPT}) if self.stage == "prefill" else found
 
 
-def _steps(blocks: Iterable[Block]) -> Iterator[Step | Repeat]:
-    """Yield the steps of pieces of a path; a few equal pieces are written out."""
+def _steps_of(blocks: Iterable[Block]) -> Iterator[Step | Repeat]:
+    """Yield the steps of pieces of a path; up to `FEW` equal pieces are written out, more are one
+    `Repeat`."""
     for block in blocks:
-        here, times = (*block.steps, *_steps(block.inner)), block.times.constant()
+        here, times = (*block.steps, *_steps_of(block.inner)), block.times.constant()
         if isinstance(times, int) and times <= FEW:
             yield from here * times
         elif here:
             yield Repeat(block.times, here)
 
 
-def _parted(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
+def _alone_beside_and_sums(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
     """A path in three parts: the steps through single parts, with how often each is passed; the
     steps through parallel branches, each with how often; and the number of sums of gradients."""
     beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
@@ -669,7 +672,7 @@ def _parted(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
 
 
 def _named(part: PartAnswers, reason: str) -> str:
-    """A reason with the name of its part, if the reason does not begin with it."""
+    """A reason with the name of its part in front, unless it is there: "FFN: not causal"."""
     own = f"{part.use.name}: "
     return reason if reason.startswith(own) else own + reason
 

@@ -20,8 +20,9 @@ Templates = Sequence[tuple[Use, Poly]]
 
 
 def matches(use: Use, pattern: str) -> bool:
-    """Whether a pattern, as a shell reads it, names a part: its label, or `module_name`, also with
-    the layers for which the part stands, `layers.3-7.attn`."""
+    """Whether a pattern of `--train` or `--adapter`, with * and ? as a shell reads them, names a
+    part: its label (`head`) or `module_name` (`layers.*.attn`, or with the layers for which the
+    part stands, `layers.3-7.attn`)."""
     name = module_name(use)
     own = (name.replace("*", text) for text in use.ranges)
     return any(fnmatchcase(one, pattern) for one in (use.label, name, *own))
@@ -98,18 +99,18 @@ def _each(
     return [(use, number) for sublayer, number in sublayers if (use := of(sublayer)) is not None]
 
 
-PASS = Poly.atom("l")
+LENGTH = Poly.atom("l")
 
 
 LAST: Mapping[str, Poly] = {
-    "training": PASS,
-    "backward": PASS,
-    "training-step": PASS,
+    "training": LENGTH,
+    "backward": LENGTH,
+    "training-step": LENGTH,
     "inference": Poly.atom("t"),
     "prefill": Poly.atom("p"),
     "decode": Poly.atom("p") + Poly.atom("q") - 1,
 }
-"""Stage of a phase -> the last position that it reads."""
+"""Stage (a phase, or `prefill` or `decode` of generation) -> the last position that it reads."""
 
 
 @dataclass(frozen=True)

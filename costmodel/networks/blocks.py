@@ -95,7 +95,8 @@ class Use:
 
     @cached_property
     def equal(self) -> object:
-        """A key that is equal for parts that differ in nothing but their place."""
+        """A key that is equal for parts that differ in nothing but their place: `Assembly` counts
+        such parts as one."""
         at = {x: str(poly) for x, poly in self.sizes.items()}
         forms, ends = (self.form, self.token_form), (self.reads, self.writes)
         own = tuple(sorted(at.items()))
@@ -221,8 +222,8 @@ class Stack:
 
 
 def in_turn(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The shortest beginning of `blocks` that, repeated, gives the whole sequence: one block if all
-    are equal."""
+    """The shortest beginning of `blocks` that, repeated, gives the whole sequence: (a, b) of a, b,
+    a, b, a; one block if all are equal."""
     keys = [block.equal for block in blocks]
     for period in range(1, len(keys)):
         if all(key == keys[k % period] for k, key in enumerate(keys)):
@@ -335,7 +336,7 @@ class Description:
         sizes = {**self.sizes, "L": number}
         return replace(self, stacks=(*others, stack), sizes=sizes, choices=None)
 
-    def apart(self, ranges: Mapping[str, Collection[int]], number: int) -> Description:
+    def with_layers_apart(self, ranges: Mapping[str, Collection[int]], number: int) -> Description:
         """A copy of the description in which the parts of each range of layers of the last stack
         are counted apart from those of other layers, and so are the layers before all ranges, to
         which no gradient runs back if ranges alone are trained.

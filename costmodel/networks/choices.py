@@ -199,10 +199,13 @@ MAPPINGS = ("sizes", *TEXTS)
 
 def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
     """A copy of the choices `base`, changed as an entry (a dict, choice -> value) of a data file
-    says.
+    says: {"sizes": {"f": 8}} sets f, whose formula in `base.widths` is dropped.
 
     Raises:
-        ModelError: an unknown key, or a value of another type; `where` names the entry.
+        ModelError: an unknown key, a value of another type, or choices that contradict each other;
+            `where` names the entry.
+        UnknownMixer: a mixer in a FILE.py that this process has not imported, since data must not
+            run code. Whether other mixers exist is not checked here.
     """
     known = {f.name for f in fields(Choices)}
     if unknown := sorted(set(entry) - known):
@@ -216,8 +219,7 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         if type(value) is not wanted:
             kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
             raise ModelError(f"{where}: '{key}' is {kind.get(wanted, 'a text')}, got {value!r}")
-        held: Any = value
-        inside = held.values() if key in TEXTS else held if key in LISTS else ()
+        inside: Any = value.values() if key in TEXTS else value if key in LISTS else ()
         if not all(isinstance(item, str) for item in inside):
             raise ModelError(f"{where}: '{key}' holds names and formulas, got {value!r}")
         if key in LISTS:

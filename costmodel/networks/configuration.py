@@ -85,7 +85,7 @@ class Configuration:
     """What the fields leave out of the model."""
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Configuration:
-        """The configuration with the defaults of its class for fields that are not given."""
+        """This configuration, changed: with the defaults of its class for fields not given."""
         self.defaults = defaults
         return self
 

@@ -165,5 +165,6 @@ def reads_rows(mixer: Mixer, name: str) -> bool:
 
 
 def _is_row(ref: Ref, around: list[Index]) -> bool:
-    """Whether a reference reads a row of a parameter by number."""
+    """Whether a reference reads a row of a parameter by number, as E[tokens[i], b]. `around` is not
+    used: `replaced` calls this function with it."""
     return ref.array.role == "parameter" and any(isinstance(p, Gather) for p in ref.positions)

@@ -184,7 +184,7 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
 
 def _unknown_architecture(kind: str, config: Mapping[str, Any]) -> str:
     """The message for an unknown `model_type`; it names the parts that the configuration asks for
-    and no network here has, as far as they are known."""
+    and no network here has, as far as `MISSING` (by type) or `FOREIGN` (by a field) knows them."""
     there = [MISSING[kind]] if kind in MISSING else []
     there = there or [part for key, part in FOREIGN.items() if config.get(key)]
     known = f"model_type '{kind}' is not known ({', '.join(sorted(READERS))} are)"

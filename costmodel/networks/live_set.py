@@ -205,7 +205,8 @@ class _Gradient:
 
 
 def _through(wires: Sequence[Wire]) -> Iterator[Wire]:
-    """Yield the wires; a wire that is the first row of other wires is replaced by these wires."""
+    """Yield the wires (arrays between parts); a wire that is the first row of other wires, as a
+    pooler reads, is replaced by these wires, which are what is held."""
     for wire in wires:
         yield from wire.first or (wire,)
 

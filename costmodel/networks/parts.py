@@ -383,7 +383,7 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
     return m
 
 
-def _above(f: Form, entry: Node, at: Width) -> Node:
+def _sparse_gate(f: Form, entry: Node, at: Width) -> Node:
     """Declare the arrays of sparse gates, and return what stays of an entry g at two indices:
     relu(g - mean - QUANTILE deviation), mean and deviation along the row."""
     (i, c), (l, width) = at, (at[0].upper[0], at[1].upper[0])
@@ -426,7 +426,7 @@ def gated_ffn(
             return value if name not in b_ else value + b_[name][at]
 
         first = mapped("gate", sum_(x[i, a] * W["gate"][a, c], over=a), c)
-        first = _above(f, first, (i, c)) if sparse else first
+        first = _sparse_gate(f, first, (i, c)) if sparse else first
         A = f.array("active", l, width) if normed else G
         A[i, c] = ACTIVATIONS[activation](first)
         if normed:

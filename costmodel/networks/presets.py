@@ -72,6 +72,7 @@ def presets() -> dict[str, Choices]:
 
 
 def _plain_first(path: Path) -> tuple[bool, str]:
+    """A key that sorts `plain.json`, whose networks lists show first, before other files."""
     return path.stem != "plain", path.stem
 
 

@@ -347,7 +347,7 @@ W = TypeVar("W", Passed, Walk)
 
 
 @dataclass(frozen=True)
-class _Kept(Generic[W]):
+class _PathRules(Generic[W]):
     """How paths are kept while they are followed.
 
     Args:
@@ -363,72 +363,74 @@ class _Kept(Generic[W]):
     in_layer: Callable[[Sequence[PartRun], PartRun, list[W]], list[W]]
 
 
-def _paths(runs: Sequence[PartRun], stage: str, recompute: str, kept: _Kept[W]) -> list[W]:
+def _paths(runs: Sequence[PartRun], stage: str, recompute: str, rules: _PathRules[W]) -> list[W]:
     """The paths through these runs in a stage: forward paths, backward paths, or, in a training
     step, each forward path followed by each backward path. A path that another path covers is left
-    out. `kept` says how a path is represented, and which of several paths are followed further."""
-    found = [kept.none]
+    out. `rules` says how a path is represented, and which of several paths are followed further."""
+    found = [rules.none]
     if stage != "backward":
-        found = _forward(runs, stage, kept)
+        found = _forward(runs, stage, rules)
     if stage in TRAINING_STEP:
-        back = _backward(runs, recompute, kept)
+        back = _backward(runs, recompute, rules)
         found = [one + other for one in found for other in back]
     return found
 
 
-def _forward(runs: Sequence[PartRun], stage: str, kept: _Kept[W]) -> list[W]:
+def _forward(runs: Sequence[PartRun], stage: str, rules: _PathRules[W]) -> list[W]:
     """The paths through the forward passes of these runs in a stage, from the network's inputs to
     the arrays that no run reads; a run that does not take part in the stage begins a path anew.
-    `kept` says how a path is represented, and which of several paths are followed further."""
+    `rules` says how a path is represented, and which of several paths are followed further."""
     wanted = PASS.get(stage, "training")
     phase = "inference" if wanted == "inference" else "training"
     active = [run for run in runs if wanted in run.use.when]
-    read = {w for run in active for ws in run.reads.values() for one in ws for w in _behind(one)}
+    read = {
+        w for run in active for ws in run.reads.values() for one in ws for w in _wires_behind(one)
+    }
     at: dict[Wire, list[W]] = {}
     for run in runs:
-        wires = [one for ws in run.reads.values() for wire in ws for one in _behind(wire)]
-        before = [path for wire in wires for path in at.get(wire, [kept.none])]
+        wires = [one for ws in run.reads.values() for wire in ws for one in _wires_behind(wire)]
+        before = [path for wire in wires for path in at.get(wire, [rules.none])]
         here = wanted in run.use.when
-        own = kept.step(run, phase) if here else kept.none
-        ways = kept.longest([path + own for path in before] or [own]) if here else [kept.none]
-        at[run.writes] = kept.in_layer(runs, run, ways)
+        own = rules.step(run, phase) if here else rules.none
+        ways = rules.longest([path + own for path in before] or [own]) if here else [rules.none]
+        at[run.writes] = rules.in_layer(runs, run, ways)
     ends = [path for run in active if run.writes not in read for path in at[run.writes]]
-    return kept.longest(ends) or [kept.none]
+    return rules.longest(ends) or [rules.none]
 
 
-def _behind(wire: Wire) -> tuple[Wire, ...]:
+def _wires_behind(wire: Wire) -> tuple[Wire, ...]:
     """The wires whose first rows a wire joins; the wire itself if it joins none."""
     return wire.first or (wire,)
 
 
-def _backward(runs: Sequence[PartRun], recompute: str, kept: _Kept[W]) -> list[W]:
+def _backward(runs: Sequence[PartRun], recompute: str, rules: _PathRules[W]) -> list[W]:
     """The paths through the gradients of these runs, from the last part back to parts that read
     inputs alone. A run whose output several parts read passes one addition more: the gradients that
-    come first are added meanwhile. A recomputed run passes its forward pass too. `kept` says how a
+    come first are added meanwhile. A recomputed run passes its forward pass too. `rules` says how a
     path is represented, and which of several paths are followed further."""
     through: dict[Wire, list[int]] = {}
     for wire, reading in readers(runs).items():
-        for one in _behind(wire):
+        for one in _wires_behind(wire):
             through.setdefault(one, []).extend(k for k, _ in reading)
     after: dict[int, list[W]] = {}
     written = {run.writes for run in runs}
     ends: list[W] = []
     for k in reversed(range(len(runs))):
         run, later = runs[k], through.get(runs[k].writes, [])
-        before = [path for reader in later for path in after[reader]] or [kept.none]
-        own = kept.step(run, "backward")
+        before = [path for reader in later for path in after[reader]] or [rules.none]
+        own = rules.step(run, "backward")
         if run.again(recompute):
-            own = kept.step(run, AGAIN) + own
+            own = rules.step(run, AGAIN) + own
         if len(later) > 1:
-            own = kept.step(run, SUM) + own
-        after[k] = kept.in_layer(runs, run, kept.longest([path + own for path in before]))
-        read = {w for ws in run.reads.values() for one in ws for w in _behind(one)}
+            own = rules.step(run, SUM) + own
+        after[k] = rules.in_layer(runs, run, rules.longest([path + own for path in before]))
+        read = {w for ws in run.reads.values() for one in ws for w in _wires_behind(one)}
         if read.isdisjoint(written):
-            ends = kept.longest(ends + after[k])
+            ends = rules.longest(ends + after[k])
     return ends
 
 
-def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> list[Passed]:
+def _joined_in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> list[Passed]:
     """The paths `found` to the end of a run, of which those that differ in parts of the run's layer
     alone are joined: to one path whose step `Beside` holds the differing pieces, so that layers do
     not multiply the number of paths."""
@@ -444,7 +446,7 @@ def _in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed]) -> lis
                 break
         else:
             alike.append([path])
-    return [*map(_joined, alike)]
+    return [*map(_as_one_path, alike)]
 
 
 @cache
@@ -456,8 +458,9 @@ def _parts_of_layers(runs: tuple[PartRun, ...]) -> Mapping[Layer | None, set[Use
     return found
 
 
-def _joined(found: Sequence[Passed]) -> Passed:
-    """The paths as one, whose step `Beside` holds what they differ in; a single path as it is."""
+def _as_one_path(found: Sequence[Passed]) -> Passed:
+    """The paths as one, whose step `Beside` holds what they differ in: of norm, A, FFN and norm, B,
+    FFN the path norm, Beside(A or B), FFN. A single path as it is."""
     if len(found) == 1:
         return found[0]
     common = found[0]
@@ -494,14 +497,14 @@ def _covers(path: Passed, other: Passed) -> bool:
     )
 
 
-def _passed(run: PartRun, phase: str) -> Passed:
-    """The multiset of one step."""
+def _one_step(run: PartRun, phase: str) -> Passed:
+    """The path of one step, a multiset: {(part, phase): 1}."""
     if phase == SUM:
         return Passed({(None, "backward"): 1})
     return Passed({(run.use, "training" if phase == AGAIN else phase): 1})
 
 
-PASSED = _Kept(Passed(), _passed, _longest, _in_layer)
+PASSED = _PathRules(Passed(), _one_step, _longest, _joined_in_layer)
 """Paths as multisets of steps, of which no two differ in a layer's parts alone."""
 
 BACK = frozenset(("backward", AGAIN, SUM))
@@ -570,11 +573,11 @@ def longest_in_order(
     def longest(walks: Sequence[Walk]) -> list[Walk]:
         return [max(walks, key=lambda walk: walk.length)] if walks else []
 
-    kept: _Kept[Walk] = _Kept(Walk(), step, longest, lambda runs, run, walks: walks)
+    rules: _PathRules[Walk] = _PathRules(Walk(), step, longest, lambda runs, run, walks: walks)
     number = Poly.atom("L") if layers is None else Poly.of(layers)
     again = None if layers is None else repetition(network, layers)
     few = again.few if again else layers or 2 * ENDS
-    (walk,) = _paths(schedule(network, few), stage, recompute, kept)
+    (walk,) = _paths(schedule(network, few), stage, recompute, rules)
     blocks = _folded([*_layer_by_layer(walk.steps, passed)])
     further = number - few
     fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}

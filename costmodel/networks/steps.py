@@ -1,4 +1,4 @@
-"""How much are a prompt's pass and the steps after it, from the answers for l tokens and for one?
+"""What do a prompt's pass and the steps after it cost, from the answers for l tokens and for one?
 
 The prompt of p tokens passes through the network at once, with the head at its last position alone,
 which gives the first of q new tokens. Each further one takes a step that reads the token before it:

@@ -1,4 +1,4 @@
-"""How many operations of a training step do formulas count by which MFU is computed?
+"""How many operations of a training step do formulas for MFU (model FLOP/s utilisation) count?
 
 A formula is read on the model's own figures, term by term, so that its difference to the exact
 count is the sum of the differences of the terms.
@@ -139,7 +139,7 @@ def compared(figures: Figures) -> Iterator[Compared]:
         yield Compared(numerator, tuple(found))
 
 
-def _all(f: Figures, kinds: Mapping[str, str], *, idle: bool) -> Counted:
+def _six_a_parameter(f: Figures, kinds: Mapping[str, str], *, idle: bool) -> Counted:
     """The formula "6 N", term -> operations for one token: six for each parameter, tied weights
     once. `kinds`: kind of part -> the term of its operations; `idle`: count the parameters of
     experts that are not chosen, too."""
@@ -158,18 +158,18 @@ SAME = {term: term for term in TERMS}
 
 def six_n(f: Figures) -> Counted:
     """6N, term -> operations: six a token for each of the network's N parameters."""
-    return _all(f, SAME, idle=True)
+    return _six_a_parameter(f, SAME, idle=True)
 
 
 def six_active(f: Figures) -> Counted:
     """6N, N without the parameters of experts that a token does not go through."""
-    return _all(f, SAME, idle=False)
+    return _six_a_parameter(f, SAME, idle=False)
 
 
 def palm(f: Figures) -> Counted:
     """The operations for one token by the formula 6N + 12LHQT of PaLM, by term: six for each of N
     parameters, and for each of two products of width Q with all T tokens in H heads of L layers."""
-    found = _all(f, SAME, idle=True)
+    found = _six_a_parameter(f, SAME, idle=True)
     found[JOINING] += sum(6 * p.pair * p.layers * f.tokens for p in f.parts)
     return found
 
@@ -202,13 +202,13 @@ def torchtitan(f: Figures) -> Counted:
     embedding's, and for each product of all pairs within a window; three such products for each
     entry of a delta rule's state. Unanswered for other recurrent states."""
     kinds = {**SAME}
-    found = _all(f, kinds, idle=False)
+    found = _six_a_parameter(f, kinds, idle=False)
     found[EMBEDDING] = Fraction()
     for p in f.parts:
         reach = f.tokens if p.window is None else min(p.window, f.tokens)
         found[JOINING] += 6 * p.pair * p.layers * reach
         if p.mixer in DELTA_RULES:
-            n, K, V = _delta(p)
+            n, K, V = _delta_widths(p)
             found[JOINING] += 6 * 3 * n * K * V * p.layers
         elif p.kind == MIXERS and p.recurrent:
             raise Unanswered(f"no formula for {p.mixer}")
@@ -218,8 +218,8 @@ def torchtitan(f: Figures) -> Counted:
 DELTA_RULES = ("gated-deltanet", "kda")
 
 
-def _delta(p: Part) -> tuple[int, int, int]:
-    """Heads, key width and value width of a delta rule."""
+def _delta_widths(p: Part) -> tuple[int, int, int]:
+    """(heads, width of a key, width of a value) of a delta rule."""
     s = p.sizes
     width = s["d"] // s["n"]
     return s["n"], s.get("K", width), s.get("V", width)
@@ -239,11 +239,11 @@ def maxtext(f: Figures) -> Counted:
         elif p.kind == MIXERS and p.recurrent:
             raise Unanswered(f"no formula for {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
-            found[p.kind] += 6 * (p.read - _gate(p))
+            found[p.kind] += 6 * (p.read - _gate_entries(p))
     return found
 
 
-def _gate(p: Part) -> int:
+def _gate_entries(p: Part) -> int:
     """The entries of an attention's map to its output gate, in all layers; 0 without a gate."""
     if p.kind != MIXERS or "gate" not in p.options:
         return 0
