@@ -78,8 +78,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 @cache
 def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], bool], ...]:
     """The parameters of a decorated function whose type each call checks, as (name, accepted
-    classes, whether a list of these is expected). These are the parameters annotated with a class
-    that has a word for messages in `WORDS`, a union of such classes, or a `Sequence` of one."""
+    classes, whether a list of these is expected): ("aliases", (str,), True). These are the
+    parameters annotated with a class that has a word for messages in `WORDS`, a union of such
+    classes, or a `Sequence` of one."""
     found = []
     for name, hint in get_type_hints(function).items():
         several = get_origin(hint) is Sequence

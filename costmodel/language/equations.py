@@ -106,7 +106,8 @@ class Equation:
 
     @property
     def written(self) -> object:
-        """A key shared by the equations, one per range of a union, of one author's equation."""
+        """A key that is equal for the equations, one per range of a union, of one equation of the
+        author's."""
         return self.array, self.positions, self.value
 
     @cached_property
@@ -245,7 +246,7 @@ class System:
         return next(array for array in arrays if array.gradient_of is output)
 
     @cached_property
-    def weights(self) -> frozenset[Array]:
+    def shared_gradients(self) -> frozenset[Array]:
         """The gradients that are shared by all sequences of a batch."""
         return frozenset(e.array for e, kind in self.backward.items() if kind != SEQUENCE)
 
@@ -319,7 +320,7 @@ class Form:
         else:
             index = self._range(name, lower, upper)
         if beside is not None:
-            self.own(beside)
+            self.refuse_foreign(beside)
         if beside is not None and len(beside.pieces) != len(index.pieces):
             raise EquationError(
                 f"index {name} has {len(index.pieces)} ranges, and {beside.name} has "
@@ -335,7 +336,7 @@ class Form:
         declared."""
         found = _range(name, lower, upper)
         for end in found.ends:
-            self.mixer.declared(end, f"index {name}")
+            self.mixer.refuse_undeclared(end, f"index {name}")
             for atom in sorted(filter(is_index, end.letters)):
                 if atom_name(atom) not in self.indices:
                     raise EquationError(
@@ -352,9 +353,9 @@ class Form:
                 f"declare it inside `with m.form('{self.name}') as f:`"
             )
 
-    def own(self, index: Index) -> None:
-        """Raise EquationError for an index that this form does not declare, or declares with
-        another range."""
+    def refuse_foreign(self, index: Index) -> None:
+        """Raise EquationError for an index of another form: one that this form does not declare, or
+        declares with another range."""
         known = self.indices.get(index.name)
         if known is None:
             raise EquationError(
@@ -394,7 +395,7 @@ class Form:
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
         extents = self.mixer.extents(name, shape)
-        last = _last(name, below, extents)
+        last = _largest_position(name, below, extents)
         self.arrays[name] = Array(
             name, "intermediate", extents, self.mixer, cite, latex, kernel, last
         )
@@ -512,7 +513,7 @@ class Mixer:
         b."""
         names = tuple(letters.split())
         for letter in names:
-            self._free(letter)
+            self._check_free(letter)
         found = tuple(
             Poly.atom(x) if x in self.own or (x == "h" and "h" in self.given) else size(x)
             for x in names
@@ -546,12 +547,12 @@ class Mixer:
         if default < 1:
             raise EquationError(f"{self.name}: the default of size {letter} must be at least 1, "
                                 f"got {default}")  # fmt: skip
-        self._free(letter)
+        self._check_free(letter)
         self.own[letter] = Letter(letter, meaning, default)
         (found,) = self.sizes(letter)
         return found
 
-    def _free(self, letter: str) -> None:
+    def _check_free(self, letter: str) -> None:
         """Raise EquationError for a letter that no mixer may declare: b (the batch), t (the
         position of a new token), or a size of whole networks."""
         for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
@@ -617,9 +618,9 @@ class Mixer:
             raise WrongKind(f"{said}: got {described(extent)}")
         if not extent.letters or extent.variables:
             raise EquationError(f"{said}: got {extent}")
-        self.declared(extent, where)
+        self.refuse_undeclared(extent, where)
 
-    def declared(self, poly: Poly, where: str) -> None:
+    def refuse_undeclared(self, poly: Poly, where: str) -> None:
         """Raise EquationError if a polynomial names a size that the mixer does not declare; while
         it declares none, any size passes. `where` (an array or index) begins the message."""
         others = poly.letters - poly.variables - self._named
@@ -647,7 +648,7 @@ class Mixer:
                     f"{name} of {self.name} has an axis of {described(part)}: expected a size, or "
                     f"a whole number of 1 or more"
                 )
-            self.declared(extent, name)
+            self.refuse_undeclared(extent, name)
             found.append(extent)
         return tuple(found)
 
@@ -675,7 +676,7 @@ class Mixer:
             )
         if role == "output" and any(array.role == role for array in self.arrays.values()):
             raise EquationError(f"{self.name} needs exactly one output, and {name} is a second one")
-        last = _last(name, below, extents)
+        last = _largest_position(name, below, extents)
         array = Array(name, role, extents, self, cite, latex, below=last, value=value)
         self.arrays[name] = array
         return array
@@ -752,7 +753,7 @@ class Mixer:
                 f"value= of {name} is a function of an entry's positions, {len(shape)} of them, "
                 f"and of the sizes: lambda i, sizes: 1.0 for one axis"
             )
-            _takes(value, (*shape, self), said)
+            _check_takes(value, (*shape, self), said)
         elif value is not None:
             check_table(name, value, below)
         return self._declare(name, "buffer", shape, latex=latex, below=below, value=value)
@@ -842,7 +843,7 @@ class Mixer:
         """
         if isinstance(part, Index):
             if self.writing is not None:
-                self.writing.own(part)
+                self.writing.refuse_foreign(part)
             return part.as_poly()
         if isinstance(part, Ref):
             return Gather(self._of_positions(part))
@@ -887,7 +888,8 @@ class Mixer:
 
     def _flattening(self, poly: Poly, index: Poly, extent: Poly) -> Flat | None:
         """The position `poly` as (outer-1)*extent + inner with inner in 1..extent, where `index`
-        has the factor `extent`; None if inner is not proven to lie there."""
+        has the factor `extent`: (j-1)*h + c as Flat(j, c, h); None if inner is not proven to lie
+        there."""
         inner = poly - (index - 1) * extent
         (leading, number), *others = extent.terms.items()
         # `inner` may lie in a later block, as c + 2*h does: `whole` is the number of blocks in it,
@@ -910,7 +912,7 @@ class Mixer:
 
     def _around(self, poly: Poly) -> list[Index]:
         """The indices in an expression, the indices in their bounds, in the bounds of these, and so
-        on."""
+        on: j and i for j + 1 with j in 1..i."""
         indices = self.writing.indices if self.writing else {}
         found: dict[str, Index] = {}
         waiting = [poly]
@@ -1003,9 +1005,9 @@ def _check_own(form: Form, equation: Equation) -> None:
                 f"in costmodel/language/nodes.py, with a rule in each table"
             )
         for poly in polys_of(entry):
-            mixer.declared(poly, equation.name)
+            mixer.refuse_undeclared(poly, equation.name)
         for index in entry.binders:
-            form.own(index)
+            form.refuse_foreign(index)
 
 
 def _check_array(form: Form, equation: Equation, array: Array) -> None:
@@ -1078,14 +1080,14 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
     )
 
 
-def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
+def _largest_position(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
     """The largest position that each entry of an array may hold, as a polynomial in sizes and in
     the entry's own positions on the axes of `shape`; None for an array of numbers, without `below`.
     Raises WrongKind: `below` is no size, number or function of the entry's positions."""
     if callable(below) and not isinstance(below, Written):
         axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
         said = f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
-        _takes(below, axes, said)
+        _check_takes(below, axes, said)
         below = below(*axes)
     try:
         return None if below is None else Poly.of(below)
@@ -1093,7 +1095,7 @@ def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
         raise WrongKind(f"below= of {name}: {error}") from None
 
 
-def _takes(function: Callable[..., Any], arguments: Sequence[Any], said: str) -> None:
+def _check_takes(function: Callable[..., Any], arguments: Sequence[Any], said: str) -> None:
     """Raise WrongKind with the message `said` if a function cannot be called with these
     arguments."""
     try:
@@ -1169,10 +1171,10 @@ def _check_bound(equation: Equation) -> None:
                 f"in no position of {equation.name}: write rows of chunks as (q - 1)*C + e, or as "
                 f"i, whose chunk is (i - 1)//C"
             )
-    _check_together(equation, equation.indices)
+    _check_beside(equation, equation.indices)
     around: tuple[Index, ...] = ()
     for entry, over in walk(equation.value):
-        _check_together(equation, entry.binders)
+        _check_beside(equation, entry.binders)
         if over is not around:
             around = over
             _check_ranges(equation, over, free | {i.atom for i in over})
@@ -1198,7 +1200,7 @@ def _check_bound(equation: Equation) -> None:
                 )
 
 
-def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
+def _check_beside(equation: Equation, indices: tuple[Index, ...]) -> None:
     """Raise EquationError if `indices`, those of the left side or of one reduction, contain an
     index that was declared beside another (both change their ranges together) without that other
     index."""
@@ -1226,7 +1228,7 @@ def _check_scanned(equation: Equation) -> None:
         )
     (number,) = made
     for column in equation.indices:
-        if column is not number and number.atom in _named(column):
+        if column is not number and number.atom in _letters_of_bounds(column):
             raise EquationError(
                 f"{equation.name}: each row of a scan has the same columns, and the range of "
                 f"{column.name} names the row {number.name}"
@@ -1254,9 +1256,9 @@ def _with_rank(equation: Equation) -> Equation:
     if chosen.kind == "argmax":
         return equation
     (over,) = chosen.over
-    around = {*names_in(chosen.body.positions)} - {over.atom} | _named(over)
+    around = {*names_in(chosen.body.positions)} - {over.atom} | _letters_of_bounds(over)
     for index in reversed(equation.indices):
-        around |= _named(index) if index.atom in around else set()
+        around |= _letters_of_bounds(index) if index.atom in around else set()
     left = [index for index in equation.indices if index.atom not in around]
     if len(left) != 1:
         raise EquationError(
@@ -1266,8 +1268,8 @@ def _with_rank(equation: Equation) -> Equation:
     return replace(equation, value=replace(chosen, rank=left[0].atom))
 
 
-def _named(index: Index) -> set[str]:
-    """The letters in the bounds of an index."""
+def _letters_of_bounds(index: Index) -> set[str]:
+    """The letters in the bounds of an index: sizes, and other indices as atoms."""
     return {letter for end in index.ends for letter in end.letters}
 
 

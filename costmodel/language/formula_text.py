@@ -438,7 +438,7 @@ def _padded(upright: re.Match[str]) -> str:
 
 
 def _kind(node: Any) -> str:
-    """The kind of a token, or the rule of a branch."""
+    """The kind of a token ("NUMBER"), or the rule of a branch ("power"), in `_GRAMMAR`."""
     return str(getattr(node, "type", "") or node.data)
 
 
@@ -454,7 +454,7 @@ def _unsigned(node: Any) -> Any:
 
 
 def _is_name(node: Any) -> bool:
-    """Whether a factor is a name or a power of a name."""
+    """Whether a factor is a name or a power of a name, as n and n^2 in `log n n^2`."""
     return _kind(_first(node)) == "NAME" and _kind(node) in ("NAME", "power")
 
 

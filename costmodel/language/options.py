@@ -242,8 +242,8 @@ def offering(
 
 
 def defined(module: ModuleType) -> dict[str, Mixer]:
-    """Variable of a module -> its mixer, for all mixers, and for all families the mixer without
-    options."""
+    """Variable of a module, such as a user's file -> its mixer; for a family (a function below
+    `@offering`) the mixer without options."""
     found: dict[str, Mixer] = {}
     for key, value in vars(module).items():
         if isinstance(value, (Mixer, Family)):
@@ -258,7 +258,8 @@ def is_called(mixer: Mixer, base: str) -> bool:
 
 def stands_for(mixer: Mixer, name: str) -> tuple[tuple[str, ...], dict[str, int]]:
     """(options, sizes) of the mixer that a typed name means; a variant's own name brings options
-    and sizes, to which those typed behind it are added.
+    and sizes, to which those typed behind it are added: `mqa+bias` is grouped{g=1} with a bias,
+    (("grouped", "bias"), {"g": 1}).
 
     Raises:
         UnknownMixer: a size in braces that the name of the variant has already.

@@ -68,4 +68,4 @@ def refused(why: str) -> Callable[..., Any]:
 
 
 WRITTEN_OUT = refused("macros are written out as equations first")
-"""The rule of `Composite` in questions about lowered equations."""
+"""The rule of `Composite` in questions about lowered equations, which hold no composite."""

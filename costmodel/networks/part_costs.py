@@ -97,7 +97,7 @@ def own_parameters(use: Use) -> Poly:
 
 def own_state(use: Use, found: State) -> State:
     """The state of a part without the rows that another part holds (`Use.shared`), such as the keys
-    and values that later layers of Gemma 3n share."""
+    and values that later layers of Gemma 4 read."""
     arrays = {name: number for name, number in found.arrays.items() if name not in use.shared}
     return replace(found, arrays=arrays)
 

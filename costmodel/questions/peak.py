@@ -151,7 +151,7 @@ def held_arrays(
     array (0 for given arrays) to the last step that reads it; inputs, contexts and results are held
     to the end."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
-    apart |= {a for a in system.results(phase) if a in system.weights}
+    apart |= {a for a in system.results(phase) if a in system.shared_gradients}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
     read: dict[Array, set[int]] = {}
     for k, step in enumerate(steps):
@@ -186,7 +186,7 @@ def _row_by_row(system: System, array: Array) -> bool:
 
 def held_once(system: System, array: Array) -> bool:
     """Whether an array is held once for all sequences of a batch."""
-    if array in system.weights:
+    if array in system.shared_gradients:
         return True
     return (
         array in system.forward.defining
@@ -292,7 +292,7 @@ def peak(
         raise Unanswered("the memory of one new token is its state and one row: ask for the state")
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     gradients = Poly()
-    for array in system.results(phase) & system.weights:
+    for array in system.results(phase) & system.shared_gradients:
         number = Poly.of(1)
         for extent in array.shape:
             number = number * extent

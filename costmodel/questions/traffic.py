@@ -207,7 +207,7 @@ def _by_kind(
     those of its own are activations. Gradients are activations, those of weights are weights;
     entries that depend on weights alone are weights."""
     if ref.array in system.defining and ref.array not in system.forward.defining:
-        kind = "weights" if ref.array in system.weights else "activations"
+        kind = "weights" if ref.array in system.shared_gradients else "activations"
         if (region := entries(ref, around, variables, ends=True)) is not None:
             yield kind, (ref.array, region)
         return
