@@ -139,10 +139,10 @@ def _table(title: str, verdicts: Sequence[Verdict]) -> Table:
         Column("verdict", "verdict", numeric=False, wide=True, names=True),
         Column("claim", "claim -> outcome", numeric=False, wide=True),
     )
-    return Table(title, columns, tuple((named(v), _told(v)) for v in verdicts))
+    return Table(title, columns, tuple((named(v), _claim_line(v)) for v in verdicts))
 
 
-def _told(verdict: Verdict) -> str:
+def _claim_line(verdict: Verdict) -> str:
     """One line: place, subject and claim, then the outcome after an arrow."""
     what = ": ".join(filter(None, (verdict.place, about(verdict), verdict.claimed)))
     found = outcome(verdict)
@@ -158,11 +158,11 @@ def checked(
     beside = {"readings": list(readings), "left_out": list(left_out)}
     return Document(
         lambda: [
-            *_checked(verdicts),
+            *_one_by_one(verdicts),
             *(Heading("How the table was read") for _ in [*readings, *left_out][:1]),
             *(Paragraph((said,), item=True) for said in (*readings, *left_out)),
             *_listed(verdicts),
-            Paragraph((_counted(verdicts, left_out),)),
+            Paragraph((_numbers_in_words(verdicts, left_out),)),
         ],
         data=lambda: data(verdicts) | {key: value for key, value in beside.items() if value},
     )
@@ -185,19 +185,19 @@ def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
             yield Paragraph((f"{said}; {why}",), item=True)
 
 
-def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
+def _one_by_one(verdicts: Sequence[Verdict]) -> Iterator[Part]:
     """Yield the claims one by one below a heading for each mixer or network; below each claim its
     verdict, derived value, difference and so on as items."""
-    for title, found in groupby(verdicts, key=_about):
+    for title, found in groupby(verdicts, key=_subject_heading):
         yield Heading(title)
         for verdict in found:
             yield Paragraph((Code(_stated(verdict)),))
-            for name, value in _rows(verdict):
+            for name, value in _items_below(verdict):
                 shown = _formula(value) if name.startswith("derived") else value
                 yield Paragraph((f"{name}: ", shown), item=True)
 
 
-def _counted(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
+def _numbers_in_words(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
     """A sentence with the number of claims by verdict, and the number of rows and columns left out
     (the length of `left_out`, their reasons)."""
     counts = summary(verdicts)
@@ -208,7 +208,8 @@ def _counted(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
 
 
 def _formula(text: str) -> Cell:
-    """A text in the grammar of formulas as a `Formula`; any other text unchanged."""
+    """A text in the grammar of formulas (or O(...) around one) as a `Formula`, which each format
+    prints in its own way; any other text, such as a path, unchanged."""
     order = text.startswith("O(") and text.endswith(")")
     try:
         return Formula(parse(text[2:-1] if order else text).poly(), "O" if order else "")
@@ -265,7 +266,7 @@ MOST_ALTERNATIVES = 6
 """The most interpretations that are listed; JSON has all."""
 
 
-def _about(verdict: Verdict) -> str:
+def _subject_heading(verdict: Verdict) -> str:
     """The subject of a claim in words: network, mixer, phase and convention; else its source."""
     about = [verdict.model, verdict.mixer, verdict.phase]
     own = f"convention {','.join(verdict.own)}" if verdict.own else ""
@@ -280,7 +281,7 @@ def _stated(verdict: Verdict) -> str:
     return " ".join(f"{place}{equals}{verdict.claimed}".split())
 
 
-def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _items_below(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the lines below a claim as (name, text): the verdict and what it means; then the
     derived value, the difference, where both are equal, the first counterexample, the conventions
     under which the claim is true, and the note, as far as there are any."""
@@ -296,7 +297,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.equal_where:
         yield "equal at least where", verdict.equal_where
     if verdict.counterexample or verdict.there:
-        yield "first differs at", _parting(verdict)
+        yield "first differs at", _counterexample(verdict)
     if verdict.alternatives:
         true = "true under" if verdict.verdict == "agrees-under" else "true of"
         shown = [", ".join(names) for names in verdict.alternatives[:MOST_ALTERNATIVES]]
@@ -307,9 +308,10 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 WHO = {"derived": "derived", "claimed": "claimed", "instrumented": "counted by execution"}
+"""Key of a value at a counterexample -> the words before the value."""
 
 
-def _parting(verdict: Verdict) -> str:
+def _counterexample(verdict: Verdict) -> str:
     """The smallest counterexample of a claim as text: its sizes, with the derived, claimed and
     executed values there."""
     sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items()) or "all sizes"

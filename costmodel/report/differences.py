@@ -41,14 +41,14 @@ Pair = tuple[str, str]
 """The names of two equations that are compared; "" if only the other mixer has the equation."""
 
 LAST = ("once", "total")
-"""The columns behind those of the classes of operations."""
+"""The columns behind those of the classes of operations, such as mul."""
 
 OUTSIDE = ("parameter", "buffer")
 """The roles of arrays that the alignment leaves out of what an equation reads."""
 
 
 @dataclass(frozen=True)
-class Named:
+class ByName:
     """The arrays of one phase by name, and what each equation reads."""
 
     shares: Shares
@@ -88,7 +88,7 @@ class Named:
         return [a.name for a in self.system.mixer.arrays.values() if a.role == role]
 
     def operations(self, name: str) -> Mapping[str, Exact]:
-        """The operations of an equation by class; zeros left out."""
+        """Class -> operations of an equation, without zeros: {"mul": d*l**2} for scores."""
         found = {column: self.shares.value(name, column) for column in self.shares.columns}
         return {column: value for column, value in found.items() if not value.is_zero}
 
@@ -107,7 +107,7 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
        one mixer;
     4. an equation of any name, if both read matching arrays and have equally many operations.
     """
-    left, right = Named(one), Named(two)
+    left, right = ByName(one), ByName(two)
     partner: dict[str, str] = {}
     for role in ("input", "context", "output"):
         partner |= dict(zip(left.of_role(role), right.of_role(role), strict=False))
@@ -253,7 +253,7 @@ class Differences:
         table = self._table(one, two, phase)
         yield table
         if not self.symbolic:
-            yield Paragraph((self._in_all(table, phase),))
+            yield Paragraph((self._totals_sentence(table, phase),))
 
     def _shares(self, side: Explanation, phase: str) -> Shares:
         """The operations of one mixer in a phase, by equation.
@@ -302,7 +302,7 @@ class Differences:
             sums = [total + value for total, value in zip(sums, values, strict=True)]
             same = not any(part.terms for value in apart for _, part in value.chambers())
             place = left if not pair[1] else right if not pair[0] else alike if same else differ
-            place.append((self._called(pair), *map(self._cell, values)))
+            place.append((self._name_cell(pair), *map(self._cell, values)))
         first, second = self.names
         words = ("differ", f"only in {first}", f"only in {second}", "alike")
         rows: list[Row | Section] = []
@@ -333,7 +333,7 @@ class Differences:
             "many operations of every class"
         )
 
-    def _called(self, pair: Pair) -> Line:
+    def _name_cell(self, pair: Pair) -> Line:
         """An equation's name as a cell: `Q / K` if the two mixers call it differently, ` / K` if
         only the second mixer has the equation."""
         one, two = pair
@@ -342,7 +342,7 @@ class Differences:
             return tuple(own)
         return (*own, *([" / "] if own else []), self.two.array(two))
 
-    def _in_all(self, table: Table, phase: str) -> str:
+    def _totals_sentence(self, table: Table, phase: str) -> str:
         """A sentence that compares the totals of both mixers, which stand in the last row of the
         table."""
         _, own, other, *_ = table.body[-1]

@@ -246,7 +246,7 @@ class Explanation:
                 if isinstance(said, Listing):
                     yield self._listing(said, phase)
                 elif isinstance(said, tuple):
-                    yield Display(tuple(map(self._written, said)))
+                    yield Display(tuple(map(self._shown_equation, said)))
                 else:
                     line = tuple(cell for word in said.words for cell in self._cells(word))
                     yield Paragraph(line, item=said.item)
@@ -269,7 +269,7 @@ class Explanation:
             tuple(Note((note,)) for note in said.notes),
         )
 
-    def _written(self, said: Written) -> Shown:
+    def _shown_equation(self, said: Written) -> Shown:
         """An equation that a question adds (such as a sum and its closed form), in plain text and
         in LaTeX; without a right side, the closed form is the right side."""
         notations = Notation(False, {}), Notation(True, self.names or {})
@@ -319,12 +319,12 @@ class Explanation:
         if phase == "backward":
             yield from self._gradients(system)
         elif phase in TRAINING_STEP:
-            yield self._named(system)
+            yield self._names_of_gradients(system)
         for question in QUESTIONS:
             if question.place == "phase":
                 yield from self._told(question, phase)
 
-    def _named(self, system: System) -> Paragraph:
+    def _names_of_gradients(self, system: System) -> Paragraph:
         """The sentence that explains the names of a training step which the mixer's own equations
         lack: gradients, and arrays of the forward pass that are computed again."""
         again = dict.fromkeys(e.array.name for e in system.backward if e.array.again)

@@ -146,7 +146,7 @@ class Latex(Typeset):
         inches = self.page.inches
         part, names = _with_short_floors(part, self.page.names)
         writer = Latex(replace(self.page, names=names))
-        made = _Set(part, writer, round(inches * PER_INCH) if inches else ROOM)
+        made = _Layout(part, writer, round(inches * PER_INCH) if inches else ROOM)
         slug = f"-{part.slug}" if self.several and part.slug else ""
         label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
         caption = self._caption(part)
@@ -159,7 +159,7 @@ class Latex(Typeset):
         if made.fits(caption, own):
             if narrow:
                 held = asked.columns_that_fit(caption, own)
-                self._say(part, "takes the width of the page (table*)", held)
+                self._tell_misfit(part, "takes the width of the page (table*)", held)
             return _float(made, caption, label, own, "*")
         formulas = any(isinstance(cell, Formula) for row in part.body for cell in row)
         if len(part.rows) > LINES and len(made.panels) > 2 and not formulas:
@@ -168,10 +168,10 @@ class Latex(Typeset):
         if inches and (narrow or made.line == TURNED_LINE):
             turned = ", on turned pages" if made.line == TURNED_LINE else ""
             held = asked.columns_that_fit(caption, own)
-            self._say(part, f"runs over pages in one column (longtable{turned})", held)
+            self._tell_misfit(part, f"runs over pages in one column (longtable{turned})", held)
         return _long(made, caption, label, own)
 
-    def _say(self, table: Table, instead: str, fitting: int) -> None:
+    def _tell_misfit(self, table: Table, instead: str, fitting: int) -> None:
         """Tell the user that a table does not fit the asked width: what it is `instead`, and how
         many of its first columns fit."""
         which = f" of phase {table.slug}" if self.several and table.slug else ""
@@ -260,7 +260,8 @@ def preamble(command: str, *, turned: bool = False) -> str:
 
 
 def _loosely(words: str) -> str:
-    """A paragraph; if it is long and has formulas, with spaces that stretch (\\sloppy)."""
+    """A paragraph; if it is long and has formulas, which LaTeX does not break, with spaces that
+    stretch (\\sloppy)."""
     return rf"{{\sloppy {words}\par}}" if len(words) > LONG and "$" in words else words
 
 
@@ -287,7 +288,7 @@ CAPTION = 0.85
 """The characters of a caption in a line, over those of a table's smaller type."""
 
 TURNED, TURNED_LINE = 144, 12
-"""The same two widths on that page turned, in a smaller type."""
+"""`ROOM` and `LINE` on the same page turned to landscape, in a smaller type."""
 
 GAP = 2
 """The width of the gap beside a column, in characters."""
@@ -312,7 +313,7 @@ SET = (
 
 
 @dataclass(frozen=True)
-class _Set:
+class _Layout:
     """The layout of a table: its panels, the widths of its columns, and its rows in LaTeX."""
 
     table: Table
@@ -453,7 +454,7 @@ class _Set:
 
     def _packed(self, columns: Sequence[int], room: int) -> list[list[int]]:
         """The columns in order, each in the last panel if their widths then have at most `room`
-        characters, else in a new panel."""
+        characters, else in a new panel: [[0, 1], [2]] for widths of 9 and a room of 20."""
         panels: list[list[int]] = [[]]
         for k in columns:
             if panels[-1] and sum(self.widths[j] for j in (*panels[-1], k)) > room:
@@ -591,8 +592,8 @@ def _with_short_floors(table: Table, names: Mapping[str, str]) -> tuple[Table, M
     return replace(table, notes=(*table.notes, note)), {**names, **short}
 
 
-def turned_page(made: _Set) -> _Set:
-    """The same table for a page that is turned, in a smaller type."""
+def turned_page(made: _Layout) -> _Layout:
+    """The layout of the same table on a page turned to landscape, in a smaller type."""
     return replace(made, room=TURNED, line=TURNED_LINE, type=r"\scriptsize")
 
 
@@ -620,7 +621,7 @@ SHORTER = {"multiplications": "mult.", "exponentiations": "exp."}
 """Long word of headings -> its abbreviation, for columns that are narrower than the word."""
 
 
-def _float(made: _Set, caption: str, label: str, own: Sequence[str], star: str) -> str:
+def _float(made: _Layout, caption: str, label: str, own: Sequence[str], star: str) -> str:
     """The LaTeX of a table on one page, as a float, with its caption above and the paragraphs `own`
     below; `star` is "*" for a float across both columns of a two-column text, "" for one as wide as
     a column."""
@@ -643,7 +644,7 @@ def _float(made: _Set, caption: str, label: str, own: Sequence[str], star: str) 
     return "\n".join(lines)
 
 
-def _long(made: _Set, caption: str, label: str, own: Sequence[str]) -> str:
+def _long(made: _Layout, caption: str, label: str, own: Sequence[str]) -> str:
     """The LaTeX of a table over several pages (longtable), in landscape if it is laid out for that;
     a two-column text is set in one column meanwhile."""
     lines = [

@@ -121,8 +121,9 @@ def shown(block: Block, request: Request) -> doc.Table:
 def _used(
     rows: Sequence[Row], names: Sequence[str], cells: Sequence[tuple[Text, ...] | doc.Section]
 ) -> set[str]:
-    """The sizes that the values of the columns `names` depend on; in a table of formulas, those
-    that the `cells` print or that have a number or another size in their place."""
+    """The sizes that the values of the columns `names` depend on, which the caption then names; in
+    a table of formulas, those that the `cells` print or that have a number or another size in their
+    place."""
     used: set[str] = set()
     for row in rows:
         open_ = {*row.sizes, *row.ties}
@@ -300,7 +301,9 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         yield Note((t, " > ", l, beyond, l, its, l))
     if request.per_token:
         yield from _divided(block)
-    if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
+    if request.per_token and any(
+        _has_rounded_fraction(row, name) for row in block.rows for name in shown
+    ):
         where = "where no short decimal exists"
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
     yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
@@ -384,7 +387,7 @@ def _after_the_last(row: Row) -> bool:
     return not row.blocked and "l" in sizes and "t" in sizes and sizes["t"] > sizes["l"]
 
 
-def _long(row: Row, name: str) -> bool:
+def _has_rounded_fraction(row: Row, name: str) -> bool:
     """Whether a value, other than a ratio, is a fraction that is printed rounded."""
     value = row.value(name)
     ratio = name in FIGURES and FIGURES[name].kind == "ratio"
@@ -399,7 +402,7 @@ def _transforms(row: Row) -> bool:
 
 def _algorithms(row: Row) -> set[str]:
     """The kinds of selections (sorts, largest entries) and scans in the form under the row's
-    convention."""
+    convention, such as "top-k": notes say by which algorithm they are counted."""
     form = row.mixer.forms[row.form]
     if not any(isinstance(e.value, Select | Scan) for e in form.equations):
         return set()
@@ -414,13 +417,13 @@ def sizes_line(
     """The sizes of the rows, or those of them in `used` (nothing if there are none): first those
     given, or open in a table of formulas, then those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
-    open_ = _open(request) if request.symbolic else set()
+    open_ = _open_sizes(request) if request.symbolic else set()
     given, unused = request.given, {"l"} if _without_length(request, phases) else set()
     if used is not None:
         tied = {} if request.symbolic else {"t": "l", **given}
         used = {*used, *(y for x, y in tied.items() if x in used and isinstance(y, str))}
         given = {x: value for x, value in given.items() if x in used}
-        unused |= _every(request) - used
+        unused |= _all_sizes(request) - used
     found = sizes_of(forms, phases, given, open_, unused)
     return () if used is not None and len(found) == 1 else found
 
@@ -430,21 +433,21 @@ def _without_length(request: Request, phases: Sequence[str]) -> bool:
     given positions, of mixers whose weights do not depend on l."""
     given, mixers = request.given, request.mixers
     at_positions = [*phases] == ["inference"] and "l" not in given and "t" in given
-    return at_positions and not ("t" in ties(given) or any(map(_by_length, mixers)))
+    return at_positions and not ("t" in ties(given) or any(map(_has_weights_by_length, mixers)))
 
 
-def _by_length(mixer: Mixer) -> bool:
+def _has_weights_by_length(mixer: Mixer) -> bool:
     """Whether a mixer's weights or its tables depend on the length l."""
     kept = (a for a in mixer.arrays.values() if a.role in ("parameter", "buffer"))
     return isinstance(mixer, Whole) or any("l" in x.letters for a in kept for x in a.shape)
 
 
-def _open(request: Request) -> set[str]:
+def _open_sizes(request: Request) -> set[str]:
     """The sizes that stay letters in a table of formulas."""
-    return _every(request) - {"b", *request.given}
+    return _all_sizes(request) - {"b", *request.given}
 
 
-def _every(request: Request) -> set[str]:
+def _all_sizes(request: Request) -> set[str]:
     """All sizes that the mixers may have."""
     return {*LETTERS, *(x for mixer in request.mixers for x in mixer.letters)}
 
@@ -486,7 +489,7 @@ def sizes_of(
 
 
 def _values(given: tuple[int, ...] | str) -> tuple[int | Formula, ...]:
-    """The values of a size, or the size that it is tied to."""
+    """The values of a size, (1, 8), or the size that it is tied to, as a formula."""
     return (doc.letter(given),) if isinstance(given, str) else given
 
 
@@ -561,13 +564,13 @@ def symbol_names(text: str, mixers: Sequence[Mixer], *, explained: bool = False)
         found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
     for letter, name in found.items():
         if letter in used:
-            _distinct(letter, name, found, used - {letter}, text, mixers)
+            _refuse_taken_name(letter, name, found, used - {letter}, text, mixers)
         if letter in used and explained:
-            _no_index(letter, name, mixers)
+            _refuse_index_name(letter, name, mixers)
     return found
 
 
-def _distinct(
+def _refuse_taken_name(
     letter: str,
     name: str,
     found: Mapping[str, str],
@@ -595,7 +598,7 @@ def _distinct(
         )
 
 
-def _no_index(letter: str, name: str, mixers: Sequence[Mixer]) -> None:
+def _refuse_index_name(letter: str, name: str, mixers: Sequence[Mixer]) -> None:
     """Raise SizeError if a name of a size is the name of an index in a mixer's equations."""
     for mixer in mixers:
         for equation in (e for form in mixer.forms.values() for e in form.equations):

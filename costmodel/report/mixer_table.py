@@ -263,7 +263,7 @@ def table(request: Request) -> Table:
     if request.board is None and {*OF_A_BOARD} & {*(request.columns or ())}:
         raise TableError(f"--columns {', '.join(OF_A_BOARD)} need --board, such as --board h100")
     refuse_unknown(request.given, request.mixers)
-    _shown_in_some_phase(request)
+    _refuse_absent_columns(request)
     left_out: dict[str, None] = {}
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
     if not forms:
@@ -273,7 +273,7 @@ def table(request: Request) -> Table:
         found[phase] = [row for each in forms for row in _rows(*each, phase, request, left_out)]
         if not found[phase]:
             raise SizeError([*left_out][-1])
-    _derive([row for rows in found.values() for row in rows], request)
+    _derive_ahead([row for rows in found.values() for row in rows], request)
     blocks = []
     for phase, rows in found.items():
         rows = _sorted(rows, request) if request.sort else rows
@@ -285,7 +285,7 @@ MANY = 16
 """The number of forms without an answer on disk from which on several processes derive them."""
 
 
-def _derive(rows: Sequence[Row], request: Request) -> None:
+def _derive_ahead(rows: Sequence[Row], request: Request) -> None:
     """Derive the values of rows in several processes, if the cache on disk has no answer about
     `MANY` of them or more. The rows of one mixer, which share derivations, share a process."""
     new: dict[Mixer, list[Row]] = {}
@@ -297,11 +297,12 @@ def _derive(rows: Sequence[Row], request: Request) -> None:
 
 
 def _values(rows: Sequence[Row], request: Request) -> list[Value]:
-    """The values of rows in the columns that each of them has in a table of its own."""
+    """The values of rows, in the columns that each row has in a table of its own: asked in another
+    process, they fill the cache on disk."""
     return [row.value(name) for row in rows for name in _columns([row], row.phase, request)]
 
 
-def _shown_in_some_phase(request: Request) -> None:
+def _refuse_absent_columns(request: Request) -> None:
     """Raise TableError if a requested column exists in none of the requested phases."""
     for name in request.columns or ():
         has = () if is_letter(name) else COLUMNS[name].phases

@@ -37,7 +37,7 @@ class Csv(Writer):
         header, rows = document.rows()
         file = StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([[told(cell) for cell in row] for row in (header, *rows)])
+        writer.writerows([[spreadsheet_cell(cell) for cell in row] for row in (header, *rows)])
         return file.getvalue()
 
 
@@ -46,12 +46,12 @@ COMPUTED = re.compile(rf"[=@\t\r]|[+-](?!{NUMBER}\Z).")
 """The beginning of a text that a spreadsheet would take for a formula; numbers do not match."""
 
 
-def told(cell: Any) -> Any:
-    """A cell for a spreadsheet: "" for None; a text that a spreadsheet would take for a formula
-    gets an apostrophe before it.
+def spreadsheet_cell(cell: Any) -> Any:
+    """A cell of CSV that spreadsheets open as text: "" for None; a text that a spreadsheet would
+    execute as a formula gets an apostrophe before it.
 
-    >>> told("=1+1"), told("-2/3"), told("-d*l"), told(None)
-    ("'=1+1", '-2/3', "'-d*l", '')
+    >>> [*map(spreadsheet_cell, ("=1+1", "-2/3", "-d*l", None))]
+    ["'=1+1", '-2/3', "'-d*l", '']
     """
     if cell is None:
         return ""

@@ -70,7 +70,8 @@ def _valued(row: Row, block: Block, columns: Sequence[str], others: Sequence[str
 
 
 def _names(row: Row) -> list[str]:
-    """The classes of operations in the figure `other`; [] if the counts are missing."""
+    """The classes of operations in the figure `other` of a row, such as `sqrt`: each has a column;
+    [] if the counts are missing."""
     found = row.parts(FIGURES["other"])
     return [] if isinstance(found, Missing) else list(found)
 

@@ -356,7 +356,8 @@ def _is_number(cell: str) -> bool:
 
 
 def _width(pairs: Sequence[Sequence[str]], beside: int) -> int:
-    """The width of lines with `beside` pairs side by side."""
+    """The width of lines with `beside` pairs side by side; `pairs`: for each column, its pair
+    `header  value` in each row."""
     widest = [max(len(line) for p in pairs[k::beside] for line in p) for k in range(beside)]
     return len(GAP) + sum(widest) + len(PAIRS) * (beside - 1)
 

@@ -71,15 +71,15 @@ def symbolic(one: Crossover, given: Given, names: Names) -> Document:
     return Document(
         lambda: [_conditions(one, names)],
         lead=lead,
-        data=lambda: {"conditions": [*_written(one)]},
-        rows=lambda: (CONDITION, [[*each.values()] for each in _written(one)]),
+        data=lambda: {"conditions": [*_condition_records(one)]},
+        rows=lambda: (CONDITION, [[*each.values()] for each in _condition_records(one)]),
     )
 
 
 CONDITION = ("by", "phase", "convention", "over", "least", "against", "where")
 
 
-def _written(one: Crossover) -> Iterator[dict[str, str]]:
+def _condition_records(one: Crossover) -> Iterator[dict[str, str]]:
     """Yield the conditions for CSV and JSON: for each case in which a candidate has less than
     another, an object, name of a column (`CONDITION`) -> text."""
     convention = ",".join(one.forms[0].convention.names)
@@ -114,20 +114,20 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
     (one, *others) = found
     few = not others and len(one.ranges) <= FEW
     if few:
-        yield Paragraph((f"By {one.figure.name}, ", *_words(one), "."))
+        yield Paragraph((f"By {one.figure.name}, ", *_clause(one), "."))
     if others:
-        table = _map(found)
+        table = _table_of_combinations(found)
     else:
         ends = few and len(one.ranges) > 1 and all(x.step == 1 for x in one.ranges)
         table = _both_sides(one) if ends else _ranges(one)
     notes: dict[Line, None] = {}
-    if never := [name for name in one.names if name not in _shown(found)]:
+    if never := [name for name in one.names if name not in _candidates_shown(found)]:
         notes[(f"never the least: {', '.join(never)}",)] = None
     notes |= dict.fromkeys(note for each in found for note in _notes(each))
     yield replace(table, notes=(*table.notes, *map(Note, notes)))
 
 
-def _words(one: Crossover) -> Line:
+def _clause(one: Crossover) -> Line:
     """Which candidate has the least at which sizes, as a clause: `A is cheaper up to 65, B from 66
     on`; candidates that are equal together come last."""
     compared = "cheaper" if len(one.names) == 2 else "the cheapest"
@@ -198,18 +198,18 @@ def _ranges(one: Crossover) -> Table:
     return Table(_title(one), columns, tuple(rows), tuple(notes))
 
 
-def _map(found: Sequence[Crossover]) -> Table:
+def _table_of_combinations(found: Sequence[Crossover]) -> Table:
     """The table with a row for each combination of sizes and a column for each candidate, which
     has the first `LISTED` ranges in which the candidate has the least."""
     one, varying = found[0], _varying(found)
     columns = (
         *(Column(x, letter(x), names=True) for x in varying),
-        *(Column(name, name, numeric=False, wide=True) for name in _shown(found)),
+        *(Column(name, name, numeric=False, wide=True) for name in _candidates_shown(found)),
     )
     rows: list[Row] = []
     for each in found:
         cells = []
-        for name in _shown(found):
+        for name in _candidates_shown(found):
             own = [stretch for stretch in each.ranges if name in stretch.least]
             said = [_range(each, x) + " (equal)" * (len(x.least) > 1) for x in own[:LISTED]]
             more = [f"{len(own) - LISTED:,} more ranges"] if len(own) > LISTED else []
@@ -219,9 +219,9 @@ def _map(found: Sequence[Crossover]) -> Table:
     return Table(_title(one), columns, tuple(rows), (at,))
 
 
-def _shown(found: Sequence[Crossover]) -> list[str]:
-    """The candidates with a column: all of up to `FEW`; of more, those that have the least at some
-    size."""
+def _candidates_shown(found: Sequence[Crossover]) -> list[str]:
+    """The names of the candidates with a column: all of up to `FEW`; of more, those that have the
+    least at some size, so that the table stays narrow."""
     names = found[0].names
     if len(names) <= FEW:
         return [*names]
@@ -234,14 +234,14 @@ def _both_sides(one: Crossover) -> Table:
     each break-even."""
     columns = (
         Column(one.over, letter(one.over), names=True),
-        *(Column(name, name) for name in _shown([one])),
+        *(Column(name, name) for name in _candidates_shown([one])),
         Column("least", f"least {one.figure.name}", numeric=False),
     )
     sizes: dict[int, None] = {}
     for before, after in pairwise(one.ranges):
         sizes |= {before.last: None, after.first: None}
     rows = [
-        (x, *(one.values(x)[name] for name in _shown([one])), " = ".join(one.least(x)))
+        (x, *(one.values(x)[name] for name in _candidates_shown([one])), " = ".join(one.least(x)))
         for x in sizes
     ]
     return Table(_title(one), columns, tuple(rows))

@@ -82,8 +82,8 @@ class Matching:
 
     @property
     def _about(self) -> dict[str, Any]:
-        """The question for CSV and JSON: both mixers and forms, the figure, the open size, the
-        phase."""
+        """The question for CSV and JSON, name of a column -> value: both mixers and forms, the
+        figure, the open size, the phase."""
         mixer, other = self.request.mixers
         return {
             "mixer": mixer.name,

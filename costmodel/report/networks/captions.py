@@ -96,7 +96,8 @@ def _head(c: Choices) -> str:
 
 
 def _biases(c: Choices) -> str:
-    """The places of a network outside of its mixers that have biases, as a phrase."""
+    """The places of a network outside of its mixers that have biases, as a phrase: "biases in FFN
+    and norms, a mixer's own by its options"."""
     places = [
         *(["FFN"] if c.biases and c.ffn else []),
         *(["norms"] if c.norm_bias and c.norm != "none" else []),

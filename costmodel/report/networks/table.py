@@ -111,7 +111,8 @@ def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
 
 
 def one_number(letter: str, described: Description, given: Given) -> int | None:
-    """The value of a size that is given, or that the network has; None if it is no one number."""
+    """The value of a size that is given, or that the network has; None for several values (a
+    sweep), for a size tied to a letter, and for a size without a value."""
     found = listed(given).get(letter, (described.sizes.get(letter),))
     return found[0] if len(found) == 1 and isinstance(found[0], int) else None
 
@@ -196,7 +197,7 @@ def _given(request: Request) -> dict[str, tuple[int, ...] | str]:
     return {x: v for x, v in found.items() if x not in request.kept}
 
 
-def _changed(request: Request) -> Description:
+def _without_replaced_formulas(request: Request) -> Description:
     """The network's description without its formulas for sizes that are given or kept as letters,
     so that these sizes are no longer computed from others."""
     formulas = {
@@ -218,7 +219,7 @@ def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
             a number L.
     """
     given = _given(request)
-    described = _changed(request)
+    described = _without_replaced_formulas(request)
     if described.patterned:
         if (request.symbolic and "L" not in given) or "L" in request.kept:
             network(replace(described, sizes={}))  # raises the ModelError
@@ -240,7 +241,7 @@ def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
 
 
 def _network(request: Request, sizes: Mapping[str, int]) -> Network:
-    described = _changed(request)
+    described = _without_replaced_formulas(request)
     layers = {"L": sizes["L"]} if described.patterned else {}
     return network(described, **layers)
 
