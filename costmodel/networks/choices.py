@@ -219,7 +219,8 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         if type(value) is not wanted:
             kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
             raise ModelError(f"{where}: '{key}' is {kind.get(wanted, 'a text')}, got {value!r}")
-        inside: Any = value.values() if key in TEXTS else value if key in LISTS else ()
+        texts: Any = value
+        inside = texts.values() if key in TEXTS else texts if key in LISTS else ()
         if not all(isinstance(item, str) for item in inside):
             raise ModelError(f"{where}: '{key}' holds names and formulas, got {value!r}")
         if key in LISTS:

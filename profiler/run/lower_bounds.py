@@ -92,7 +92,7 @@ def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
     system = system_of(mixer, form, (), phase)
     # of a phase with gradients, only gradients are certain to be left
     left = [a for a in system.results(phase) if phase == "training" or a.role != "output"]
-    return array_bytes(left, system.weights, measurement)
+    return array_bytes(left, system.shared_gradients, measurement)
 
 
 def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
