@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Generic, TypeVar
 
@@ -263,7 +263,7 @@ class Beside:
 
     ways: frozenset[frozenset[tuple[Passing, int]]]
 
-    @property
+    @cached_property
     def in_order(self) -> list[Path]:
         """The paths, in an order that does not change from run to run."""
         found = [{step: Poly.of(n) for step, n in way} for way in self.ways]
@@ -440,8 +440,8 @@ def _joined_in_layer(runs: Sequence[PartRun], run: PartRun, found: list[Passed])
     alike: list[list[Passed]] = []
     for path in found:
         for group in alike:
-            apart = (path - group[0]) + (group[0] - path)
-            if not any(isinstance(x, Beside) or x[0] not in own for x in apart):
+            apart = path.items() ^ group[0].items()
+            if not any(isinstance(x, Beside) or x[0] not in own for x, _ in apart):
                 group.append(path)
                 break
         else:
@@ -473,28 +473,35 @@ def _as_one_path(found: Sequence[Passed]) -> Passed:
 def _longest(found: Sequence[Passed]) -> list[Passed]:
     """The paths that may be longest: those that pass every part at most as often as another path
     does are left out."""
-    kept_paths: list[Passed] = []
+    kept_paths: list[tuple[Passed, Ways]] = []
     for path in found:
-        if any(_covers(other, path) for other in kept_paths):
+        ways = _ways(path)
+        if any(_covers(*other, path) for other in kept_paths):
             continue
-        kept_paths = [other for other in kept_paths if not _covers(path, other)] + [path]
-    return kept_paths
+        kept_paths = [other for other in kept_paths if not _covers(path, ways, other[0])]
+        kept_paths.append((path, ways))
+    return [path for path, _ in kept_paths]
 
 
-def _covers(path: Passed, other: Passed) -> bool:
-    """Whether `path`, or `path` with one of the paths of a step `Beside` put in, passes each part
-    at least as often as `other` does."""
-    if not any(n > path.get(one, 0) for one, n in other.items()):
+Ways = Sequence[tuple[Beside, Mapping[Passing, int]]]
+"""The steps `Beside` of a path, each with one of its paths; a step comes once for each."""
+
+
+def _ways(path: Passed) -> Ways:
+    return [(step, dict(way)) for step in path if isinstance(step, Beside) for way in step.ways]
+
+
+def _covers(path: Passed, ways: Ways, other: Passed) -> bool:
+    """Whether `path`, or `path` with one of the paths of a step `Beside` put in (its `ways`),
+    passes each part at least as often as `other` does."""
+    missing = next((one for one, n in other.items() if n > path.get(one, 0)), None)
+    if missing is None:
         return True
-    beside = [step for step in path if isinstance(step, Beside) and other[step] < path[step]]
-    if not beside:
+    own = [way for step, way in ways if missing in way and other[step] < path[step]]
+    if not own:
         return False
-    missing = other - path
-    return any(
-        all(number <= way.get(one, 0) for one, number in missing.items())
-        for step in beside
-        for way in map(dict, step.ways)
-    )
+    lacking = other - path
+    return any(all(number <= way.get(one, 0) for one, number in lacking.items()) for way in own)
 
 
 def _one_step(run: PartRun, phase: str) -> Passed:
