@@ -73,6 +73,9 @@ FOREIGN: Mapping[str, str] = {
 """A field of architectures with a part that does not exist here -> that part."""
 
 
+OF_TEXT = ("text_config", "llm_config", "language_config")
+"""Names of the object with the fields of a model's text."""
+
 TEXT_ALONE = "the text's model alone: towers and maps for images or sound are not counted"
 INDEXER = "an indexer that chooses keys"
 CROSS = "weights of cross-attention that the class for causal language models has and does not read"
@@ -142,7 +145,7 @@ MISSING: Mapping[str, str] = {
 
 def configuration(path: Path) -> Configuration:
     """The fields of a `config.json`; of a model with images or sound, those of its text, or the
-    defaults of its text where the file has no `text_config` and a reader of the type's text exists.
+    defaults of its text where the file has no such object and a reader of the type's text exists.
 
     Raises:
         ModelError: not JSON, or without a type of model.
@@ -153,7 +156,8 @@ def configuration(path: Path) -> Configuration:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
-    text, kind = fields.get("text_config"), f"{fields['model_type']}_text"
+    kind = f"{fields['model_type']}_text"
+    text = next((fields[name] for name in OF_TEXT if fields.get(name) is not None), None)
     text = {} if text is None and kind in READERS else text
     if fields["model_type"] not in READERS and isinstance(text, dict):
         outer = ("_name_or_path", "dtype", "torch_dtype", "tie_word_embeddings")

@@ -333,12 +333,15 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path, config: Any, senten
     assert sentence in str(raised.value)
 
 
-@pytest.mark.parametrize("fields", [{}, {"text_config": {"vocab_size": 31}}])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("gemma3", ""), ("gemma3", "text_config"), ("internvl_chat", "llm_config")]
+)
 def test_of_a_model_with_images_the_text_is_read_and_that_is_said(
-    tmp_path: Path, fields: dict[str, Any]
+    tmp_path: Path, kind: str, name: str
 ) -> None:
-    text = read(tmp_path, {"model_type": "gemma3_text", **fields.get("text_config", {})})
-    found = read(tmp_path, {"model_type": "gemma3", **fields, "vision_config": {"depth": 3}})
+    inner = {"model_type": "gemma3_text", **({"vocab_size": 31} if name else {})}
+    text, own = read(tmp_path, inner), {name: inner} if name else {}
+    found = read(tmp_path, {"model_type": kind, **own, "vision_config": {"depth": 3}})
     assert found.parameters().at() == text.parameters().at()
     assert found.described.remark.startswith(huggingface.TEXT_ALONE)
     assert not text.described.remark.startswith(huggingface.TEXT_ALONE)
