@@ -78,7 +78,6 @@ OF_TEXT = ("text_config", "llm_config", "language_config")
 
 TEXT_ALONE = "the text's model alone: towers and maps for images or sound are not counted"
 INDEXER = "an indexer that chooses keys"
-CROSS = "weights of cross-attention that the class for causal language models has and does not read"
 OTHERS = "keys and values of another model"
 IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
@@ -100,16 +99,9 @@ MISSING: Mapping[str, str] = {
     "deepseek_v4": f"attention to compressed rows, and {STREAMS}",
     "hy_v4": f"{STREAMS}, and {INDEXER}",
     "beam": "sums that are scaled by their depth, and gates with a bias",
-    **dict.fromkeys(
-        (
-            "prophetnet",
-            "whisper",
-            "musicgen",
-            "musicgen_melody",
-            "moshi",
-        ),
-        CROSS,
-    ),
+    **dict.fromkeys(("moshi", "musicgen", "musicgen_melody"), "several tokens of sound at a time"),
+    "prophetnet": "streams that each predict a further token",
+    "whisper": "attention whose queries and values have biases, and keys none",
     **dict.fromkeys(
         ("gemma4_assistant", "gemma4_unified_assistant"),
         OTHERS,
