@@ -81,8 +81,9 @@ class FormulaClaim(Claim):
         return Finding(True, answer, {}, self._equal_words(found), compared=found)
 
     def _equal_words(self, found: IdentityCheck | None) -> str:
-        """How a formula and the derived count are known to be equal: for all sizes, for all sizes
-        other than those of the claim, or at these alone; "" without a comparison."""
+        """How a formula and the derived count are known to be equal, for the note of a claim that
+        agrees: for all sizes, for all sizes other than those of the claim, or at these alone; ""
+        without a comparison."""
         if found is None or not (found.proven and self.sizes):
             return found.text if found else ""
         if found.formula.letters | found.answer.letters:
@@ -244,7 +245,8 @@ class RelationClaim(TwoSided):
         return right.exact - left.exact if self.relation == "<" else left.exact - right.exact
 
     def where_true(self, left: Answer, right: Answer) -> Condition:
-        """The condition on sizes under which the relation holds; its text goes case by case."""
+        """The condition on sizes under which the relation holds, such as `d < l`; its text goes
+        case by case."""
         solve = where_zero if self.relation == "=" else where_positive
         cases = [(guards, solve(poly)) for guards, poly in self.positive_where_true(left, right)]
         if len(cases) == 1:

@@ -210,7 +210,7 @@ def mixer_of(name: str, option: str = "") -> Mixer:
 @cache
 def further_options(name: str) -> Mapping[str, Mixer]:
     """Option -> the mixer of this name with one more option, for each option that fits the name's
-    options and sizes."""
+    options and sizes: a claim that is false of the mixer may be true of one of these variants."""
     found: dict[str, Mixer] = {}
     for option in mixer_of(name).offers:
         with suppress(UnknownMixer):

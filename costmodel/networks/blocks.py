@@ -146,7 +146,8 @@ class Block:
         return (self.name, *(f"layers.{r}" for r in self.sublayers[0].residual.ranges))
 
     def with_parts(self, change: Callable[[Use], Use]) -> Block:
-        """A copy of the block in which every part is what `change` makes of it."""
+        """A copy of the block in which every part is what `change` makes of it, such as the part
+        with the layers for which it stands."""
         found = []
         for one in self.sublayers:
             around: dict[str, Any] = {
@@ -380,7 +381,8 @@ class Description:
         return bool(self.trained or self.adapters)
 
     def with_parts(self, change: Callable[[Use], Use]) -> Description:
-        """A copy of the description in which every part is what `change` makes of it."""
+        """A copy of the description in which every part is what `change` makes of it, such as the
+        part with adapters."""
         stacks = tuple(
             replace(
                 stack,

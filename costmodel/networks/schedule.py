@@ -173,8 +173,9 @@ def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
 
 
 def readers(runs: Sequence[PartRun]) -> dict[Wire, list[tuple[int, str]]]:
-    """A dict: array between parts (a wire) -> its readers, as (number of the run, name that the
-    array has in the part's equations); [] if no run reads it."""
+    """A dict: array between parts (a wire) -> its readers, as (number of the run in `runs`, name
+    that the array has in the part's equations), of which each gives the array a gradient; [] if no
+    run reads it."""
     found: dict[Wire, list[tuple[int, str]]] = {}
     for k, run in enumerate(runs):
         for name, wires in run.reads.items():

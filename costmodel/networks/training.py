@@ -261,8 +261,9 @@ def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
 
 
 def in_layers(network: Assembly) -> frozenset[Use]:
-    """The set of parts that run in layers. Dropout has no run of its own in the schedule: it is in
-    a layer if the last other part before it in its section (the encoder, say) is."""
+    """The set of parts that run in layers, whose forward pass `--recompute` may run again. Dropout
+    has no run of its own in the schedule: it is in a layer if the last other part before it in its
+    section (the encoder, say) is."""
     runs = schedule(network, layers_of(network))
     inside = {run.use for run in runs if run.layer is not None}
     begun: set[str] = set()

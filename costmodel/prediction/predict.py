@@ -68,7 +68,8 @@ def fits() -> Fits:
 
 def read_fits(families: Mapping[str, Any]) -> Fits:
     """Family -> its fits, each the constants of its formula with the boards that they were fitted
-    on and the interval, from the parsed contents of a file of constants."""
+    on and the interval, from the parsed contents of a file of constants: the one that ships, or one
+    that `benchmarks.fit_kernels` writes."""
     return {
         name: tuple(
             Fit(tuple(one["boards"]), one["constants"], (one["interval"][0], one["interval"][1]))

@@ -395,8 +395,8 @@ def _is_whole(extent: Poly) -> bool:
 
 
 def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
-    """(power, number) of a quantity number * size**power, with power 1 or -1. Raises Unsupported:
-    the quantity has another form."""
+    """(power, number) of a quantity number * size**power, with power 1 or -1: (1, 1/8) of d/8 and
+    (-1, 12) of 12/n. Raises Unsupported: the quantity has another form."""
     terms = {monomial: Fraction(number) for monomial, number in extent.terms.items()}
     for power in (1, -1):
         if terms.keys() == {((letter, power),)}:
@@ -524,7 +524,8 @@ def _place(mixer: Mixer, extent: Poly) -> str:
 
 
 def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:
-    """The error message for an extent that is a fraction at these sizes."""
+    """The error message for an extent that is a fraction at these sizes, with the sizes to change:
+    "self-attention needs d/n to be whole, got 25/2 (d = 100, n = 8); choose d divisible by n"."""
     where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
     below = sorted({a for m in extent.terms for a, p in m if p < 0})
     above = sorted({a for m in extent.terms for a, p in m if p > 0})

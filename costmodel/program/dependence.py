@@ -77,7 +77,8 @@ def anywhere(system: System, read: Read) -> Read:
 
 def unproven_inside(equation: Equation, read: Read) -> Constraints:
     """The conditions, in the indices around a reference, under which its entry lies inside its
-    array; proven conditions are left out. Gathered positions give no condition."""
+    array: l - i - 1 >= 0 for x[i + 1]; proven conditions are left out. Gathered positions give no
+    condition."""
     around = equation.domain | read.constraints
     conditions: set[Poly] = set()
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
@@ -102,7 +103,7 @@ def holes(system: System, array: Array) -> Sequence[Constraints]:
     there = [
         frozenset(c for c in own if not length <= c.letters)
         for equation in system.defining[array]
-        if (own := _own(equation, equation.domain)) is not None
+        if (own := _defined_where(equation, equation.domain)) is not None
     ]
     missing = outside(whole(array), there)
     read = [
@@ -324,12 +325,12 @@ def joined_terms(
     return tuple(
         Term(term.token, term.where | own)
         for equation, terms in found.items()
-        if (own := _own(equation, domain(equation))) is not None
+        if (own := _defined_where(equation, domain(equation))) is not None
         for term in terms
     )
 
 
-def _own(equation: Equation, domain: Constraints) -> Constraints | None:
+def _defined_where(equation: Equation, domain: Constraints) -> Constraints | None:
     """The conditions on the entries that an equation defines on a domain, beyond the extents of its
     array; None if it defines no entry."""
     where = region(equation.array, equation.positions, domain, [i.atom for i in equation.indices])
@@ -341,7 +342,7 @@ def _own(equation: Equation, domain: Constraints) -> Constraints | None:
 
 def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
     """Whether two sets of terms (token, conditions) are proven to have the same maximum at the
-    entries that an equation defines."""
+    entries that an equation defines: token #0 of row #0, and token 1, at S[1] = x[1]."""
     if one == two or (where := defined(equation)) is None:
         return True
     return all(
@@ -413,7 +414,8 @@ def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints
 
 def after_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
     """The disjoint parts of a domain in which the maximum of `terms` (each a token under
-    conditions) exceeds `token`."""
+    conditions) exceeds `token`: of rows i in 1..l with token i, the rows t + 1..l; for token 0 what
+    depends on an input."""
     found = []
     for k, term in enumerate(terms):  # a point belongs to the first term that exceeds the token
         part = domain | term.over(token)

@@ -422,7 +422,8 @@ class _Pads:
 
 
 def _between_zeros(equation: Equation, pads: _Pads) -> Node:
-    """The right-hand side, with reads outside of an array replaced by reads of a padded copy."""
+    """The right-hand side, with reads outside of an array replaced by reads of a padded copy, which
+    `pads` makes: x[i - 2] for i in 1..l reads x.pad[i], with x.pad[1..2] zero."""
     at: dict[Ref, Ref] = {}
     for node, over in refs(equation.value):
         indices = (*equation.indices, *over)
@@ -458,8 +459,8 @@ def _within(place: Position, extent: Poly, around: Constraints) -> bool:
 
 
 def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
-    """The least and largest value of a position; None unless each of its indices has exactly one
-    lower and one upper bound in sizes."""
+    """The least and largest value of a position: (2 - l, l) of i - j + 1 for i and j in 1..l; None
+    unless each of its indices has exactly one lower and one upper bound in sizes."""
     first = last = place
     for index in indices:
         slope = place.coefficient(index.atom).constant()

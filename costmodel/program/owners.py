@@ -467,7 +467,8 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
 
 def _no_later(one: Lowest, other: Lowest) -> bool:
     """Whether the owner `one` is proven to exist, and to be at most `other`, wherever `other`
-    exists. Each is (polynomials whose maximum is the owner, conditions on the entry)."""
+    exists, so that `_least` leaves `other` out. Each is (polynomials whose maximum is the owner,
+    conditions on the entry)."""
     (lows, where), (rivals, there) = one, other
     return all(implied(there, c) for c in where) and all(
         any(implied(there, rival - low) for rival in rivals) for low in lows

@@ -151,8 +151,9 @@ def _components(system: System) -> list[list[Array]]:
 
 
 def in_order(system: System) -> tuple[Equation, ...]:
-    """The equations in topological order: always those of the first component (arrays that depend
-    on each other) all of whose other reads are complete, in the order of the system."""
+    """The equations in topological order, for equations that gradients make in no order: always
+    those of the first component (arrays that depend on each other) all of whose other reads are
+    complete, in the order of the system."""
     waiting = _components(system)
     found: list[Equation] = []
     done: set[Array] = set()
@@ -315,7 +316,7 @@ def _order_exists(
 
 def _share_a_row(axes: Mapping[Array, int], one: Equation, two: Equation) -> bool:
     """Whether two equations of a loop may define entries of the same row, for row axes `axes`
-    (array -> axis): True unless it is proven that they do not."""
+    (array -> axis): True unless it is proven that they do not, as S[1] and S[i + 1] for i >= 1."""
     renamed = {index.atom: Poly.atom(index.atom + "'") for index in two.indices}
     apart = _row(axes, one) - _row(axes, two).substitute(renamed)
     other = frozenset(c.substitute(renamed) for c in two.domain)

@@ -295,7 +295,8 @@ def _wrong_choice(
 
 
 def _outer(system: System, index: Index) -> tuple[Index, ...]:
-    """The indices in the bounds of an index, and recursively in their bounds, outermost first."""
+    """The indices in the bounds of an index, and recursively in their bounds, outermost first: (i,)
+    for j in 1..i."""
     indices = system.mixer.forms[system.form].indices.values()
     found: tuple[Index, ...] = ()
     for other in indices:

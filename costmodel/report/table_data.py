@@ -23,8 +23,9 @@ def rows(table: Table) -> Rows:
 
 
 def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
-    """The header and rows of CSV: the columns shown in any phase, one for each class of operations
-    in `other`, and the reasons for missing values last.
+    """The header and rows of CSV, with values and not their texts, for `rows` and for the table
+    that Python code gets: the columns shown in any phase, one for each class of operations in
+    `other`, and the reasons for missing values last.
 
     Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere.
     """

@@ -38,6 +38,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     if rows not in CACHED:
         raise Unanswered(f"no keys and values in {rows}: --cache-dtype takes {', '.join(CACHED)}")
     tensors = [t for part in held.parts for t in _tensors(held, part, rows, context, batch)]
+    # cells grow by `PADDED` at a time: a further token takes its share of that step
     grown = [t for part in held.parts for t in _tensors(held, part, rows, context + PADDED, batch)]
     token = sum(t.bytes for t in grown) - sum(t.bytes for t in tensors)
     says = [f"keys and values are {rows}, in cells for a multiple of {PADDED} tokens"]

@@ -82,7 +82,8 @@ def contracted(system: System) -> frozenset[Array]:
 
 def matrices(system: System) -> dict[str, Poly]:
     """A dict: name -> number of entries, of each parameter with two axes or more that a forward
-    pass sums over an index of, as W in sum_k x[k] W[k, j]."""
+    pass sums over an index of, as W in sum_k x[k] W[k, j]: the matrices of which formulas for MFU
+    count the products."""
     found: dict[str, Poly] = {}
     for array in contracted(system):
         whole = next((a for a in array.made_for if a.role == "parameter"), array)
