@@ -66,7 +66,7 @@ def test_toml_and_json_are_the_same(tmp_path: Path) -> None:
 
 BAD = {
     "cut off": (('formula = "l^2*d"', 'formula = "l^2'), "not a readable file of claims"),
-    "no schema": (("schema = 1", "schema = 2"), "expected an object with schema 1"),
+    "no schema": (("schema = 1", "schema = 2"), "'schema' is 1, got 2"),
     "no source": (('source = "a paper"', ""), "'source' must name the paper"),
     "citation": (('citation = "N. N.: A paper. 2024"', "citation = 3"), "'citation' is a text"),
     "missing": (('place = "Table 1"\n', ""), "claim t1.mul lacks place: every claim needs these"),

@@ -355,9 +355,10 @@ def test_every_rewrite_of_gradients_leaves_the_forward_pass_as_it_is() -> None:
 
 
 def test_zeros_that_nobody_multiplies_are_not_padded() -> None:
-    for wrong in ("padded", "dense,padded,padded-rows"):
-        with pytest.raises(ConventionError, match="choose one, together with dense"):
-            cm.count(builtin("me"), "backward", convention=wrong)
+    wrong = {"padded": "add dense", "dense,padded,padded-rows": "choose one of padded, padded-rows"}
+    for names, said in wrong.items():
+        with pytest.raises(ConventionError, match=said):
+            cm.count(builtin("me"), "backward", convention=names)
 
 
 def test_what_is_recomputed_has_a_name() -> None:

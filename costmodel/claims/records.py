@@ -58,8 +58,10 @@ def load(path: Path) -> list[Claim]:
         data = read_data(path)
     except ValueError as reason:
         raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
-    if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
-        raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
+    if not isinstance(data, dict):
+        raise PublishedError(f"{path}: expected an object with the keys schema, source and claims")
+    if data.get("schema") != 1:
+        raise PublishedError(f"{path}: 'schema' is 1, got {data.get('schema')!r}")
     source, names = data.get("source"), data.get("convention", ["strict"])
     if not isinstance(source, str) or not source:
         raise PublishedError(f"{path}: 'source' must name the paper of the claims")
@@ -68,8 +70,8 @@ def load(path: Path) -> list[Claim]:
     citation = data.get("citation", "")
     if not isinstance(citation, str):
         raise PublishedError(f"{path}: 'citation' is a text, got {citation!r}")
-    if not isinstance(data["claims"], list):
-        raise PublishedError(f"{path}: 'claims' is a list of claims")
+    if not isinstance(data.get("claims"), list):
+        raise PublishedError(f"{path}: 'claims' is a list of claims, got {data.get('claims')!r}")
     common = {"source": source, "convention": tuple(names), "citation": citation}
     return [_claim_of_entry(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
 

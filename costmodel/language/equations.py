@@ -902,7 +902,8 @@ class Mixer:
         return None
 
     def _within(self, place: Poly, extent: Poly) -> bool:
-        """Whether a place is proven to lie in 1..extent for all values of its indices."""
+        """Whether a place, c of (j - 1)*h + c, is proven to lie in 1..extent for all values of its
+        indices."""
         return all(
             implied_all(
                 frozenset().union(*(i.constraints for i in ranges)), (place - 1, extent - place)

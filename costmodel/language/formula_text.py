@@ -474,7 +474,8 @@ def _binary_logarithm(node: Any) -> Any:
 
 
 def _depth(tree: Tree) -> int:
-    """The depth of the tree: the largest number of nodes nested in each other."""
+    """The depth of the tree, 3 for a + b*c: the largest number of nodes nested in each other, which
+    recursion over a formula must have room for."""
     depth, level = 0, [tree]
     while level:
         depth += 1

@@ -215,7 +215,7 @@ def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
 
 def outer_first(indices: Sequence[Index]) -> list[Index]:
     """The indices ordered so that the bounds of each name only indices before it (i before j in
-    1..i); EquationError if that is impossible."""
+    1..i), as nested loops need; EquationError if that is impossible."""
     if len(indices) < 2:
         return list(indices)
     ordered: list[Index] = []

@@ -24,8 +24,10 @@ def load(path: Path) -> dict[str, Choices]:
         data = read_data(path)
     except ValueError as reason:
         raise ModelError(f"{path} is not a readable file of networks: {reason}") from None
-    if not isinstance(data, dict) or data.get("schema") != 1:
-        raise ModelError(f"{path}: expected an object with schema 1 and a list of models")
+    if not isinstance(data, dict):
+        raise ModelError(f"{path}: expected an object with the keys schema, citation and models")
+    if data.get("schema") != 1:
+        raise ModelError(f"{path}: 'schema' is 1, got {data.get('schema')!r}")
     citation, entries = data.get("citation"), data.get("models")
     if not isinstance(citation, str) or not citation:
         raise ModelError(f"{path}: 'citation' says where the networks are printed")

@@ -136,7 +136,7 @@ def read_board(path: Path) -> Board:
         raise BoardError(f"{path}: {error}") from None
     known = {"name": str, "aliases": list, "figures": list}
     if not isinstance(read, dict) or not isinstance(read.get("figures"), list):
-        raise BoardError(f"{path}: expected name, aliases and [[figures]]")
+        raise BoardError(f"{path}: expected groups of figures, [[figures]], with label and source")
     for key, value in read.items():
         if not isinstance(value, known.get(key, ())):
             raise BoardError(f"{path}: expected the keys name, aliases and figures, got '{key}'")

@@ -77,11 +77,14 @@ def _range(letter: str, part: str) -> Iterator[int]:
     step = ends[2] if len(ends) == 3 else "1"
     factor = step.startswith("x")
     change = _whole(letter, step[1:] if factor else step)
-    if change < (2 if factor else 1) or value < 1 or last < value:
-        raise SizeError(
-            f"size {letter}: '{part}' is no range: expected first <= last and a step of at least 1 "
-            f"or a factor of at least x2"
-        )
+    wrong = f"size {letter}: '{part}' is no range"
+    if change < (2 if factor else 1):
+        least = "factor of x2 or more" if factor else "step of 1 or more"
+        raise SizeError(f"{wrong}: expected a {least}")
+    if value < 1:
+        raise SizeError(f"{wrong}: expected a first size of 1 or more")
+    if last < value:
+        raise SizeError(f"{wrong}: expected the smaller size first")
     checked({letter: last}, letter)
     while value <= last:
         yield value

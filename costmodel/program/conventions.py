@@ -318,10 +318,11 @@ def _read(parts: tuple[str, ...]) -> Convention:
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
     padded = [p for p in parts if p in PADDINGS]
-    if len(padded) > 1 or (padded and "dense" not in parts):
+    if len(padded) > 1:
+        raise ConventionError(f"choose one of {', '.join(padded)}: each says where zeros stand")
+    if padded and "dense" not in parts:
         raise ConventionError(
-            f"{' or '.join(PADDINGS)} says how the multiplied zeros are stored: choose one, "
-            "together with dense"
+            f"{padded[0]} says how the zeros that dense multiplies are stored: add dense"
         )
     for begin, (_, without) in _ONE_OF.items():
         chosen = [p for p in parts if p.startswith(begin)]

@@ -115,7 +115,8 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
     free = dict.fromkeys(two.counts)
 
     def counterpart(name: str) -> str:
-        """The array of the second mixer that matches an array of the first; "" if none."""
+        """The array of the second mixer that matches an array of the first, `K_p.grad` for `K.grad`
+        once K and K_p are partners; "" if none."""
         array = left.whole.get(name) or left.system.mixer.arrays.get(name)
         if name in partner or array is None or array.origin is None:
             return partner.get(name, "")

@@ -88,7 +88,7 @@ def letter(name: str) -> Formula:
 
 def sentence(line: Text) -> Line:
     """The line as a sentence: a capital at its beginning, a full stop (unless it has an end) and a
-    space at its end."""
+    space at its end: ("Sizes: ", ..., ". ") for ("sizes: ", ...)."""
     first, *others = line if isinstance(line, tuple) else (line,)
     first = first[:1].upper() + first[1:] if isinstance(first, str) else first
     last = others[-1] if others else first
@@ -199,8 +199,8 @@ class Table:
 
 
 def _footnotes(cell: Text) -> Iterator[str]:
-    """Yield the footnotes of a cell, as texts in order: the reason of a missing value, the note of
-    a marked cell, and those of all parts of a line."""
+    """Yield the footnotes of a cell, as texts in the order in which a table numbers them: the
+    reason of a missing value, the note of a marked cell, and those of all parts of a line."""
     if isinstance(cell, tuple):
         for part in cell:
             yield from _footnotes(part)

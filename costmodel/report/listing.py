@@ -238,7 +238,7 @@ def _rows(found: Sequence[Entry]) -> Rows:
 
 def _options(found: Sequence[Entry]) -> list[Note]:
     """Notes that explain the options of the mixers, [] if none has options; mixers with equal
-    options share a note."""
+    options share a note: `options of A, B: bias (a bias on the output)`."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for mixer in (entry.mixer for entry in found):
         if mixer.offers:

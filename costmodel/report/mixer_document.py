@@ -136,7 +136,8 @@ def _used(
 
 
 def _depends(row: Row, name: str) -> Collection[str]:
-    """The sizes that a value depends on; all sizes of the row if the value has no formula."""
+    """The sizes that the value of the column `name` depends on; all sizes of the row if the value
+    has no formula."""
     if is_letter(name):
         return [name]
     value = None if name in LABELS else row.value(name)

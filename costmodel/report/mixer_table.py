@@ -87,7 +87,7 @@ class Request:
 
 
 def with_forms(typed: Sequence[str | Mixer]) -> dict[Mixer, list[str | None]]:
-    """Mixer -> the forms that its names have, as NAME:FORM; None for a name alone.
+    """Mixer -> the forms that its names have, ["fft"] for `she:fft`; None for a name alone.
 
     Raises:
         UnknownMixer, EquationError: an unknown mixer or form.

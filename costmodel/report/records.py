@@ -17,8 +17,8 @@ from costmodel.symbolic.printing import formula_text
 
 
 def exact(value: Value) -> Any:
-    """A value without rounding: an int, or a text for a fraction, formula or path; None for a
-    missing value."""
+    """A value without rounding, for CSV and JSON: an int, or a text for a fraction ("1/3"), formula
+    ("d*l") or path; None for a missing value."""
     if value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, Missing):

@@ -207,7 +207,8 @@ def _cells(table: Table, *, factored: bool) -> list[list[str]]:
 
 
 def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    """The natural width of each column: its longest cell, and its header in two lines."""
+    """The natural width of each column in characters, in which no cell is broken: that of its
+    longest cell, or of its header in two lines if that is more."""
     widths = []
     for k, column in enumerate(columns):
         words = text(column.header).split()

@@ -159,8 +159,8 @@ class Typeset(Writer):
         return f"${self.tex(cell)}$"
 
     def tex(self, cell: Formula | Math | Equal | str) -> str:
-        """The LaTeX of a formula, other notation, an equation between cells, or a text, without
-        dollar signs."""
+        """The LaTeX, without dollar signs, of a formula, other notation, an equation between cells
+        (`l = 128`), or a text, which is LaTeX already."""
         if isinstance(cell, Formula):
             found = formula_latex(cell.value, self.page.names)
             return rf"{cell.of}({found})" if cell.of else found

@@ -113,7 +113,7 @@ def test_unknown_networks_and_choices() -> None:
 GOOD: dict[str, Any] = {"schema": 1, "citation": "nobody 1999", "models": [{"name": "a"}]}
 
 BAD = [
-    ({**GOOD, "schema": 2}, "expected an object with schema 1"),
+    ({**GOOD, "schema": 2}, "'schema' is 1, got 2"),
     ({**GOOD, "citation": ""}, "'citation' says where the networks are printed"),
     ({**GOOD, "models": {}}, "'models' is a list of networks"),
     ({**GOOD, "models": [{"title": "x"}]}, "expected an object with a name"),

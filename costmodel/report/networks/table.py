@@ -61,7 +61,8 @@ def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | 
 
 
 def phases(text: str) -> tuple[str, ...]:
-    """The phases for the name or alias of a phase, "both" or "all".
+    """The phases that the text of `--phase` means: of "decode" ("inference",), of "both" the
+    forward pass and one new token, of "all" every phase.
 
     Raises:
         ModelError: an unknown name.
