@@ -229,9 +229,9 @@ class PartAnswers(Answers):
         return self.own.chained(path, self._sizes_of_run(sizes, self.own.phase))
 
     def passed(self, path: PathOf, sizes: Mapping[str, int] | None, phase: str) -> CriticalPath:
-        """The critical path of one run of the part in a phase of a path through the network, in
-        sizes of the network."""
-        about = self.own
+        """The critical path of one run of the part in a phase, of those that a path through the
+        network passes (a training step's: forward and backward), in sizes of the network."""
+        about = self.own  # in prefill, a part that reads the last position alone: inference
         if phase == "backward" or about.phase != "inference":
             about = part_answers(self.use, phase, self.graph.counting)
         found = about.chained(path, self._sizes_of_run(sizes, about.phase))
