@@ -371,7 +371,8 @@ def _substituted(term: Term, values: Mapping[str, Poly]) -> Term:
 
 def _on_axes(equation: Equation, term: Term) -> Term:
     """A term (token, conditions) in an equation's free indices, converted to the axes of the array
-    that it defines. Unsupported if an index occurs in no position without other indices."""
+    that it defines: token i of S[i + 1, c] is #0 - 1. Unsupported if an index occurs in no position
+    without other indices."""
     # where the token is a position plus a constant, the axis replaces the whole position
     token = term.token
     for axis, position in enumerate(equation.positions):

@@ -176,9 +176,9 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
 def _bracket(node: Bracket, around: Constraints) -> Places:
     """The places (disjoint conditions) at which a bracket, `body` under a condition, is not an
     empty sum: everywhere, if it has a value where the condition fails (`otherwise`); else the
-    places of the body. With indices `first`, it holds at one of their points, which values decide.
-    No cost depends on which point, so the point is taken where each index equals the largest of its
-    lower bounds."""
+    places of the body. With indices `first`, as in the gradient of a maximum over j, it holds at
+    one of their points, which values decide. No cost depends on which point, so the point is taken
+    where each index equals the largest of its lower bounds."""
     if node.otherwise is not None:
         return EVERYWHERE
     places = present(node.body, around)

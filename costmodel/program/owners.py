@@ -342,9 +342,10 @@ class Owners:
         return found
 
     def unbounded(self, equation: Equation) -> Constraints:
-        """The domain of an equation in an endless sequence: without the bounds, such as j <= l,
-        that the length gives to an index on which the owner or tau (the latest input row that an
-        instance depends on) depends."""
+        """The domain of an equation in an endless sequence, as token t cannot see where the
+        sequence ends: i >= 1 for y[i] with i in 1..l, without the bound i <= l that the length
+        gives to an index on which the owner or tau (the latest input row that an instance depends
+        on) depends."""
         own, tau = self.instance(equation), self.tokens.instance(equation)
         terms = [term.token for term in (*own, *tau)]
         of_token = {a for term in terms for a in term.letters if is_index(a)}
