@@ -49,6 +49,7 @@ CASES = [
     ("she-extraction", "direct", ("dense", "padded-rows")),
     ("convolution", "direct", ("dense", "padded-rows")),
     ("convolution-same", "direct", ("dense", "padded-rows")),
+    ("deltanet+core", "chunked-solve", ("triangle-gradient",)),
 ]
 
 

@@ -31,6 +31,7 @@ from costmodel.language.nodes import (
     position_value,
     substitute,
 )
+from costmodel.program.dependence import holes
 from costmodel.program.recurrences import references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import region, whole
@@ -173,8 +174,10 @@ class Sums:
     ) -> list[tuple[Constraints, bool]]:
         """The disjoint parts of a cell (a region of entries), as (constraints, whether the entries
         depend on the sequence). If an array that depends on the sequence has an equation that reads
-        nothing, all its entries count as dependent."""
+        nothing, or zeros in place of entries without an equation, all entries count as
+        dependent."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
+        constant = constant or bool(holes(self.system, array))
         if constant and array in tokens(self.system).from_inputs_or_contexts:
             return [(cell, True)]
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)

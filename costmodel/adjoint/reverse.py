@@ -24,6 +24,7 @@ from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
 from costmodel.adjoint.transpose import Cotangent, Scale, guarded_ranges, transposed
+from costmodel.adjoint.triangles import Solved, solved
 from costmodel.errors import Unsupported
 from costmodel.language.equations import (
     SEQUENCE,
@@ -44,6 +45,7 @@ from costmodel.language.nodes import (
     Flat,
     Gather,
     Mul,
+    Neg,
     Node,
     Reduce,
     Ref,
@@ -92,10 +94,11 @@ def adjoint(
             and `rms-norm-gradient` take the gradient of a norm written under `norm=rsqrt` from its
             result; `mean-gradient`, `square-gradient`, `length-gradient` and `comparison-gradient`
             take the gradients of means, squares, row lengths, and of relu and max, by torch's
-            formulas; `quotient-gradient` computes the gradient of a divisor by another division, -g
-            (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients of both
-            branches of a function by cases; `fft-gradient` takes gradients of real transforms as
-            libraries do, by a complex transform, and doubles bins that stand for two.
+            formulas; `triangle-gradient` takes the gradient of the matrix of a triangular system at
+            all pairs of rows; `quotient-gradient` computes the gradient of a divisor by another
+            division, -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients
+            of both branches of a function by cases; `fft-gradient` takes gradients of real
+            transforms as libraries do, by a complex transform, and doubles bins that stand for two.
         trained: the roles of arrays that get a gradient; equations that no such gradient needs are
             left out.
         recompute: the forward arrays that the backward pass recomputes: names in the file (each
@@ -217,6 +220,9 @@ class _Builder(Sums):
                     continue
                 if length := self._length(equation):
                     self._hand_length(equation, *length)
+                    continue
+                if "triangle-gradient" in self.rewrites and (system := solved(block, equation)):
+                    self._hand_system(equation, system, block.axes[array])
                     continue
                 for scope in self._scopes(equation):
                     self.hand(equation.value, Ref(self.grads[array], equation.positions), scope)
@@ -348,6 +354,38 @@ class _Builder(Sums):
             divisor = self.stored(where_larger(length, length, ZERO, ONE), scope)
             for ranges in one_by_one((over,)):
                 self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside(ranges))
+
+    def _hand_system(self, equation: Equation, system: Solved, axis: int) -> None:
+        """Hand the gradient of a row x of a triangular system (1 + A) x = b to b and to the rows
+        before, and to A the entries of the product of -x.grad and x, which is computed for all
+        pairs of rows. `axis` is the axis of rows in x."""
+        x, z, columns = equation.array, system.any_row, system.columns
+        for scope in self._scopes(equation):
+            gradient = Ref(self.grads[x], equation.positions)
+            self.hand(system.right, gradient, scope)
+            less = Neg(gradient)
+            self.hand_to(system.earlier, Mul(less, system.matrix), scope.inside((system.over,)))
+            kept = tuple(index for index in scope.free if index.atom not in columns)
+            over = tuple(index for index in scope.free if index.atom in columns)
+            at = [
+                (position, extent)
+                for position, extent in zip(system.earlier.positions, x.shape, strict=True)
+                if columns.isdisjoint(names_in([position]))
+            ]
+            row = system.row.as_poly()
+            pairs = self._new_step(x, (*(extent for _, extent in at), x.shape[axis]))
+            positions = (*(position for position, _ in at), row)
+            product = Reduce("sum", Mul(less, system.earlier), over)
+            around = projected(scope.around, columns) | z.constraints | system.several_rows
+            order = [index.atom for index in (*kept, z)]
+            indices = guarded_ranges(around, order, f"the gradient of {system.matrix.array.name}")
+            written = Equation(pairs, positions, product, indices, self.gradient(x))
+            self.written[written] = SEQUENCE if scope.sequence else STEP
+            there = {axis_atom(k): position_value(p) for k, p in enumerate(system.matrix.positions)}
+            for definition in self.system.defining[system.matrix.array]:
+                entries = {c.substitute(there) for c in defined(definition) or ()}
+                inside = Scope(equation, (*kept, z), around | entries, scope.sequence)
+                self.hand_to(system.matrix, Ref(pairs, positions), inside)
 
     def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
         """The sum over a row that a softmax's gradient needs, sum of g y, as the sum of g_o o of

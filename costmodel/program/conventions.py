@@ -359,6 +359,10 @@ REWRITES: Mapping[str, str] = {
     "mean-gradient": "the gradient of a mean is divided at every entry, instead of once per mean",
     "square-gradient": "the gradient of a square x x is g (2 x), not a sum of two products",
     "length-gradient": "the gradient of a row's length n is g (x / n), and none where n is 0",
+    "triangle-gradient": (
+        "the gradient of a triangular matrix, by which a system is solved, is computed for all "
+        "pairs of rows"
+    ),
     "comparison-gradient": "the gradients of relu and of max(a, b) compare again",
     "quotient-gradient": "the gradient of a divisor b computes a / b again: -g (a / b) / b",
     "cases-gradient": (
@@ -393,7 +397,7 @@ OF_SEQUENCES = ("dense", *PADDINGS)
 OF_GRADIENTS = (
     "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     "layer-norm-gradient", "rms-norm-gradient", "mean-gradient", "square-gradient",
-    "length-gradient", "comparison-gradient",
+    "length-gradient", "triangle-gradient", "comparison-gradient",
     "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
 )  # fmt: skip
 """Rewrites that change what a backward pass computes. Paddings also store zeros around arrays in

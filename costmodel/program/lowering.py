@@ -188,9 +188,9 @@ def _range_by_range(system: System) -> System:
 
 def _dense(system: System) -> System:
     """The system with every causal upper bound and every window widened to the full axis (j <= i
-    becomes j <= l), or to all rows of the chunk for an index over the places of a chunk: the last
-    chunk may have fewer rows. A
-    sum over rows of its own loop keeps its range. A gap between two ranges of a union is closed,
+    becomes j <= l), or to all rows of the chunk for an index over the places of a chunk, as in a
+    flattened position (q-1)*C + e, or to the same end: the last chunk may have fewer rows. A sum
+    over rows of its own loop keeps its upper bounds. A gap between two ranges of a union is closed,
     unless the widened ranges still leave the gap between them."""
     every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
     by_atom = {
@@ -210,10 +210,11 @@ def _dense(system: System) -> System:
         atom: _joined(index, [_widened(one, by_atom, rows) for one in index.pieces], together)
         for atom, index in every.items()
     }
-    own = dict(pair for loop in loops(system) for pair in _over_own_rows(loop))
+    own = dict(pair for loop in loops(system) for pair in _over_own_rows(loop, wide))
 
     def widened(equation: Equation) -> Equation:
-        """The equation with wider ranges of indices, but not in sums over rows of its loop."""
+        """The equation with wider ranges of indices, up to its row in sums over rows of its
+        loop."""
         kept = own.get(equation, {})
         return replace(
             equation,
@@ -224,9 +225,12 @@ def _dense(system: System) -> System:
     return replace(system, equations=tuple(map(widened, system.equations)), beyond=True)
 
 
-def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping[Index, Index]]]:
-    """Yield each equation of a loop with the indices (index -> itself) of its sums over rows of the
-    loop, which keep their ranges: a row further on has not been computed."""
+def _over_own_rows(
+    loop: Sequence[Equation], wide: Mapping[str, Index]
+) -> Iterator[tuple[Equation, Mapping[Index, Index]]]:
+    """Yield each equation of a loop with the indices of its sums over rows of the loop, index ->
+    index from the first row of `wide` on, which keeps its upper bounds: a row further on has not
+    been computed."""
     arrays = {equation.array for equation in loop}
     for equation in loop:
         over = (
@@ -236,7 +240,7 @@ def _over_own_rows(loop: Sequence[Equation]) -> Iterator[tuple[Equation, Mapping
             for index in indices
             if index.atom in names_in(ref.positions)
         )
-        yield equation, {index: index for index in over}
+        yield equation, {i: replace(i, lower=wide[i.atom].lower) for i in over}
 
 
 @lru_cache(maxsize=1024)
@@ -317,22 +321,26 @@ def _all_indices(equation: Equation) -> Iterator[Index]:
 
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
     """The index without causal upper bound and without window: bounds that name an outer index are
-    dropped where a bound in sizes alone remains. Without one, lower bounds stay, and each upper
-    bound takes the value at the end of the (widened) outer index: j <= i becomes j <= l. An index
-    in `rows`, over the places of a chunk, keeps the bounds that name its chunk: the chunk's end.
-    `by_atom`: name -> index."""
+    dropped where a bound in sizes alone remains. Without one, a lower bound takes the value at the
+    start of the (widened) outer index, an upper bound the value at its end: j <= i becomes j <= l.
+    An index in `rows`, over the places of a chunk, keeps the bounds that name its chunk: the
+    chunk's end. `by_atom`: name -> index."""
     outer = rows if index.atom in rows else by_atom
 
     def named(bound: Poly) -> list[Index]:
         return [by_atom[a] for a in sorted(bound.letters) if a in by_atom and a in outer]
 
     upper = [bound for bound in index.upper if not named(bound)]
-    lower = tuple(bound for bound in index.lower if not named(bound)) or index.lower
+    lower = [bound for bound in index.lower if not named(bound)]
     for bound in () if upper else index.upper:
         widest = named(bound)[0]
         for top in _widened(widest, by_atom, rows).upper:
             upper.append(bound.substitute({widest.atom: top}))
-    return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
+    for bound in () if lower else index.lower:
+        widest = named(bound)[0]
+        for first in _widened(widest, by_atom, rows).lower:
+            lower.append(bound.substitute({widest.atom: first}))
+    return replace(index, lower=tuple(dict.fromkeys(lower)), upper=tuple(dict.fromkeys(upper)))
 
 
 def _joined(index: Index, pieces: Sequence[Index], together: Set[str]) -> Index:

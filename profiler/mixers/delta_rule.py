@@ -8,6 +8,7 @@ r, K) with one for each channel of the key, and the state S (b, g, r, K, V).
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, TypeVar
@@ -21,6 +22,7 @@ from profiler.mixers.long_convolution import short_convolution, short_latest
 from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
+from profiler.modules.running_sums import before_each, by_chunk, in_turn, with_earlier
 
 KERNELS = {
     **dict.fromkeys(("X_Q", "X_K", "X_V", "B", "R", "y"), "contraction"),
@@ -139,7 +141,7 @@ class DeltaRule(Mixer):
         projected = self.projected(x)
         if not self.core:
             projected = {
-                name: F.silu(self.convolved(row, getattr(self, f"w_{name}")))
+                name: F.silu(short_convolution(row, getattr(self, f"w_{name}")))
                 for name, row in projected.items()
             }
         return self.joined(x, self.whole(x, self.rows(x, projected)))
@@ -155,10 +157,6 @@ class DeltaRule(Mixer):
                 for name, row in projected.items()
             }
         return self.joined(x_t, self.latest(x_t, self.rows(x_t, projected), state, held))
-
-    def convolved(self, rows: Tensor, taps: Tensor) -> Tensor:
-        """The short convolution of rows (b, s, width)."""
-        return short_convolution(rows, taps)
 
     def projected(self, x: Tensor) -> dict[str, Tensor]:
         """The maps of x to queries, keys and values."""
@@ -461,10 +459,34 @@ class ChunkState(PreparedState):
         self.position += 1
 
 
+class Compared(NamedTuple):
+    """Chunks of m rows each, (b, g, chunks, r, m, width): queries q and keys k as they are
+    multiplied by the keys `other`; values v; degrees beta (width 1); products KK (width m-1) of
+    keys with the keys of the rows 1 to m-1, or what `InChunks.inverted` makes of the products; QK
+    (width m) of queries with keys, 0 for later keys; the decays `since`, T or E of
+    `InChunks.compared`, None without decays."""
+
+    q: Tensor
+    k: Tensor
+    other: Tensor
+    v: Tensor
+    beta: Tensor
+    KK: Tensor
+    QK: Tensor
+    since: Tensor | None
+
+    def after_first(self) -> Compared:
+        """All chunks but the first."""
+        return Compared(*(None if of is None else of[:, :, 1:] for of in self))  # type: ignore[arg-type]  # `since` alone may be None
+
+
 class InChunks(DeltaRule):
-    """A delta rule in chunks of C tokens, whose rows are computed one by one."""
+    """A delta rule in chunks of C tokens: rows are compared within all chunks at once, then a loop
+    over chunks carries S. One token follows row by row."""
 
     FORM: ClassVar[str]
+    SOLVED: ClassVar[str] = "contraction"
+    """The kernel class of U and W for a sequence."""
     WEIGHED: ClassVar[bool] = True
     """Whether values and keys are multiplied by beta before they are compared with other keys."""
     C: int
@@ -474,13 +496,93 @@ class InChunks(DeltaRule):
         """The array of the keys that later rows read."""
         return "KI" if self.per_channel else "N_K"
 
-    def convolved(self, rows: Tensor, taps: Tensor) -> Tensor:
-        """The short convolution of `rows` (b, s, width) with `taps` (k, width), tap after tap: the
-        first rows have fewer terms, no zeros before them."""
-        found = rows * taps[0]
-        for t, tap in enumerate(taps[1 : rows.shape[1]], 1):
-            found = torch.cat([found[:, :t], found[:, t:] + rows[:, :-t] * tap], dim=1)
-        return found
+    def whole(self, x: Tensor, rows: Rows) -> Tensor:
+        """The reads o (b, s, g, r, V) of all rows, g groups of r heads with values of width V: each
+        row reads N of the rows of its chunk so far, and S of the end of the chunk before."""
+        q, k, v, beta = rows
+        arrays = [of.expand(*v.shape[:-1], -1) for of in (q, k, v, beta.unsqueeze(-1))]
+        if (logs := self.decay(x, self.rate())) is not None:
+            arrays.append(logs if self.per_channel else logs.unsqueeze(-1))
+        split = by_chunk(self.C, *(of.transpose(1, 2) for of in arrays))
+        groups = [
+            self.compared(not number, *(of.transpose(3, 4) for of in group))
+            for number, group in enumerate(split)
+        ]
+        later = [self.later(groups[0].after_first()), *map(self.later, groups[1:])]
+        later = later if x.shape[1] >= self.C else []
+        N, S = self.carried(groups, later)
+        own = in_turn([(of.QK @ n).transpose(3, 4) for of, n in zip(groups, N, strict=True)])
+        found = [
+            (of.q @ before).transpose(3, 4)
+            for of, before in zip(later, before_each(S, later), strict=True)
+        ]
+        return with_earlier(own, found).transpose(1, 2)
+
+    def compared(
+        self, begins: bool, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log: Tensor | None = None
+    ) -> Compared:
+        """Compare the rows of each chunk, given queries, keys, values, degrees and logarithms of
+        decays (b, g, chunks, r, m, width). T is the sum of the logarithms since the chunk's start.
+        With decays per channel, queries and keys are multiplied by E = exp(T) and the other keys
+        divided by E; row 1 of the sequence, whose key is compared with no other, is left out if the
+        sequence `begins` here. Else products are multiplied by the decay between their rows."""
+        other, since, P, places = k, None, None, torch.arange(q.shape[-2], device=q.device)
+        later = places > places.unsqueeze(-1)
+        if log is not None:
+            since = log.cumsum(-2)
+            if self.per_channel:
+                since = since.exp()
+                q, k, other = q * since, without_first(k, since) if begins else k * since, k / since
+            else:
+                P = (since - since.mT).masked_fill(later, -math.inf).exp()
+        KK, QK = k @ other[..., :-1, :].mT, q @ other.mT
+        if P is not None:
+            KK, QK = KK * P[..., :-1], QK * P
+        if self.WEIGHED:
+            KK, v = beta * KK, beta * v
+        QK = QK.masked_fill(later, 0)
+        return Compared(q, k, other, v, beta, self.inverted(KK), QK, since)
+
+    def later(self, group: Compared) -> Compared:
+        """Chunks after the first: with one decay for each head, queries and keys are multiplied by
+        E = exp(T), which stands in place of T."""
+        if group.since is None or self.per_channel:
+            return group
+        E = group.since.exp()
+        return group._replace(q=group.q * E, k=group.k * E, since=E)
+
+    def carried(
+        self, groups: Sequence[Compared], later: Sequence[Compared]
+    ) -> tuple[list[Tensor], Tensor]:
+        """N (b, g, chunks, r, m, V) of each group of chunks, and S (b, g, chunks, r, K, V) at the
+        end of each complete chunk, by a loop over chunks; `later` are the groups without the first
+        chunk, [] without a complete chunk, where S is empty."""
+        U = [of for group in groups for of in self.solved_all(group, group.v).unbind(2)]
+        W: list[Tensor] = []
+        for group in later:
+            keys = group.beta * group.k if self.WEIGHED else group.k
+            W += self.solved_all(group, keys).unbind(2)
+        if not later:
+            return [U[0].unsqueeze(2)], U[0]
+        ends = self.to_the_end(groups[0].other, groups[0].since).unbind(2)
+        since = later[0].since
+        kept = [None] * len(ends) if since is None else since[..., -1:, :].mT.unbind(2)
+        N, S = [U[0]], [self.after(None, ends[0], U[0], None)]
+        for number, (u, w) in enumerate(zip(U[1:], W, strict=True), 1):
+            N.append(u - w @ S[-1])
+            if number < len(ends):
+                S.append(self.after(S[-1], ends[number], N[-1], kept[number - 1]))
+        whole, short = torch.stack(N[: len(ends)], dim=2), N[len(ends) :]
+        return [whole, *(of.unsqueeze(2) for of in short)], torch.stack(S, dim=2)
+
+    @abstractmethod
+    def inverted(self, KK: Tensor) -> Tensor:
+        """The matrices (b, g, chunks, r, m, m-1) by which `solved_all` solves, from KK."""
+
+    @abstractmethod
+    def solved_all(self, group: Compared, rows: Tensor) -> Tensor:
+        """Solve for U or W (b, g, chunks, r, m, width) of all rows of chunks; `rows` are values or
+        keys, times beta if `WEIGHED`, and `group.KK` comes from `inverted`."""
 
     @abstractmethod
     def solved(
@@ -500,73 +602,64 @@ class InChunks(DeltaRule):
         """Compute one row of a chunk: its read o (b, g, r, V), for g groups of r heads and values
         of width V, from the logarithm of its decay (None without). The row's arrays are added to
         `chunk`; after its C-th row, `chunk` gets S at its end, and no rows."""
-        (q, k, v, beta), first = row, "N" not in chunk.rows
-        other, E, P = k, None, None
+        (q, k, v, beta), first, later = row, "N" not in chunk.rows, chunk.S is not None
+        q, k = (of.expand(*v.shape[:-1], -1) for of in (q, k))
+        other, E, P = row.k, None, None
         if decay is not None:
             T = decay if self.per_channel else decay.unsqueeze(-1)
             T = chunk.add("T", T if first else chunk.rows["T"][-1] + T)
-            if self.per_channel:
-                E = T.exp()
-                q, other = q * E, k / E
-                k = k * E if chunk.S is not None or not first else k
-            else:
+            E = T.exp() if self.per_channel or later else None
+            if not self.per_channel:
                 P = (T - chunk.all("T").squeeze(-1)).exp()
-                E = None if chunk.S is None else T.exp()
+            elif E is not None:
+                q, other = q * E, k / E
+                k = k * E if later or not first else k
         chunk.add(self.keys, other)
-        keys = chunk.all(self.keys)
+        keys = chunk.all(self.keys).expand(*v.shape[:-1], -1, -1)
         KK = None if first else self.products(k, keys[..., :-1, :], P)
-        weight = beta.unsqueeze(-1)
+        QK, weight = self.products(q, keys, P), beta.unsqueeze(-1)
         if self.WEIGHED:
             KK, v = KK if KK is None else weight * KK, weight * v
         N = self.solved(chunk, ("U", "VB"), v, beta, KK)
         if chunk.S is not None:
-            k = self.since(k.expand(*N.shape[:-1], -1), E)
+            if E is not None and not self.per_channel:
+                q, k = q * E, k * E
             k = weight * k if self.WEIGHED else k
             N = N - times(self.solved(chunk, ("W", "KB"), k, beta, KK), chunk.S)
         chunk.add("N", N)
-        o = (self.products(q, keys, P).unsqueeze(-2) @ chunk.all("N")).squeeze(-2)
+        o = (QK.unsqueeze(-2) @ chunk.all("N")).squeeze(-2)
         if chunk.S is not None:
-            o = times(self.since(q, E), chunk.S) + o
+            o = times(q, chunk.S) + o
         if len(chunk.rows["N"]) == self.C:
-            chunk.S, chunk.rows = self.after(chunk, keys, E), {}
+            since = None if decay is None else chunk.all("T")
+            if E is not None:
+                since = E.unsqueeze(-2) if self.per_channel else since
+                E = E.unsqueeze(-1)
+            S = self.after(chunk.S, self.to_the_end(keys, since), chunk.all("N"), E)
+            chunk.S, chunk.rows = S, {}
         return o
 
-    def since(self, row: Tensor, E: Tensor | None) -> Tensor:
-        """A query or key times the decay E since the end of the chunk before; unchanged with decays
-        per channel, by which `following_in` has multiplied the row already."""
-        return row if E is None or self.per_channel else row * E
-
     def products(self, row: Tensor, keys: Tensor, P: Tensor | None) -> Tensor:
-        """The products (b, g, r, e) of a row (b, g, r or 1, K) with e keys (b, g, r or 1, e, K),
-        times the decays P between the rows (None without), for g groups of r heads."""
-        heads = (*row.shape[:2], self.repeat)
-        left, right = row.expand(*heads, -1), keys.expand(*heads, -1, -1)
-        found = (left.unsqueeze(-2) @ right.mT).squeeze(-2)
+        """The products (b, g, r, e) of a row (b, g, r, K) with e keys (b, g, r, e, K), times the
+        decays P between the rows (None without), for g groups of r heads."""
+        found = (row.unsqueeze(-2) @ keys.mT).squeeze(-2)
         return found if P is None else found * P[..., : found.shape[-1]]
 
-    def after(self, chunk: Chunk, keys: Tensor, E: Tensor | None) -> Tensor:
-        """The state S (b, g, r, K, V) at the end of a complete chunk: S before the chunk times the
-        chunk's decay E, plus the products of its keys (b, g, r or 1, C, K), decayed to the last
-        row, with N."""
-        N = chunk.all("N")
-        if E is not None and self.per_channel:
-            keys = E.unsqueeze(-2) * keys
-        elif "T" in chunk.rows:
-            keys = (chunk.rows["T"][-1].unsqueeze(-2) - chunk.all("T")).exp() * keys
-        added = (keys.unsqueeze(-1) * N.unsqueeze(-2)).sum(-3)
-        if chunk.S is None:
-            return added
-        return (chunk.S if E is None else E.unsqueeze(-1) * chunk.S) + added
+    def to_the_end(self, keys: Tensor, since: Tensor | None) -> Tensor:
+        """The keys (..., C, K) of complete chunks, decayed to the chunk's last row; `since` is T
+        or, with decays per channel, E, whose last row is read."""
+        if since is None:
+            return keys
+        last = since[..., -1:, :]
+        return (last if self.per_channel else (last - since).exp()) * keys
 
-    def whole(self, x: Tensor, rows: Rows) -> Tensor:
-        """The reads o (b, s, g, r, V) of all rows, g groups of r heads with values of width V: row
-        by row, in chunks of C rows."""
-        decays, chunk, found = self.decay(x, self.rate()), Chunk(None, {}), []
-        for i in range(x.shape[1]):
-            row = Rows(*(of[:, i] for of in rows))
-            own = None if decays is None else decays[:, i]
-            found.append(self.following_in(chunk, row, own))
-        return torch.stack(found, dim=1)
+    def after(self, S: Tensor | None, keys: Tensor, N: Tensor, kept: Tensor | None) -> Tensor:
+        """S (..., K, V) at the end of a complete chunk: S before the chunk, None for the first,
+        times the chunk's decay `kept`, plus keys^T N, with keys decayed to the last row."""
+        added = keys.mT @ N
+        if S is None:
+            return added
+        return (S if kept is None else kept * S) + added
 
     def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
         """The read o (b, g, r, V) of one token: the token's rows are added to the chunk that
@@ -610,9 +703,24 @@ class InChunks(DeltaRule):
 
 
 class BySolve(InChunks):
-    """Chunks by a triangular solve: U_e = VB_e - sum over z < e of KK_ez U_z, and W likewise."""
+    """Chunks by a triangular solve: U_e = VB_e - sum over z < e of KK_ez U_z, and W likewise. Torch
+    solves in elements of four bytes or more."""
 
     FORM = "chunked-solve"
+    SOLVED = "reduction"  # counters of matrix products count no triangular solves
+
+    def inverted(self, KK: Tensor) -> Tensor:
+        """KK itself."""
+        return KK
+
+    def solved_all(self, group: Compared, rows: Tensor) -> Tensor:
+        """U or W by one triangular solve for all chunks; the diagonal of 1 + KK is not read. Chunks
+        of one row have no products."""
+        if rows.shape[-2] == 1:
+            return rows
+        square = F.pad(group.KK, (0, 1))
+        found: Tensor = torch.linalg.solve_triangular(square, rows, upper=False, unitriangular=True)
+        return found
 
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
@@ -626,6 +734,21 @@ class ByRows(InChunks):
     W likewise with KB."""
 
     FORM = "chunked-rows"
+
+    def inverted(self, KK: Tensor) -> Tensor:
+        """M, row by row in all chunks at once: KK, 0 for later keys, minus KK times the rows of M
+        before, of which the first is 0."""
+        found: list[Tensor] = []
+        for e, row in enumerate(KK.tril(-1).unbind(-2)):
+            if e > 1:
+                row = row - (row[..., None, 1:e] @ torch.stack(found[1:], dim=-2)).squeeze(-2)
+            found.append(row)
+        return torch.stack(found, dim=-2)
+
+    def solved_all(self, group: Compared, rows: Tensor) -> Tensor:
+        """U or W: rows minus M times the rows before, as one product for all chunks. Chunks of one
+        row have no products."""
+        return rows if rows.shape[-2] == 1 else rows - group.KK @ rows[..., :-1, :]
 
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
@@ -662,6 +785,21 @@ class ByWY(InChunks):
     FORM = "chunked-wy"
     WEIGHED = False
 
+    def inverted(self, KK: Tensor) -> Tensor:
+        """KK itself."""
+        return KK
+
+    def solved_all(self, group: Compared, rows: Tensor) -> Tensor:
+        """U or W, row by row in all chunks at once."""
+        found: list[Tensor] = []
+        products = group.KK.unbind(-2)
+        for e, (row, weight) in enumerate(zip(rows.unbind(-2), group.beta.unbind(-2), strict=True)):
+            if found:
+                weights = products[e][..., :e].unsqueeze(-2)
+                row = row - (weights @ torch.stack(found, dim=-2)).squeeze(-2)
+            found.append(weight * row)
+        return torch.stack(found, dim=-2)
+
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None
     ) -> Tensor:
@@ -673,6 +811,13 @@ def less(row: Tensor, weights: Tensor | None, chunk: Chunk, name: str) -> Tensor
     """A row (b, g, r, width) minus the e-1 rows of an array of the chunk, weighted by `weights` (b,
     g, r, e-1) and summed; the row itself if `weights` is None."""
     return row if weights is None else row - (weights.unsqueeze(-2) @ chunk.all(name)).squeeze(-2)
+
+
+def without_first(rows: Tensor, factors: Tensor) -> Tensor:
+    """Rows (b, g, chunks, r, m, K) times factors, with 0 in place of row 1 of chunk 1."""
+    rows, by = (of.transpose(3, 4).flatten(2, 3) for of in (rows, factors))
+    found = F.pad(rows[:, :, 1:] * by[:, :, 1:], (0, 0, 0, 0, 1, 0))
+    return found.reshape(factors.transpose(3, 4).shape).transpose(3, 4)
 
 
 _Class = TypeVar("_Class", bound=type[InChunks])
@@ -689,8 +834,8 @@ def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Cla
 
     def register(module: _Class) -> _Class:
         """Register the class with the kernel classes of its arrays in chunks."""
-        kernels = {k: v for k, v in around.items() if k not in ("D", "E")} | STEP
-        kernels |= dict.fromkeys(("KK", "QK", "U", "W", "N"), "contraction") | {"S": "reduction"}
+        kernels = {k: v for k, v in around.items() if k not in ("D", "E")}
+        kernels |= dict.fromkeys(("KK", "QK", "U", "W", "N", "S"), "contraction")
         kernels |= {
             name: "contraction" if name == "L" else "elementwise" for name in decays.split()
         }
@@ -702,9 +847,9 @@ def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Cla
             mixer,
             form=module.FORM,
             options=("core", "negative", *(("safe-gate",) if module.per_channel else ())),
-            rewrites=("scale=mul",),
-            kernels=kernels,
-            step_kernels=kernels,
+            rewrites=("dense", "scale=mul"),
+            kernels=kernels | dict.fromkeys(("U", "W"), module.SOLVED),
+            step_kernels=kernels | STEP,
         )(module)
 
     return register

@@ -62,6 +62,7 @@ OF_OPERATIONS: Mapping[str, str] = {
     "mean": "mean-gradient",
     "pow": "square-gradient",
     "linalg_vector_norm": "length-gradient",
+    "linalg_solve_triangular": "triangle-gradient",
     "clamp_min": "comparison-gradient",
     "threshold_backward": "comparison-gradient",
 }

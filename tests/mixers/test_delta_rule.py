@@ -21,6 +21,9 @@ from costmodel.questions.best_size import COSTS, best
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.question import Case, answers
 from profiler.modules import build, registry
+from profiler.run.measure import dispatched_by
+from profiler.run.prepare import prepare
+from profiler.run.request import Request
 from tests.ladders import reconciled
 from tests.mixers.held import (
     Array,
@@ -455,9 +458,19 @@ def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
     """Of the core; a forward pass and a token of the layer are swept in
     tests/profiler/test_reconcile.py."""
     described = registry.implementations(f"{name}+core")[implementation]
-    sizes = {**SIZES[name][0], "b": 2, "l": 3}
-    found = reconciled(f"{name}+core", described, sizes, "training-step")
+    sizes = {**SIZES[name][0], "b": 2}
+    found = reconciled(f"{name}+core", described, {**sizes, "l": sizes["C"] + 2}, "training-step")
     assert found.explained, found.unexplained
+
+
+def test_a_triangular_solve_takes_a_chunk_in_as_many_operations_as_a_longer_one() -> None:
+    def launched(C: int) -> int:
+        sizes = {**SIZES["deltanet"][0], "b": 1, "l": 2 * C + 1, "C": C}
+        solve = registry.implementations("deltanet+core")["chunked-solve"]
+        request = Request(cm.mixer("deltanet+core"), solve, sizes, "training", "fp32", "cpu")
+        return dispatched_by(prepare(request)).launched
+
+    assert launched(2) == launched(7)
 
 
 @pytest.mark.grid(3)
