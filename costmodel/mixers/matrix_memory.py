@@ -492,7 +492,7 @@ class InChunks:
     queries RE = R E, keys KI = K / E, removed directions KA = kappa times the E of the row before,
     and FI = F / E, what a row removes is P = U + W S, where S (n, l//C, h, h) ends a chunk and
 
-        U_e = sum over z < e of (KA_e KI_z) V_z - (KA_e FI_z) U_z,
+        U_e = G_e - sum over z < e of (KA_e FI_z) U_z,  G_e = sum over z < e of (KA_e KI_z) V_z,
         W_e = KA_e - sum over z < e of (KA_e FI_z) W_z;
 
     a row reads RE_e S plus the sum over z <= e of (RE_e KI_z) V_z - (RE_e FI_z) P_z. The first row
@@ -560,7 +560,7 @@ class InChunks:
         row), E S + KC V - FC P the state after the chunk, and O = RE S + RK V - RF P."""
         f, j, p, c, q, g, u = self.f, self.j, self.p, self.c, self.q, self.g, self.u
         E, RE, KI, KA, FI = self.by_decay(rows)
-        V, U, W, P = (self.places(name, self.h) for name in ("V_C", "U_C", "W_C", "P"))
+        V, G, U, W, P = (self.places(name, self.h) for name in ("V_C", "G_C", "U_C", "W_C", "P"))
         row, after, later = self.chunks.row, self.after, self.following
         V[j, q, self.e, c] = rows.V[j, row(q, self.e), c]
         z, x, v = f.index("z", 1, after - 1), f.index("x", 2, after - 1), f.index("v", 1, u - 1)
@@ -570,8 +570,9 @@ class InChunks:
         among = f.index("z1", 2, self.second - 1)
         B = self.products("B_C", KA, FI, [(1, self.second, among), (g, u, v)])
         added = sum_(A[j, q, after, one] * V[j, q, one, c], over=one)
-        added = added + sum_(A[j, q, after, x] * V[j, q, x, c], over=x)
-        U[j, q, after, c] = added - sum_(B[j, q, after, x] * U[j, q, x, c], over=x)
+        G[j, q, after, c] = added + sum_(A[j, q, after, x] * V[j, q, x, c], over=x)
+        less = sum_(B[j, q, after, x] * U[j, q, x, c], over=x)
+        U[j, q, after, c] = G[j, q, after, c] - less
         W[j, g, u, p] = KA[j, g, u, p] - sum_(B[j, g, u, v] * W[j, g, v, p], over=v)
         S = f.array("S", self.n, self.chunks.l // self.C, self.h, self.h)
         KC, FC = self.kept("KC", KI, E), self.kept("FC", FI, E, removing=True)

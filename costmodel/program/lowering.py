@@ -205,6 +205,8 @@ def _dense(system: System) -> System:
         if isinstance(position, Flat)
         for atom in position.inner.letters
     }
+    ends = {by_atom[atom].upper for atom in rows if atom in by_atom}
+    rows |= {atom for atom, index in by_atom.items() if index.upper in ends}
     together = {atom for i in every.values() if i.beside for atom in (i.atom, i.beside)}
     wide = {
         atom: _joined(index, [_widened(one, by_atom, rows) for one in index.pieces], together)

@@ -23,6 +23,7 @@ from profiler.modules.base import Mixer, PreparedState, State, head_width, requi
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import before_each, by_chunk, in_turn, with_earlier
+from profiler.modules.triangles import substituted
 
 KERNELS = {
     **dict.fromkeys(("X_Q", "X_K", "X_V", "B", "R", "y"), "contraction"),
@@ -703,8 +704,7 @@ class InChunks(DeltaRule):
 
 
 class BySolve(InChunks):
-    """Chunks by a triangular solve: U_e = VB_e - sum over z < e of KK_ez U_z, and W likewise. Torch
-    solves in elements of four bytes or more."""
+    """Chunks by a triangular solve: U_e = VB_e - sum over z < e of KK_ez U_z, and W likewise."""
 
     FORM = "chunked-solve"
     SOLVED = "reduction"  # counters of matrix products count no triangular solves
@@ -714,13 +714,8 @@ class BySolve(InChunks):
         return KK
 
     def solved_all(self, group: Compared, rows: Tensor) -> Tensor:
-        """U or W by one triangular solve for all chunks; the diagonal of 1 + KK is not read. Chunks
-        of one row have no products."""
-        if rows.shape[-2] == 1:
-            return rows
-        square = F.pad(group.KK, (0, 1))
-        found: Tensor = torch.linalg.solve_triangular(square, rows, upper=False, unitriangular=True)
-        return found
+        """U or W by one triangular solve for all chunks."""
+        return substituted(group.KK, rows)
 
     def solved(
         self, chunk: Chunk, names: tuple[str, str], row: Tensor, beta: Tensor, KK: Tensor | None

@@ -25,6 +25,7 @@ from profiler.modules.running_sums import (
     in_turn,
     with_earlier,
 )
+from profiler.modules.triangles import substituted
 
 CAP = 15
 """The bound of the mLSTM's gates."""
@@ -458,9 +459,24 @@ MEMORY = {
 }
 
 
+class Compared(NamedTuple):
+    """Chunks of m rows, (b, n, chunks, m, h): RE, receptances times the decay E since the chunk's
+    start; V; KI and FI, keys K and F over E; the decay `end` of the last row (one row); and the
+    rows of what a chunk removes, U + W S. FI and W have no row for the first row of the sequence,
+    U none for the first row of any chunk; U and W are None without rows."""
+
+    RE: Tensor
+    V: Tensor
+    KI: Tensor
+    FI: Tensor
+    end: Tensor
+    U: Tensor | None
+    W: Tensor | None
+
+
 class InChunks(Memory):
-    """RWKV-7's recurrence over chunks of C rows, whose last may be short, by forward
-    substitution in each chunk; tokens one by one take the recurrence."""
+    """RWKV-7's recurrence over chunks of C rows, whose last may be short: rows are compared within
+    all chunks at once, then a loop over chunks carries S. Tokens one by one take the recurrence."""
 
     C: int
 
@@ -469,84 +485,73 @@ class InChunks(Memory):
         return rows
 
     def carried(self, rows: Rows) -> Tensor:
-        """The reads O (b, s, n, h) of a sequence: chunk after chunk with its rows of R, K, V, L,
-        kappa and F, of which the last two begin at the second row of the sequence."""
+        """The reads O (b, s, n, h) of a sequence from its rows of R, K, V, L, kappa and F, of which
+        the last two begin at the second row: of chunk 1, of the other complete chunks, and of a
+        short last chunk."""
         assert rows.later is not None
-        every, removing = (*rows[:3], rows.later[0]), rows.later[1:]
-        S: Tensor | None = None
-        found = []
-        for start in range(0, rows.R.shape[1], self.C):
-            own = slice(start, start + self.C)
-            gone = slice(max(start - 1, 0), start + self.C - 1)
-            arrays = [each[:, own] for each in every] + [each[:, gone] for each in removing]
-            O, S = self.read_chunk(S, *(each.transpose(1, 2) for each in arrays))
-            found.append(O)
-        return torch.cat(found, dim=2).transpose(1, 2)
+        arrays = [of.transpose(1, 2) for of in (*rows[:3], *rows.later)]
+        begins = [*zip(arrays, [self.C] * 4 + [self.C - 1] * 2, strict=True)]
+        first = [of[:, :, :begin].unsqueeze(2) for of, begin in begins]
+        others = (of[:, :, begin:] for of, begin in begins)
+        groups = [self.compared(*group) for group in (first, *by_chunk(self.C, *others))]
+        ends: list[Tensor] = []
+        read = in_turn([self.within(group, ends) for group in groups])
+        if ends:
+            later = [group.RE for group in groups[1:]] or [groups[0].RE[:, :, 1:]]
+            chunks = [of.shape[2] for of in later]
+            before = torch.split(torch.stack(ends, dim=2)[:, :, : sum(chunks)], chunks, dim=2)
+            read = with_earlier(read, [*map(torch.matmul, later, before)])
+        return read.transpose(1, 2)
 
-    def read_chunk(
-        self, S: Tensor | None, R: Tensor, K: Tensor, V: Tensor, L: Tensor, kappa: Tensor, F: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """O (b, n, m, h) of a chunk of m rows, and the memory S at its end, None if the chunk is
-        short. R, K, V and L are (b, n, m, h); kappa and F too, but without the first row in the
-        first chunk, where the S given is None."""
-        m, skipped = R.shape[2], R.shape[2] - kappa.shape[2]
-        logs = [L[:, :, 0]]
-        for e in range(1, m):
-            logs.append(logs[-1] + L[:, :, e])
-        E = torch.exp(torch.stack(logs, dim=2))
-        RE, KI, FI = R * E, K / E, F / E[:, :, skipped:]
-        KA = kappa[:, :, 1 - skipped :] * E[:, :, :-1]
-        if S is not None:
-            KA = torch.cat([kappa[:, :, :1], KA], dim=2)
-        U: list[Tensor] = []
-        W: list[Tensor] = []
-        P: list[Tensor] = []
-        O: list[Tensor] = []
-        for e in range(m):  # of the e rows before, e - skipped have removed something
-            if e >= skipped:
-                P.append(
-                    self.removed(KA[:, :, e - skipped : e - skipped + 1], e, KI, FI, V, U, W, S)
-                )
-            query, seen = RE[:, :, e : e + 1], slice(0, e + 1)
-            o = query @ KI[:, :, seen].mT @ V[:, :, seen]
-            if P:
-                o = o - query @ FI[:, :, : len(P)].mT @ torch.cat(P, dim=2)
-            O.append(o if S is None else query @ S + o)
-        return torch.cat(O, dim=2), self.after(
-            E[:, :, -1:], KI, FI, V, P, S
-        ) if m == self.C else None
+    def compared(
+        self, R: Tensor, K: Tensor, V: Tensor, L: Tensor, kappa: Tensor, F: Tensor
+    ) -> Compared:
+        """Compare the rows of each chunk. Arrays are (b, n, chunks, m, h); kappa and F of the
+        sequence's first chunk lack the first row."""
+        m, skipped = R.shape[3], R.shape[3] - kappa.shape[3]
+        E = torch.exp(L.cumsum(3))
+        KI, FI, own = K / E, F / E[..., skipped:, :], slice(1 - skipped, None)
+        KA = kappa[..., own, :] * E[..., :-1, :]
+        after = KA
+        if not skipped:
+            KA = torch.cat([kappa[..., :1, :], KA], dim=3)
+        B = KA @ FI[..., :-1, :].mT
+        U = None
+        if m > 1:
+            G = (after @ KI[..., :-1, :].mT).tril() @ V[..., :-1, :]
+            U = substituted(B[..., own, own], G)
+        W = None if skipped else substituted(B, KA)
+        return Compared(R * E, V, KI, FI, E[..., -1:, :], U, W)
 
-    def removed(
-        self, own: Tensor, e: int, KI: Tensor, FI: Tensor, V: Tensor, U: list[Tensor],
-        W: list[Tensor], S: Tensor | None,
-    ) -> Tensor:  # fmt: skip
-        """What a row removes, P (b, n, 1, h): U from the e rows before in its chunk, and with the
-        memory S before the chunk W S. `own` is the row of KA; rows of U and W are added, of U from
-        a chunk's second row on."""
-        B = own @ FI[:, :, : len(W) if S is not None else e - 1].mT if e > (S is None) else None
-        found: Tensor | None = None
-        if e:
-            found = own @ KI[:, :, :e].mT @ V[:, :, :e]
-            if U:
-                assert B is not None
-                found = found - B[..., -len(U) :] @ torch.cat(U, dim=2)
-            U.append(found)
-        if S is None:
-            assert found is not None
-            return found
-        W.append(own if B is None else own - B @ torch.cat(W, dim=2))
-        return W[-1] @ S if found is None else found + W[-1] @ S
+    def within(self, of: Compared, ends: list[Tensor]) -> Tensor:
+        """What rows read of the rows of their chunks, (b, n, chunks, m, h). `ends` are the memories
+        S (b, n, h, h) at the ends of all chunks before; those at the ends of these chunks, if
+        complete, are added."""
+        U, W = (None if each is None else each.unbind(2) for each in (of.U, of.W))
+        complete = of.V.shape[3] == self.C
+        added = ((of.end * of.KI).mT @ of.V).unbind(2) if complete else ()
+        FC = (of.end * of.FI).mT.unbind(2) if complete else ()
+        removed = []
+        for chunk, end in enumerate(of.end.mT.unbind(2)):
+            P, S = None if U is None else U[chunk], ends[-1] if ends else None
+            if W is not None and S is not None:
+                P = removal(P, W[chunk] @ S)
+            if P is not None:
+                removed.append(P)
+            if complete:
+                own = added[chunk] if P is None else added[chunk] - FC[chunk] @ P
+                ends.append(own if S is None else end * S + own)
+        O = (of.RE @ of.KI.mT).tril() @ of.V
+        if not removed:
+            return O
+        skipped = of.V.shape[3] - of.FI.shape[3]
+        return O - (of.RE @ of.FI.mT).tril(-skipped) @ torch.stack(removed, dim=2)
 
-    def after(
-        self, end: Tensor, KI: Tensor, FI: Tensor, V: Tensor, P: list[Tensor], S: Tensor | None
-    ) -> Tensor:
-        """The memory (b, n, h, h) at the end of a complete chunk: S before it times the chunk's
-        decay `end` (b, n, 1, h), plus (end KI)^T V, what rows add, minus (end FI)^T P."""
-        found = ((end * KI).unsqueeze(-1) * V.unsqueeze(-2)).sum(2)
-        if P:
-            gone = (end * FI).unsqueeze(-1) * torch.cat(P, dim=2).unsqueeze(-2)
-            found = found - gone.sum(2)
-        return found if S is None else end.mT * S + found
+
+def removal(U: Tensor | None, of_S: Tensor) -> Tensor:
+    """What the rows of a chunk remove, W S + U (b, n, rows, h), where U lacks the first row; None
+    for U if that row is the only one."""
+    return of_S if U is None else torch.cat([of_S[:, :, :1], U + of_S[:, :, 1:]], dim=2)
 
 
 @implementation("rwkv-7+core", "recurrent", form="recurrent", kernels=MEMORY, step_kernels=MEMORY)
@@ -591,8 +596,8 @@ class MemoryOfMaps(Memory):
 MEMORY_IN_CHUNKS = {
     **MEMORY,
     **dict.fromkeys(("L_C", "RE", "KI", "KA", "FI", "KC", "FC", "V_C"), "elementwise"),
-    **dict.fromkeys(("A_C", "B_C", "U_C", "W_C", "RK", "RF", "O_C"), "contraction"),
-    "S": "reduction",
+    **dict.fromkeys(("A_C", "B_C", "G_C", "RK", "RF", "O_C", "S"), "contraction"),
+    **dict.fromkeys(("U_C", "W_C"), "reduction"),
 }
 
 
@@ -600,6 +605,7 @@ MEMORY_IN_CHUNKS = {
     "rwkv-7+core",
     "chunked",
     form="chunked",
+    rewrites=("dense",),
     kernels=MEMORY_IN_CHUNKS | {"X": "elementwise"},
     step_form="recurrent",
     step_kernels=MEMORY,
@@ -734,6 +740,7 @@ class FirstTimeMixing(TimeMixing):
     "rwkv-7",
     "chunked",
     form="chunked",
+    rewrites=("dense",),
     kernels=MEMORY_IN_CHUNKS | OF_LAYER,
     step_form="recurrent",
     step_kernels=LAYER_7,
@@ -816,6 +823,7 @@ class LaterTimeMixing(TimeMixing):
     "rwkv-7+later",
     "chunked",
     form="chunked",
+    rewrites=("dense",),
     kernels=MEMORY_IN_CHUNKS | OF_LAYER | OF_LATER,
     step_form="recurrent",
     step_kernels=LATER,

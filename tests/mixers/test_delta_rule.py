@@ -21,9 +21,6 @@ from costmodel.questions.best_size import COSTS, best
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.question import Case, answers
 from profiler.modules import build, registry
-from profiler.run.measure import dispatched_by
-from profiler.run.prepare import prepare
-from profiler.run.request import Request
 from tests.ladders import reconciled
 from tests.mixers.held import (
     Array,
@@ -461,16 +458,6 @@ def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
     sizes = {**SIZES[name][0], "b": 2}
     found = reconciled(f"{name}+core", described, {**sizes, "l": sizes["C"] + 2}, "training-step")
     assert found.explained, found.unexplained
-
-
-def test_a_triangular_solve_takes_a_chunk_in_as_many_operations_as_a_longer_one() -> None:
-    def launched(C: int) -> int:
-        sizes = {**SIZES["deltanet"][0], "b": 1, "l": 2 * C + 1, "C": C}
-        solve = registry.implementations("deltanet+core")["chunked-solve"]
-        request = Request(cm.mixer("deltanet+core"), solve, sizes, "training", "fp32", "cpu")
-        return dispatched_by(prepare(request)).launched
-
-    assert launched(2) == launched(7)
 
 
 @pytest.mark.grid(3)

@@ -466,5 +466,5 @@ def test_nothing_of_rwkv_7_is_left_unexplained() -> None:
     sizes = {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3}
     everything_is_explained("rwkv-7", sizes, "recurrent")
     core = {"b": 1, "d": 2, "n": 1}
-    for length, chunk in ((3, 2), (2, 1), (1, 2)):
+    for length, chunk in ((8, 3), (2, 1), (1, 2)):
         everything_is_explained("rwkv-7+core", core | {"l": length, "C": chunk}, "chunked")

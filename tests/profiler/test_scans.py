@@ -1,4 +1,4 @@
-"""Does the scan of modules equal a loop over rows, in values and in gradients?"""
+"""Do scans and triangular solves of modules equal loops over rows, in values and in gradients?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+import costmodel as cm
+from profiler.modules import registry
 from profiler.modules.scans import scan
+from profiler.modules.triangles import substituted
+from profiler.run.measure import dispatched_by
+from profiler.run.prepare import prepare
+from profiler.run.request import Request
+from tests.small import complete
 
 
 def looped(kept: Tensor, added: Tensor) -> Tensor:
@@ -34,3 +41,30 @@ def test_a_scan_equals_a_loop(length: int, shared: bool) -> None:
         found.append((result.detach(), *slopes))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_triangular_solve_reads_the_entries_below_the_diagonal(
+    rows: int, dtype: torch.dtype
+) -> None:
+    """Of two systems, entries and right-hand sides whole numbers, exact in eight bits here."""
+    drawn = torch.Generator().manual_seed(rows)
+    below = torch.randint(-1, 2, (2, rows, rows - 1), generator=drawn).to(dtype)
+    given = torch.randint(-2, 3, (2, rows, 3), generator=drawn).to(dtype)
+    found = substituted(below, given)
+    ones = torch.nn.functional.pad(below, (0, 1)).tril(-1) + torch.eye(rows, dtype=dtype)
+    assert found.dtype == dtype and torch.equal(ones @ found, given)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "name"), [("deltanet+core", "chunked-solve"), ("rwkv-7+core", "chunked")]
+)
+def test_as_many_operations_are_dispatched_for_longer_chunks(mixer: str, name: str) -> None:
+    def launched(C: int) -> int:
+        sizes = {"b": 1, "l": 2 * C + 2, "d": 2, "n": 1, "C": C}
+        own, solve = cm.mixer(mixer), registry.implementations(mixer)[name]
+        request = Request(own, solve, complete(own, sizes), "training", "fp32", "cpu")
+        return dispatched_by(prepare(request)).launched
+
+    assert launched(3) == launched(7)
