@@ -10,6 +10,7 @@ from hypothesis import given, settings
 import costmodel as cm
 from costmodel import Mixer
 from costmodel.errors import Unsupported
+from costmodel.symbolic.examples import differs_from_zero
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call, size
 from costmodel.symbolic.printing import formula_words
@@ -26,6 +27,33 @@ def agrees(exact: Exact, letters: str, most: int = 7) -> int:
         held = [value for guards, value in cases if all(g.rational(at) >= 0 for g in guards)]
         assert [value.at(at) for value in held] == [exact.at(at)], at
     return len(cases)
+
+
+n, t, C = (size(letter) for letter in "ntC")
+
+
+def floor(above: Poly, below: Poly) -> Poly:
+    return call("floor_div", above, below)
+
+
+@pytest.mark.parametrize(
+    ("poly", "where", "differs"),
+    [
+        (l - w, [], True),
+        (l - w, [l - w, w - l], False),
+        (l - 3 * w, [l - 3 * w - 2, 3 * w + 2 - l], True),  # at few examples
+        (floor(l, w) - 1, [l - w, 2 * w - 1 - l], False),
+        (floor(d, n) * n - d, [], False),  # n divides d
+        (call("Max", t, l) - l, [], False),  # t is at most l
+        (2 * floor(l, C) - 2 * l / C, [], False),  # l/C is an integer
+        (2 * floor(l, C) * C - 2 * l, [], True),  # no quotient says that C divides l
+        ((l - w) / 2, [w + 1 - l, l - w], False),  # less than 1, as proofs of integers allow
+    ],
+)
+def test_a_polynomial_that_may_be_proven_to_be_0_differs_at_no_example(
+    poly: Poly, where: list[Poly], differs: bool
+) -> None:
+    assert differs_from_zero(poly, frozenset(where)) is differs
 
 
 def test_a_case_of_one_length_joins_its_neighbour() -> None:

@@ -24,6 +24,7 @@ from costmodel.symbolic.constraints import (
     simplified,
     without_common_sizes,
 )
+from costmodel.symbolic.examples import differs_from_zero
 from costmodel.symbolic.polynomial import Fn, Poly, by_text
 from costmodel.symbolic.sympy_form import to_sympy
 
@@ -213,6 +214,8 @@ def _has_value(poly: Poly, where: Constraints) -> bool:
 def _is_zero(poly: Poly, where: Constraints) -> bool:
     """Whether a polynomial is proven to be 0 at all sizes of `where`; where a quotient floor(a/b)
     is 0 or 1, each value is substituted in its own case."""
+    if differs_from_zero(poly, where):
+        return False
     if _vanishes(poly, where) or (implied(where, poly) and implied(where, -poly)):
         return True
     for floor in _floors(poly):

@@ -601,7 +601,7 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
     """The value of an atom at sizes. Of a function it is computed, once if `sizes` is a `Values`,
     which then keeps it. SizeError for a size without a value."""
     if isinstance(atom, Fn):
-        if type(sizes) is not Values:
+        if not isinstance(sizes, Values):
             return _function_value(atom, sizes)
         if atom not in sizes:
             sizes[atom] = _function_value(atom, sizes)
