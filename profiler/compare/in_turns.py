@@ -265,17 +265,17 @@ class Run:
         visitors = self.warmed_up()
         found = Rounds(visitors, self.order_seed)
         try:
-            found.take(self.rounds, failure, self.tell_round)
+            found.take(self.rounds, failure, self.report_round)
         except KeyboardInterrupt:
             self.interrupted = f"interrupted after {len(found.orders)} of {self.rounds} rounds"
         self.failed |= found.failed
         return found, visitors
 
-    def tell_round(self, done: int) -> None:
+    def report_round(self, done: int) -> None:
         """Report the progress over the rounds."""
         self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
 
-    def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
+    def memory_and_energies(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
         """Measure memory and energy, and return a dict: candidate -> its peak memory; and the
         energies of all candidates. Each is the reason why there is none if the user interrupted."""
         stopped = Unavailable("the comparison was interrupted before")
@@ -295,7 +295,9 @@ class Run:
 
     def energies(self) -> PairedEnergy | Unavailable:
         """Measure the energies of the candidates that have not failed, in trials that take turns;
-        return them, or the reason why there are none, as in every process but the first."""
+        return them, or the reason why there are none, as in every process but the first, or where a
+        call needs a long reset before it (a backward pass: a forward pass), so that the load is not
+        steady."""
         if self.process:
             return Unavailable("energy is measured in the first process alone")
         if not self.energy:
@@ -312,8 +314,9 @@ PROBES = 2
 
 
 def others_have_processors(visitors: Iterable[Visitor]) -> bool:
-    """Visit each candidate `PROBES` times, and return whether most visits of one were preempted:
-    the threads of its call then wait for one another, and its time means little."""
+    """Visit each candidate `PROBES` times, and return whether one is then `BUSY`: most visits
+    of it were preempted, so that the threads of its call wait for one another, and its time means
+    little."""
     listed = list(visitors)
     for each in (*listed, *listed[::-1]) * (PROBES // 2):
         with suppress(Exception):  # reported when the candidate is visited in a round
@@ -348,12 +351,12 @@ def measured(made: Run) -> InProcess:
     candidates run."""
     threads = torch.get_num_threads()
     try:
-        return timed(made, threads)
+        return measured_with_threads(made, threads)
     finally:
         torch.set_num_threads(threads)
 
 
-def timed(made: Run, threads: int) -> InProcess:
+def measured_with_threads(made: Run, threads: int) -> InProcess:
     """Take the rounds, memory and energy of all candidates in this process, which stays with the
     number of threads of the rounds. `threads`: torch's usual number, for memory and energy."""
     with on_device(made.device):
@@ -376,7 +379,7 @@ def timed(made: Run, threads: int) -> InProcess:
             for name in kept
         }
         torch.set_num_threads(threads)  # memory and energy are of the usual number of threads
-        memory, energies = made.besides()
+        memory, energies = made.memory_and_energies()
     reasons = [f"energy: {energies.reason}"] if isinstance(energies, Unavailable) else []
     return InProcess(
         {name: record(made, name, latencies[name], memory, energies) for name in kept},

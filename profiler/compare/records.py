@@ -103,13 +103,13 @@ def compare_files(
         MeasureError: one file without rounds, files without a point in common, or that are copies.
     """
     read = [recorded([path], tell) for path in paths]
-    problems = [text for _, told in read for text in told]
+    problems = [text for _, sentences in read for text in sentences]
     records = [[r for r in found if not r.failure] for found, _ in read]
     names = file_names(paths)
     notes = [
         text for name, (found, _) in zip(names, read, strict=True) for text in failed(name, found)
     ]
-    if len(paths) == 1 or together_only(records):
+    if len(paths) == 1 or of_one_run(records):
         together = by_rounds([record for found in records for record in found], level)
         if not together:
             raise MeasureError(
@@ -234,22 +234,22 @@ def of_one_thread(timed: Reading) -> bool:
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
     """A dict: candidate -> the mean seconds of its rounds in each process that has all rounds of
     all candidates."""
-    told = {
+    seconds = {
         name: [
             {int(each["process"]): float(each["value"]) for each in r.details.get("processes", ())}
             for r in readings
         ]
         for name, readings in rounds.items()
     }
-    common = set.intersection(*(set(found) for each in told.values() for found in each))
+    common = set.intersection(*(set(found) for each in seconds.values() for found in each))
     return {
         name: [statistics.fmean(found[p] for found in each) for p in sorted(common)]
-        for name, each in told.items()
+        for name, each in seconds.items()
     }
 
 
-def together_only(records: Sequence[Sequence[Measurement]]) -> bool:
-    """Whether all records of all files are of one run of `compare`."""
+def of_one_run(records: Sequence[Sequence[Measurement]]) -> bool:
+    """Whether all records of all files are of one run of `compare`, whose rounds pair them."""
     runs = {details_of(record).get("comparison") for found in records for record in found}
     return len(runs) == 1 and None not in runs
 
@@ -353,9 +353,10 @@ def pointwise(
         }
         rows += over_all(a, b, quantity, alike, level)
     for name, key in product((each.reading for each in COMPARED if each.exact), shared):
-        held, left = (of[key].readings.get(name) for of in (one, other))
-        if held is not None and left is not None:
-            rows.append(replace(exact(name, a, b, held, left), point=point_words(key)))
+        bytes_a, bytes_b = (of[key].readings.get(name) for of in (one, other))
+        if bytes_a is not None and bytes_b is not None:
+            row = exact(name, a, b, bytes_a, bytes_b)
+            rows.append(replace(row, point=point_words(key)))
     return rows
 
 

@@ -28,7 +28,7 @@ from profiler.sweep.processes import Process
 from profiler.sweep.results import writable
 from profiler.sweep.workers import WorkerGone
 
-TOLD = (
+PASSED_ON = (
     "rounds",
     "processes",
     "level",
@@ -51,13 +51,13 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
 
     A process that ended, or in which fewer than two candidates ran, is lost.
     """
-    told = {name: getattr(made, name) for name in TOLD}
+    fields = {name: getattr(made, name) for name in PASSED_ON}
     asked = {name: request_json(request) for name, request in made.asked.items()}
     process = Process("profiler.compare.run")
     try:
         process.say({"folder": os.getcwd()})
         process.hear()
-        process.say({"asked": asked, "told": told, "process": number})
+        process.say({"asked": asked, "fields": fields, "process": number})
         found = process.hear(lambda what: made.progress(number, made.processes, what))
     except WorkerGone as gone:
         return InProcess({}, lost=str(gone))
@@ -163,8 +163,9 @@ class Comparing:
 
     def answer(self, description: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
         """Take the rounds that a description asks for ("asked": name -> what to measure; "process":
-        the number of this process; "told": further fields of `Run`), and return the results as JSON
-        values, or {"refused": the reason why there are none}. `note` is told what is measured."""
+        the number of this process; "fields": further fields of `Run`), and return the results as
+        JSON values, or {"refused": the reason why there are none}. `note` receives the current
+        step."""
         try:
             asked = {name: request_of(each) for name, each in description["asked"].items()}
             number = description["process"]
@@ -172,7 +173,7 @@ class Comparing:
             def progress(done: int, of: int, what: str) -> None:
                 note(what)
 
-            made = Run(asked, process=number, progress=progress, **description["told"])
+            made = Run(asked, process=number, progress=progress, **description["fields"])
             found = measured(made)
         except MeasureError as error:
             return {"refused": str(error)}

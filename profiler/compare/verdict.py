@@ -200,19 +200,22 @@ def signed_rank_p(logs: Sequence[float]) -> float:
 
     `logs` are the logarithms of ratios. Zeros are left out; equal values share their mean rank, in
     the sum and in its distribution.
+
+    >>> signed_rank_p([0.3, 0.2, 0.1]), signed_rank_p([0.3, 0.2, 0.0])  # 2 / 2^3, 2 / 2^2
+    (0.25, 0.5)
     """
-    told = [value for value in logs if value != 0]
-    if not told:
+    nonzero = [value for value in logs if value != 0]
+    if not nonzero:
         return 1.0
-    if len({abs(value) for value in told}) == len(told):
+    if len({abs(value) for value in nonzero}) == len(nonzero):
         from scipy.stats import wilcoxon
 
-        return float(wilcoxon(told, method="exact").pvalue)
-    doubled = ranks(told)
+        return float(wilcoxon(nonzero, method="exact").pvalue)
+    doubled = ranks(nonzero)
     counts = signed_rank_counts(doubled)
-    positive = sum(rank for rank, value in zip(doubled, told, strict=True) if value > 0)
+    positive = sum(rank for rank, value in zip(doubled, nonzero, strict=True) if value > 0)
     tail = min(sum(counts[: positive + 1]), sum(counts[positive:]))
-    return min(1.0, float(2 * tail / 2 ** len(told)))
+    return min(1.0, float(2 * tail / 2 ** len(nonzero)))
 
 
 def walsh(logs: Sequence[float]) -> list[float]:
@@ -221,7 +224,7 @@ def walsh(logs: Sequence[float]) -> list[float]:
 
 
 def location(logs: Sequence[float]) -> float:
-    """The Hodges-Lehmann estimate: the median of the Walsh averages."""
+    """The Hodges-Lehmann estimate of the centre: the median of the Walsh averages (`walsh`)."""
     return float(statistics.median(walsh(logs)))
 
 

@@ -68,7 +68,7 @@ class Arrays:
         if row["shape"] is None:
             return
         shapes = {extents_of(shape) for shape in (row["shape"], *row["views"])}
-        pool = [array for array in self.shapes if self.is_made(array, row)]
+        pool = [array for array in self.shapes if self.may_hold(row, array)]
         whole = [array for array in pool if extents_of(self.shapes[array]) in shapes]
         for array in whole:
             yield array.name, array
@@ -79,7 +79,7 @@ class Arrays:
                 if any(extents_of(own[:k] + own[k + 1 :]) in shapes for k in axes):
                     yield PART_OF + array.name, None
 
-    def is_made(self, array: Array, row: Mapping[str, Any]) -> bool:
+    def may_hold(self, row: Mapping[str, Any], array: Array) -> bool:
         """Whether the torch operation that made the listed tensor `row` may have computed `array`.
 
         Operations of the backward pass (`row["node"]` names their autograd node) make gradients,

@@ -103,7 +103,7 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
     phase = phase_name(measurement.phase)
     wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
     sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
-    does = description_of(mixer, implementation, phase, telling(measurement))
+    does = description_of(mixer, implementation, phase, telltale_operations(measurement))
     first, second, causes = recounts(mixer, does, phase, sizes)
     every: dict[str, Any] = dict(measurement.sizes)
     return Derived(
@@ -120,7 +120,7 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
     )
 
 
-def telling(measurement: Measurement) -> Collection[str]:
+def telltale_operations(measurement: Measurement) -> Collection[str]:
     """The names of torch operations that show which rewrites of the equations a module executes:
     without a backward pass all operations; with one, the forward pass's operations and the backward
     kernels, such as `aten::_softmax_backward_data`."""

@@ -42,26 +42,27 @@ def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
     """The causes (re-counts by class) that lead from the dispatched operations to those that the
     hardware executed: functions that execute several instructions, sums that begin at zero, padded
     tiles. Causes that change no count are left out; () if the record has no hardware counters."""
-    record, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
-    if record is None:
+    counters, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
+    if counters is None:
         return ()
     found = (
-        *functions(record, dispatch["operations"]),
-        from_zero(dispatch["by_op"]),
-        tiles(record),
+        *calibrated_functions(counters, dispatch["operations"]),
+        sums_from_zero(dispatch["by_op"]),
+        whole_tiles(counters),
     )
     return tuple(cause for cause in found if any(cause.counts.values()))
 
 
-def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Iterator[Cause]:
+def calibrated_functions(
+    counters: Mapping[str, Any], operations: Mapping[str, Any]
+) -> Iterator[Cause]:
     """Yield a cause for each function with a calibration kernel (a kernel that does nothing else):
     the operations that this kernel executed per call replace the dispatched calls of the function.
 
-    `record`: the hardware counters; `operations`: the dispatched operations by class. For instance,
-    if one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80
-    multiplications.
+    `counters`: what ncu read; `operations`: the dispatched operations by class. For instance, if
+    one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80 multiplications.
     """
-    calibration = record["calibration"]
+    calibration = counters["calibration"]
     entries = calibration["entries"]
     dispatched = {**{name: operations[name] for name in CLASSES}, **operations["other"]}
     for name, counts in calibration["functions"].items():
@@ -74,10 +75,14 @@ def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Itera
         yield Cause(3, 4, f"{name} on this chip", {name: -number} | added, meaning)
 
 
-def from_zero(by_op: Mapping[str, Any]) -> Cause:
+def sums_from_zero(by_op: Mapping[str, Any]) -> Cause:
     """The cause "sums begin at zero", with the number of additions that it adds: a kernel executes
     R additions for a sum of R products, where the count of the dispatched contraction has R - 1.
-    `by_op`: name of a torch operation -> its counts."""
+
+    `by_op`: name of a torch operation, with its namespace ("aten::mm"), -> its counts. With 30 mul
+    and 24 add of `aten::mm` the cause adds 6; `aten::addmm` adds nothing, since its count has the
+    R-th addition, that of its first operand.
+    """
     added = 0
     for name, found in by_op.items():
         rule = rule_for(name)
@@ -86,15 +91,15 @@ def from_zero(by_op: Mapping[str, Any]) -> Cause:
     return Cause(3, 4, FROM_ZERO, {"add": added}, "a multiply-add for every product of a sum")
 
 
-def tiles(record: Mapping[str, Any]) -> Cause:
+def whole_tiles(counters: Mapping[str, Any]) -> Cause:
     """The cause "whole tiles", since kernels pad matrix products to whole tiles: the multiply-adds
     beyond the edges of the matrices. The k-th product has the tile of the k-th kernel; if the
     numbers of kernels and products differ, the cause counts 0."""
-    products = [Product(*shape) for shape in record.get("products", ())]
-    sides = [(down, across, deep) for down, across, deep in record["tiles"]]
-    beyond = padding(products, sides) if len(products) == len(sides) else 0
+    products = [Product(*shape) for shape in counters.get("products", ())]
+    sides = [(down, across, deep) for down, across, deep in counters["tiles"]]
+    padded = padding(products, sides) if len(products) == len(sides) else 0
     meaning = "products of matrices in the tiles that their kernels' names tell"
-    return Cause(3, 4, PADDING, {"mul": beyond, "add": beyond}, meaning)
+    return Cause(3, 4, PADDING, {"mul": padded, "add": padded}, meaning)
 
 
 def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, MovedMemory]:
@@ -135,7 +140,9 @@ def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[M
             yield MemoryCause(name, number, meaning)
 
 
-def beyond(third: Classes, found: HardwareLevel, causes: tuple[Cause, ...]) -> Classes:
+def unexplained_by_class(
+    third: Classes, found: HardwareLevel, causes: tuple[Cause, ...]
+) -> Classes:
     """The number of operations that no cause explains, by class: those that the hardware executed
     (`found`) less the dispatched ones (`third`) less the causes. Classes fully explained, and
     classes of unknown number in the hardware, are left out."""

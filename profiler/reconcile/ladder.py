@@ -30,7 +30,7 @@ from profiler.modules.described import (
 from profiler.modules.registry import Implementation
 from profiler.reconcile.cost import cost_of
 from profiler.reconcile.derived import Prediction, derived
-from profiler.reconcile.hardware import beyond, hardware_causes, moved
+from profiler.reconcile.hardware import hardware_causes, moved, unexplained_by_class
 from profiler.reconcile.levels import EXHAUSTED, Cause, Ladder, PeerFigure
 from profiler.reconcile.memory import memory
 from profiler.reconcile.predicted import predicted_s
@@ -100,7 +100,7 @@ def ladder(
             "1-2": class_differences(class_differences(second, first), explained[1]),
             "2-3": class_differences(class_differences(third, second), explained[2]),
         }
-        | ({} if fourth is None else {"3-4": beyond(third, fourth, executing)}),
+        | ({} if fourth is None else {"3-4": unexplained_by_class(third, fourth, executing)}),
         peers=tuple(
             peer_figure(peer, measurement, theory.peers[name]) for name, peer in PEERS.items()
         ),
@@ -127,10 +127,10 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
     counted = [name for name in dispatch["by_op"] if name not in dispatch["unknown"]]
     said += filter(None, [nominal_words(counted)])
     third = {"3": "; ".join(said)} if said else {}
-    return third | untold(measurement)
+    return third | unread_classes(measurement)
 
 
-def untold(measurement: Measurement) -> dict[str, str]:
+def unread_classes(measurement: Measurement) -> dict[str, str]:
     """{"4": a sentence on why the number of executed operations of some class is unknown}, or why
     no hardware counters were read; {} if every class is known."""
     fourth = hardware_level(measurement)
@@ -189,12 +189,12 @@ def ladders(
     found: list[Ladder] = []
     problems: dict[tuple[str, str], list[str]] = {}
 
-    def tell(record: Measurement, said: str) -> None:
+    def note_problem(record: Measurement, said: str) -> None:
         problems.setdefault((record.mixer, said), []).append(record.id[:8])
 
     for record in measurements:
         if record.failure and "dispatch" not in record.counts:  # with counts, only time is missing
-            tell(record, f" keeps a failure: {record.reasons.get(REASON, 'unknown')}")
+            note_problem(record, f" keeps a failure: {record.reasons.get(REASON, 'unknown')}")
             continue
         try:
             names = (record.mixer, record.implementation, record.form)
@@ -202,9 +202,9 @@ def ladders(
             fit(mixer, record.sizes)
             found.append(ladder(record, mixer, implementation, on))
         except ValueError as error:
-            tell(record, f": {error}")
+            note_problem(record, f": {error}")
         except KeyError as error:  # counts are read without a check that each key is present
-            tell(record, f" lacks {error}, which every measurement of schema 1 has")
+            note_problem(record, f" lacks {error}, which every measurement of schema 1 has")
     return found, [
         f"record {ids[0]} ({mixer}){said}{f' (and {len(ids) - 1:,} more)' if ids[1:] else ''}"
         for (mixer, said), ids in problems.items()

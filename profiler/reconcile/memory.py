@@ -26,18 +26,18 @@ def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
     }
 
 
-def held_memory(measurement: Measurement, held: Held, listed: str, told: str) -> HeldMemory:
+def held_memory(measurement: Measurement, held: Held, listed: str, total: str) -> HeldMemory:
     """Put the bytes that the equations hold (`held`) beside the measured bytes and the tensors that
-    the module held; `told` and `listed` are the names of the record's readings that contain the
+    the module held; `total` and `listed` are the names of the record's readings that contain the
     bytes and the list of tensors. Missing parts are None.
 
-    The reason is that of the first missing part: the reading `told`, the derived bytes or arrays,
+    The reason is that of the first missing part: the reading `total`, the derived bytes or arrays,
     the list of tensors.
     """
-    lists, reading = measurement.readings.get(listed), measurement.readings.get(told)
+    lists, reading = measurement.readings.get(listed), measurement.readings.get(total)
     reason = held.reason
     if reading is None:
-        reason = measurement.reason(told)
+        reason = measurement.reason(total)
     measured = figure(reading)
     if lists is None or "tensors" not in lists.details:
         why = NO_LIST if lists is not None else measurement.reasons.get(listed, NO_LIST)

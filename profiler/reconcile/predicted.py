@@ -81,7 +81,7 @@ def taken_s(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> float:
     calls: int = op["calls"]
     if not moved and not sum(ops.values()):
         return 0.0
-    operation = name.removeprefix("aten::").removesuffix("_")
+    operation = name.removeprefix("aten::").removesuffix("_")  # in place as out of place
     arithmetic = ops.pop("exp") / on["special"]
     if operation in PRODUCTS:
         shape = "narrow" if f"narrow.{dtype}" in on.figures else "matrix"

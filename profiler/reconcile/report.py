@@ -262,8 +262,8 @@ def _of_time(ladder: Ladder) -> tuple[str, str]:
         return "time not measured", ladder.reasons["latency_s"]
     why = "" if cost["verdict"] == COMPARABLE else cost["verdict"]
     # the mark behind the time (`_mark`) already says these two
-    told = [label for label in cost["latency_labels"] if label not in (INTERRUPTED, ONE_THREAD)]
-    words = ", ".join(filter(None, [*told, why.partition(":")[0]]))
+    labels = [each for each in cost["latency_labels"] if each not in (INTERRUPTED, ONE_THREAD)]
+    words = ", ".join(filter(None, [*labels, why.partition(":")[0]]))
     return f"time {words}" if words else "", why
 
 
@@ -313,9 +313,8 @@ def _operations(ladder: Ladder, title: str) -> Table:
         *(Column(n, n) for n in names),
         Column("total", "total"),
     )
-    return Table(
-        title, columns, tuple(rows), (Note((f"gap 1-2: {ladder.reasons['1-2']}",)), *_told(fourth))
-    )
+    notes = (Note((f"gap 1-2: {ladder.reasons['1-2']}",)), *_counter_notes(fourth))
+    return Table(title, columns, tuple(rows), notes)
 
 
 def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
@@ -327,7 +326,7 @@ def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
     return (name, note, *shown, next(filter(None, lacking), total))
 
 
-def _told(found: HardwareLevel | None) -> list[Note]:
+def _counter_notes(found: HardwareLevel | None) -> list[Note]:
     """Notes on hardware counters (`found`) below a table: a note per label, and a note per reason
     with the parts that were not read for this reason; [] without counters."""
     if found is None:

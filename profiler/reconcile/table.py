@@ -70,8 +70,8 @@ WORDS: Mapping[str, str] = {
 
 def column_named(word: str) -> str:
     """The name of the column that a word of `--columns` means: a size letter or a column's name as
-    it is, or a synonym. Raises TableError: an unknown word, or one that may mean several
-    columns."""
+    it is, or a synonym ("runtime" -> "latency_s"). No record has the size h = d/n. Raises
+    TableError: an unknown word, or one that may mean several columns."""
     plain = word.strip().lower().replace("-", "_").replace(" ", "_")
     if word in COLUMNS or (is_letter(word) and word != "h"):
         return word
