@@ -70,7 +70,7 @@ class Derived:
 
     name: str
     series: Series
-    asked: Callable[[Sizes], Exact]
+    formula: Callable[[Sizes], Exact]
     """All sizes -> the formula of the quantity that holds at these sizes."""
     found: dict[int, int] = field(default_factory=dict, compare=False)
     """Size -> the value, for the sizes asked for so far."""
@@ -84,14 +84,14 @@ class Derived:
         """The value at one size of the series."""
         if size not in self.found:
             sizes = self.sizes(size)
-            self.found[size] = self.asked(sizes).at(sizes)
+            self.found[size] = self.formula(sizes).at(sizes)
         return self.found[size]
 
     def local(self, size: int) -> Fraction:
         """The local exponent at one size: d log f / d log x, where x is the series' letter, and t
         moves with l in a series of last tokens. NotSmooth without one."""
         sizes = self.sizes(size)
-        return local_exponent(self.asked(sizes), self.series.moving, sizes)
+        return local_exponent(self.formula(sizes), self.series.moving, sizes)
 
     def between(self, first: int, last: int) -> tuple[float, float, str]:
         """The powers with which the quantity f grows with the varied size x, at the sizes `first`
@@ -117,7 +117,7 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
     Raises:
         NotSmooth: a step function of the letters, or a value of zero.
     """
-    value, moved = Fraction(0), Fraction(0)
+    value, weighted = Fraction(0), Fraction(0)
     for guards, poly in answer.pieces:
         if not all(guard.rational(sizes) >= 0 for guard in guards):
             continue
@@ -128,10 +128,10 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
                 raise NotSmooth("a formula with steps in it has no local exponent")
             term = Fraction(Poly({monomial: number}).rational(sizes))
             value += term
-            moved += term * sum(power for atom, power in monomial if atom in letters)
+            weighted += term * sum(power for atom, power in monomial if atom in letters)
     if not value:
-        raise NotSmooth("what is zero has no exponent")
-    return moved / value
+        raise NotSmooth("a value of zero has no exponent")
+    return weighted / value
 
 
 def executed_operations(of: ExecutedMixer) -> Exact:
@@ -219,18 +219,18 @@ class Predictions:
 
         formulas: dict[int, Exact] = {}
 
-        def asked(sizes: Sizes) -> Exact:
+        def formula(sizes: Sizes) -> Exact:
             """The formula of the quantity for one size of the series. One formula serves all sizes
             with the same batch, as all other sizes are symbols in it; the live set is derived at
-            each size."""
-            of = ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
+            each size, since another moment may be the largest there."""
+            executed = ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
             if name == LIVE:
-                return RULES[name](of)
-            if sizes["b"] not in formulas:  # all other sizes are symbols in the formula
-                formulas[sizes["b"]] = RULES[name](of)
+                return RULES[name](executed)
+            if sizes["b"] not in formulas:
+                formulas[sizes["b"]] = RULES[name](executed)
             return formulas[sizes["b"]]
 
-        found = Derived(name, self.series, asked)
+        found = Derived(name, self.series, formula)
         try:
             values = [found.at(size) for size in self.series.sizes]
         except (Unsupported, Unanswered, ValueError) as reason:

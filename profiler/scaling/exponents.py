@@ -214,10 +214,10 @@ def power_of(
     return fit_line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
 
 
-def told_apart(values: Sequence[MeasuredValue]) -> list[MeasuredValue]:
+def with_touching_cut(values: Sequence[MeasuredValue]) -> list[MeasuredValue]:
     """A copy of the values, which are in ascending order of size. A value from a busy machine whose
-    interval overlaps that of a neighbouring size shows no growth, and is marked `cut`: it will not
-    be fitted."""
+    interval overlaps that of a neighbouring size shows no growth, and is marked `cut`: the line of
+    the exponent leaves it out."""
     found = []
     for k, value in enumerate(values):
         beside = [*values[max(k - 1, 0) : k], *values[k + 1 : k + 2]]

@@ -151,8 +151,9 @@ def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) ->
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
     for value in values:
-        groups = [[f for f in floors if (f.name == LAUNCHES) == apart] for apart in (True, False)]
-        longest = max(groups, key=lambda group: sum(f.at[value.size] for f in group))
+        launches = [floor for floor in floors if floor.name == LAUNCHES]
+        work = [floor for floor in floors if floor.name != LAUNCHES]
+        longest = max((launches, work), key=lambda group: sum(f.at[value.size] for f in group))
         together = sum(f.at[value.size] for f in longest)
         if value.low <= NEAR * together:
             highest[value.size] = max(longest, key=lambda f: f.at[value.size]).name

@@ -240,9 +240,9 @@ def departure_of(
     if missing := [each for each in wanted.values() if isinstance(each, str)]:
         return missing[0]
     known = [each for each in wanted.values() if isinstance(each, Derived)]
-    sure = [value for value in values if value.cut in ("", LAUNCH_BOUND)]
-    if not sure:
+    usable = [value for value in values if value.cut in ("", LAUNCH_BOUND)]
+    if not usable:
         return f"every value is left out: {'; '.join({value.cut: None for value in values})}"
     apart = None if isinstance(exponentials, str) else exponentials
-    floors = floors_of(series, quantity, sure, known, on, apart)
-    return floors if isinstance(floors, str) else departure(floors, sure)
+    floors = floors_of(series, quantity, usable, known, on, apart)
+    return floors if isinstance(floors, str) else departure(floors, usable)

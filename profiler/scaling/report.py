@@ -51,7 +51,7 @@ def tables(found: Sequence[Scaling]) -> list[Part]:
         groups.setdefault((each.quantity.reading, each.series.letter), []).append(each)
     there = [group for group in groups.values() if any(each.values for each in group)]
     absent = [group[0] for group in groups.values() if group not in there]
-    nowhere = [Note((f"{each.quantity.title}, in {each.series.letter}: {nothing(each)}",))
+    nowhere = [Note((f"{each.quantity.title}, in {each.series.letter}: {why_no_values(each)}",))
                for each in absent]  # fmt: skip
     if not there:
         said = (
@@ -63,7 +63,7 @@ def tables(found: Sequence[Scaling]) -> list[Part]:
     return [table_of(group, last if group is there[-1] else ()) for group in there]
 
 
-def nothing(each: Scaling) -> str:
+def why_no_values(each: Scaling) -> str:
     """The reason why a quantity has no values."""
     assert isinstance(each.measured, Unsettled)
     return each.measured.reason

@@ -13,7 +13,7 @@ from profiler.records.quantities import MeasuredQuantity
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, options_words, sizes_words
 from profiler.run.caveats import idleness
-from profiler.scaling.exponents import MeasuredValue, pooled, told_apart
+from profiler.scaling.exponents import MeasuredValue, pooled, with_touching_cut
 
 COMMON = ("b", "l", "t", "d")
 """The sizes that every mixer has."""
@@ -97,7 +97,7 @@ class Series:
     def values(self, quantity: MeasuredQuantity) -> list[MeasuredValue]:
         """The values of a quantity, one per size at which it was measured and is above zero."""
         found = [v for size in self.sizes if (v := pooled_value(self.at(size), size, quantity))]
-        return told_apart(found)
+        return with_touching_cut(found)
 
     def missing(self, quantity: MeasuredQuantity) -> str:
         """Why no record has the quantity; "" if one has it."""
@@ -204,7 +204,7 @@ def pooled_value(
         return None
     found = pooled([reading_interval(reading) for reading in rounds])
     if not quantity.exact and not all(map(has_interval, rounds)):
-        return MeasuredValue(size, *found, cut=f"{NO_INTERVAL} ({why_none(rounds)})")
+        return MeasuredValue(size, *found, cut=f"{NO_INTERVAL} ({why_no_interval(rounds)})")
     busy = not quantity.exact and any(grade_of(reading) == BUSY for reading in rounds)
     bound = quantity.launches and any(waits_for_launches(record) for record, _ in read)
     return MeasuredValue(size, *found, cut=LAUNCH_BOUND if bound else "", busy=busy)
@@ -215,7 +215,7 @@ def has_interval(reading: Reading) -> bool:
     return reading.interval is not None and min(reading.interval) > 0
 
 
-def why_none(rounds: Sequence[Reading]) -> str:
+def why_no_interval(rounds: Sequence[Reading]) -> str:
     """Why a round has no interval: the reason in its record, or its number of samples."""
     said = [r.details["ci_missing"] for r in rounds if "ci_missing" in r.details]
     fewest = min(len(reading.samples) for reading in rounds)

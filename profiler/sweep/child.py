@@ -119,8 +119,9 @@ def main() -> None:
     serve(Measuring)
 
 
-def serve(made: Callable[[Mapping[str, Any]], Answering]) -> None:
-    """Answer on standard output, until standard input ends; `made` receives the first line.
+def serve(make_worker: Callable[[Mapping[str, Any]], Answering]) -> None:
+    """Answer on standard output, until standard input ends, by the worker that `make_worker` makes
+    of the first line.
 
     Output of modules goes to standard error. When the input ends, the other process has ended or
     needs no more, so this process ends at once and frees its device.
@@ -134,7 +135,7 @@ def serve(made: Callable[[Mapping[str, Any]], Answering]) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    worker = made(asked.get())
+    worker = make_worker(asked.get())
     say({"ready": worker.environment()})
     while True:
         answer = worker.answer(asked.get(), lambda what: say({"note": what}))

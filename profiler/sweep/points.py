@@ -50,10 +50,10 @@ class Point:
     def place(self) -> dict[str, Any]:
         """The fields of a record about its place in the sweep."""
         found = {"round": self.round, "turn": self.turn, "order_seed": self.order_seed}
-        return found | self.told
+        return found | self.origin
 
     @property
-    def told(self) -> dict[str, Any]:
+    def origin(self) -> dict[str, Any]:
         """The fields of a record about its process, plan and options."""
         found: dict[str, Any] = {"process": self.process} if self.process else {}
         return found | ({"plan": self.plan} if self.plan else {}) | self.options

@@ -97,7 +97,7 @@ def run(
         if isinstance(outcome.found, Failure):
             session.failed(outcome.found)
             return
-        found = structs.replace(by_command(outcome.found, command), sweep=outcome.point.told)
+        found = structs.replace(by_command(outcome.found, command), sweep=outcome.point.origin)
         if output is not None:
             append(output, found)
         session.measurements.append(found)
@@ -123,13 +123,13 @@ def run(
         return in_fresh_processes(lambda: Team(further, wanted=lambda point: True), blocks, note)
 
     try:
-        settle(blocks, outcomes, keep, progress)
+        collect(blocks, outcomes, keep, progress)
         if further and (short := [r for r in requests if is_short(r, session.measurements)]):
             numbers = range(1, FURTHER + 1)
             each = [
                 tuple(Point(r, process=k, plan=plan) for r in shuffled(short, k)) for k in numbers
             ]
-            settle([Block("", points) for points in each], again, keep, progress)
+            collect([Block("", points) for points in each], again, keep, progress)
     except KeyboardInterrupt:
         session.interrupted = True
     session.measurements = joined(session.measurements)
@@ -201,6 +201,8 @@ def sweep(
         return point.key not in tried and results.lacks(point, retry=retry)
 
     def home(block: Block) -> str:
+        """The worker that measured a point of the block before, in this process of the plan or in
+        the first; "" if there is none. All times of the block are then of one device."""
         firsts = (replace(point, process=0) for point in block.points)
         measured = (results.workers.get(each.key, "") for each in (*block.points, *firsts))
         return next((worker for worker in measured if worker), "")
@@ -225,7 +227,7 @@ def sweep(
     def team() -> Team:
         return Team(starts, wanted=wanted, accept=results.accept, home=home, tell=tell)
 
-    settle(todo, lambda blocks, note: in_fresh_processes(team, blocks, note), keep, progress)
+    collect(todo, lambda blocks, note: in_fresh_processes(team, blocks, note), keep, progress)
     return session
 
 
@@ -246,7 +248,7 @@ def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) ->
     return [block for block in left if block.points]
 
 
-def settle(
+def collect(
     blocks: Sequence[Block],
     outcomes: Callable[[Sequence[Block], Note], Outcomes],
     keep: Callable[[Outcome], None],
@@ -289,9 +291,9 @@ def recorded(
     seen: set[str] = set()
     for path in paths:
         remarks: list[str] = []
-        records, told = read(path, remarks.append, lambda record: record.compact(without))
+        records, unread = read(path, remarks.append, lambda record: record.compact(without))
         if not records:
-            detail = "".join(f": {said}" for said in [*told, *remarks][:1])
+            detail = "".join(f": {said}" for said in [*unread, *remarks][:1])
             raise StoreError(f"{path} holds no measurement{detail}")
         new: list[Measurement] = []
         for record in records:
@@ -309,7 +311,7 @@ def recorded(
                 f"{older:,} of {len(points):,} records are failures of points with a newer record"
             )
         found += kept
-        problems += [f"{path}: {sentence}" for sentence in told]
+        problems += [f"{path}: {sentence}" for sentence in unread]
         for sentence in remarks:
             tell(f"{path}: {sentence}")
     return found, problems

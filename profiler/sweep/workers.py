@@ -92,10 +92,10 @@ def here(
                 yield Outcome(point, lost[device])
                 continue
 
-            def told(what: str, point: Point = point) -> None:
+            def note_stage(what: str, point: Point = point) -> None:
                 note(point, what)
 
-            found = attempt(point.request, measure, limits, told, MeasureError)
+            found = attempt(point.request, measure, limits, note_stage, MeasureError)
             if not recovered(device):
                 lost[device] = lost_since(point.request)
             yield Outcome(point, found)
@@ -238,22 +238,22 @@ class Team:
     def _work(self, name: str, deal: Deal, note: Note) -> None:
         """Run a worker's thread: measure its blocks one after another, then report the end as an
         event."""
-        told = Event()
+        end = Event()
         try:
             while not self.stopping.is_set() and (block := deal.next_for(name)) is not None:
                 try:
-                    self._measured(name, block, note)
+                    self._measure_block(name, block, note)
                 except MeasureError as error:
                     deal.lose(name, block)
-                    told = Event(lost=f"{name}: {error}")
+                    end = Event(lost=f"{name}: {error}")
                     break
         except BaseException as error:
-            told = Event(error=error)
+            end = Event(error=error)
         finally:
             self._dismiss(name)
-            self.events.put(told)
+            self.events.put(end)
 
-    def _measured(self, name: str, block: Block, note: Note) -> None:
+    def _measure_block(self, name: str, block: Block, note: Note) -> None:
         """Measure the wanted points of a block by the worker `name`: put each outcome (a failure if
         the process died) into the queue of events, and wait until it is handled."""
         for point in block.points:
