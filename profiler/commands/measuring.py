@@ -240,14 +240,14 @@ def measured(
     """
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s
-    from profiler.run.plan import bounded, requests
+    from profiler.run.plan import refuse_too_many, requests
     from profiler.sweep import session
     from profiler.sweep.points import Point
 
     limits = replace(LatencyLimits.within(asked.seconds), cold=cold)
     wanted = list({Point(request).key: request for request in requests(planned(asked))}.values())
     number = asked.processes or 1
-    bounded(len(wanted), 1, number)
+    refuse_too_many(len(wanted), 1, number)
     if counts_only:
         times = {"--processes": number > 1, "--energy": asked.energy,
                  "--compile": asked.compile_}  # fmt: skip

@@ -79,13 +79,13 @@ class Recorder(DispatchMode):
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation and record its result."""
-        return self.kept(super().see(kind, args, kwargs))
+        return self.record(super().see(kind, args, kwargs))
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a higher-order operator and record its result."""
-        return self.kept(super().see_functions(func, args, kwargs))
+        return self.record(super().see_functions(func, args, kwargs))
 
-    def kept(self, result: Any) -> Any:
+    def record(self, result: Any) -> Any:
         """Record the numbers in the result of an operation (integers as positions, complex numbers
         as pairs; no booleans), and return the result."""
         for tensor in tensors_in(result):
@@ -228,12 +228,13 @@ def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) 
         if within(np.asarray(expected[name][where], float).ravel(), others(name))
     }
     # right arrays with values of their own: the arrays that they read must be in order too
-    telling = {name for name, _, right in parts if right} - {mixer.role("output").name, *alike}
+    distinct = {name for name, _, right in parts if right} - {mixer.role("output").name, *alike}
+    # ... is the index of a whole array; a row of a loop is not tested for its order
     moved = [
         name
         for name, where, right in parts
         if where is ... and right and name in alike and (not first or name in reads[first])
-        and not any(name in reads[other] for other in telling)
+        and not any(name in reads[other] for other in distinct)
         and recorder.reorders(expected[name], {k: v for k, v in expected.items() if k != name})
     ]  # fmt: skip
     wrong = {other for other, _, found in parts if not found} | {*moved}
@@ -249,7 +250,7 @@ def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) 
             "", "the module computes the values of every equation but returns other values"
         )
     said = f"{led}{_cited(equations[first])} is the first whose values the module never computes"
-    return Blame(first, said + _folded(first, parts, expected, recorder, reads))
+    return Blame(first, said + _fused_clause(first, parts, expected, recorder, reads))
 
 
 def _cited(equation: Equation) -> str:
@@ -258,7 +259,7 @@ def _cited(equation: Equation) -> str:
     return f"equation {cite} {equation.name}" if cite else f"equation {equation.name}"
 
 
-def _folded(
+def _fused_clause(
     first: str,
     parts: Sequence[tuple[str, Any, bool]],
     expected: Values,

@@ -117,7 +117,7 @@ def unwritten(case: ModuleCase, **more: torch.Tensor) -> Kept:
     return {name: (tensor.detach(), tensor.detach().clone()) for name, tensor in named.items()}
 
 
-def write_said(kept: Kept, who: str) -> str:
+def write_in_words(kept: Kept, who: str) -> str:
     """A sentence on the first tensor of `kept` that a call has changed, which is restored; "" if
     none was. `who` is the subject of the sentence: "forward"."""
     for name, (tensor, copied) in kept.items():

@@ -50,9 +50,9 @@ from profiler.proofs.rounding import (
     Digits,
     WrongKernels,
     allowances,
+    error_sizes,
     errors,
     least_allowances,
-    measured,
     sharp,
 )
 from profiler.proofs.trial import (
@@ -157,20 +157,20 @@ def deep_proofs(
     ends = dict(zip(parts, accumulate(shares), strict=True))
     parts |= {"larger draws": len(drawn) - cheap}
     before = accumulate(parts.values(), initial=0)
-    told = {
-        part: partial(_tell, progress, at, sum(parts.values()), f"{mixer.name} {part}")
+    report = {
+        part: partial(_report, progress, at, sum(parts.values()), f"{mixer.name} {part}")
         for part, at in zip(parts, before, strict=False)
     }
     budget = Budget(BUDGET_S)
     with torch.random.fork_rng(devices=[]), _threads(1):
         tried = Drawn(subject, drawn)
-        yield from tried.proofs(0, cheap, told["draws"], budget.part(ends["draws"]))
-        yield _of_calls(subject, drawn, seed, told["calls"], budget.part(ends["calls"]))
-        yield _of_room(subject, every, seed, told["states"], budget.part(ends["states"]))
+        yield from tried.proofs(0, cheap, report["draws"], budget.part(ends["draws"]))
+        yield _proof_of_calls(subject, drawn, seed, report["calls"], budget.part(ends["calls"]))
+        yield _proof_of_room(subject, every, seed, report["states"], budget.part(ends["states"]))
         for precision in PRECISIONS:
             part = budget.part(ends[precision.name])
-            yield _of_precision(subject, small, precision, told[precision.name], part)
-        yield from tried.proofs(cheap, len(drawn), told["larger draws"], budget)
+            yield _proof_of_precision(subject, small, precision, report[precision.name], part)
+        yield from tried.proofs(cheap, len(drawn), report["larger draws"], budget)
         yield from tried.held()
 
 
@@ -213,7 +213,7 @@ class Budget:
         return said * (number > 0)
 
 
-def _tell(progress: Progress, at: int, of: int, what: str, done: int) -> None:
+def _report(progress: Progress, at: int, of: int, what: str, done: int) -> None:
     """Call `progress` after `done` trials of the part `what`; `at` trials of all `of` trials come
     before this part."""
     progress(at + done, of, what)
@@ -311,8 +311,8 @@ class Drawn:
                 if kind in self.failed:
                     continue
                 self.failed.add(kind)
-                of_kind = partial(_of_kind, self.subject, kind)
-                plainest = _plainest(draw, known, of_kind, self.subject.mixer)
+                of_kind = partial(_fault_of_kind, self.subject, kind)
+                plainest = _reduced(draw, known, of_kind, self.subject.mixer)
                 yield Proof(self._named(kind), False, plainest)
 
     def _findings(self, draw: Draw) -> list[Finding]:
@@ -383,12 +383,12 @@ def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
         said.extend(made(subject, draw, MOST_POINTS).findings())
         return ""
 
-    if stopped := _said_by(run):
+    if stopped := _fault_of_call(run):
         said.append(("step" if made is Decoding else "result", stopped))
     return said
 
 
-def _said_by(call: Callable[[], str]) -> str:
+def _fault_of_call(call: Callable[[], str]) -> str:
     """Run `call`, which runs a module, and return its sentence on what is wrong; an error of the
     module becomes a sentence.
 
@@ -407,7 +407,7 @@ def _said_by(call: Callable[[], str]) -> str:
         return f"the module fails: {reason_with_kind(error)}"
 
 
-def _of_several(
+def _proof_by_several(
     name: str,
     candidates: Sequence[Draw],
     seed: int,
@@ -428,7 +428,7 @@ def _of_several(
             break
         tell(len(ran))
         try:
-            said = _said_by(partial(said_of, draw))
+            said = _fault_of_call(partial(said_of, draw))
         except Refused:
             continue
         ran.append(draw)
@@ -440,7 +440,7 @@ def _of_several(
     return Proof(name, True, done(ran) + left_out)
 
 
-def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
+def _fault_of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
     """The sentence on the first thing that is wrong, of one kind (result, step, gradients, writes),
     at one draw (a way to call the module); "" if there is none, or the draw is refused. Only the
     calls that can show the kind are made."""
@@ -454,7 +454,7 @@ def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
         return ""
 
 
-def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
+def _reduced(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
     """Reduce a draw (a way to call the module) that fails with the sentence `said`, and return the
     reduced draw and its sentence in words: conditions are dropped one by one, then each size is
     lowered to a value below `FEW` or by bisection, as long as `said_of` the draw is not "". At most
@@ -487,7 +487,7 @@ def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixe
     return f"at {draw.words()}: {said}"
 
 
-def _of_calls(
+def _proof_of_calls(
     subject: Subject,
     drawn: Sequence[Draw],
     seed: int,
@@ -509,7 +509,7 @@ def _of_calls(
         return f"{CALLS} calls of {modules}, with {answered}"
 
     called = partial(_called_often, subject)
-    return _of_several(name, plain, seed, tell, budget, called, REFUSES, done)
+    return _proof_by_several(name, plain, seed, tell, budget, called, REFUSES, done)
 
 
 def _called_often(subject: Subject, draw: Draw) -> str:
@@ -532,7 +532,7 @@ def _called_often(subject: Subject, draw: Draw) -> str:
     return ""
 
 
-def _of_room(
+def _proof_of_room(
     subject: Subject,
     drawn: Sequence[Draw],
     seed: int,
@@ -564,7 +564,7 @@ def _of_room(
 
     room_of = partial(_too_much_room, subject, derived)
     refused = f"the module refuses every call {tokens}"
-    return _of_several(name, long, seed, tell, budget, room_of, refused, done)
+    return _proof_by_several(name, long, seed, tell, budget, room_of, refused, done)
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
@@ -629,7 +629,7 @@ def _in_digits(precision: Precision) -> str:
     return f"{precision.name} equals fp64 up to rounding"
 
 
-def _of_precision(
+def _proof_of_precision(
     subject: Subject,
     small: Sequence[Draw],
     precision: Precision,
@@ -672,7 +672,7 @@ def _of_precision(
             refused[wrong] = None
         elif said:
             of_way = partial(said_of, decoding=decoding)
-            return Proof(name, False, _plainest(draw, said, of_way, subject.mixer))
+            return Proof(name, False, _reduced(draw, said, of_way, subject.mixer))
         elif draw in clear:
             compared.append(draw)
         if len(refused) and not compared:
@@ -691,7 +691,7 @@ def _in_few_points(subject: Subject, draw: Draw) -> bool:
     return draw.b * points <= FEW_POINTS and draw.sizes["l"] <= LONGEST
 
 
-def _in_few_digits(
+def _low_precision_answers(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
     """Call the module of a draw (a way to call the module) in low precision: returns the module
@@ -722,9 +722,9 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding
     """Words on the operations in the call of a draw, token by token if `decoding`, that torch
     itself computes wrongly in low precision; "" if there are none."""
     with WrongKernels(precision.dtype) as seen:
-        _in_few_digits(subject, replace(draw, before=""), precision, decoding)
-    told = [f"{name} is {said}" for name, said in seen.found.items()]
-    return f"torch's own result is wrong on this machine: {', '.join(told)}" if told else ""
+        _low_precision_answers(subject, replace(draw, before=""), precision, decoding)
+    wrong = [f"{name} is {said}" for name, said in seen.found.items()]
+    return f"torch's own result is wrong on this machine: {', '.join(wrong)}" if wrong else ""
 
 
 def _rounded_apart(
@@ -735,20 +735,20 @@ def _rounded_apart(
     and gradients) that differs from float64 by more than rounding explains, "" if none does; and
     whether any answer was compared, that is, rounding explains only errors well below the
     answer."""
-    low, found = _in_few_digits(subject, draw, precision, decoding)
+    low, found = _low_precision_answers(subject, draw, precision, decoding)
     draw = replace(draw, before="")
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()
     exact = _in_float64(subject, draw, low)
-    again = partial(_answers, draw, gradient, decoding, exact)
-    known = again()
+    in_float64 = partial(_answers, draw, gradient, decoding, exact)
+    known = in_float64()
     digits = Digits.of(precision.dtype)
     allowed = least_allowances(known, digits)
     off = {answer: errors(found[answer], values) for answer, values in known.items()}
-    worst = {answer: measured(own, known[answer]) for answer, own in off.items()}
+    worst = {answer: error_sizes(own, known[answer]) for answer, own in off.items()}
     if any((worst[answer] > allowed[answer]).any() for answer in known):
         # few runs may all miss a kink that lies near a number
-        allowed = allowances(again, known, digits, MANY_RUNS, worst)
+        allowed = allowances(in_float64, known, digits, MANY_RUNS, worst)
     clear = False
     for answer, values in known.items():
         compared = sharp(allowed[answer], values)

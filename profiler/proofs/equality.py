@@ -56,7 +56,7 @@ from profiler.proofs.cases import (
     case,
     prove_cases,
     unwritten,
-    write_said,
+    write_in_words,
 )
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
 from profiler.proofs.room import tensors_held
@@ -94,7 +94,7 @@ def each_proof(
         yield Proof(EQUAL, None if isinstance(error, NoModule) else False, str(error))
         return
     for implementation in found.values():
-        own = _of_module(mixer, implementation)
+        own = _module_proofs(mixer, implementation)
         yield from own
         if seed is not None and own[0].passed:
             yield from deep_proofs(mixer, implementation, seed, progress=progress)
@@ -114,7 +114,7 @@ def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
     return [name for name in names if name not in done]
 
 
-def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
+def _module_proofs(mixer: Mixer, implementation: Implementation) -> list[Proof]:
     """The proofs of one module, in the order in which they are printed. For a module that differs
     from its equations the proofs of its counts and state are not checked, and for a module whose
     step fails that of its state: these would repeat the failure. A module whose step is not checked
@@ -215,7 +215,7 @@ def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple
     kept = unwritten(case)
     with torch.no_grad(), DispatchMode():
         y = case.forward()
-    if said := write_said(kept, "forward"):
+    if said := write_in_words(kept, "forward"):
         return said, None
     if not isinstance(y, torch.Tensor):
         expected = f"a tensor {tuple(case.x.shape)}"
@@ -272,13 +272,13 @@ def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[s
     kept = unwritten(case)
     with torch.no_grad():
         whole = case.forward()
-        if said := write_said(kept, "forward"):
+        if said := write_in_words(kept, "forward"):
             return said, None
         state = case.initial_state()
         for token in range(case.x.shape[1]):
-            with DispatchMode(), _rows_told(state):
+            with DispatchMode(), _naming_rows(state):
                 row = case.step(token + 1, state)
-            if said := write_said(kept, "step"):
+            if said := write_in_words(kept, "step"):
                 return said, None
             if said := row_apart(row, whole[:, token].shape, token + 1):
                 return said, None
@@ -293,7 +293,7 @@ def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[s
 
 
 @contextmanager
-def _rows_told(state: Any) -> Iterator[None]:
+def _naming_rows(state: Any) -> Iterator[None]:
     """A context in which an error of torch about sizes says where a `State` keeps rows of tokens,
     with the shapes of the rows that the state holds."""
     try:
@@ -346,9 +346,9 @@ def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> 
     first of `forward` (and of its step with it, if both have the same rewrites), then, if `step`,
     of the step alone."""
     forward, own = implementation.rewrites, implementation.step_rewrites
-    follows = own == _of_step(forward)
+    follows = own == _step_rewrites(forward)
     for names in _one_apart(forward):
-        both = _of_step(names) if follows else own
+        both = _step_rewrites(names) if follows else own
         described = replace(implementation, rewrites=names, step_rewrites=both)
         if _dispatched_as_described(mixer, described, step).passed:
             return f"; rewrites={names} explains the whole difference"
@@ -359,7 +359,7 @@ def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> 
     return ""
 
 
-def _of_step(rewrites: tuple[str, ...]) -> tuple[str, ...]:
+def _step_rewrites(rewrites: tuple[str, ...]) -> tuple[str, ...]:
     """The rewrites of `forward` that `step` has too: without those of whole sequences."""
     return tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
 
@@ -372,7 +372,7 @@ def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield tuple(other for other in rewrites if other != rewrite)
     for rewrite in REWRITES:
         if rewrite in PADDINGS:
-            yield (*_of_step(rewrites), "dense", rewrite)
+            yield (*_step_rewrites(rewrites), "dense", rewrite)
         elif rewrite not in rewrites:
             yield (*rewrites, rewrite)
 

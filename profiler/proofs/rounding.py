@@ -196,7 +196,7 @@ def allowances(
         with _Rounded(digits, chance):
             rounded = call()
         for name, known in exact.items():
-            own = measured(errors(rounded[name], known), known)
+            own = error_sizes(errors(rounded[name], known), known)
             found[name] = torch.maximum(found[name], ALLOWED * own)
         if off is not None and all((off[name] <= found[name]).all() for name in exact):
             break
@@ -227,7 +227,7 @@ class WrongKernels(DispatchMode):
                 exact = {"": call()}
             except Exception:  # an operation that refuses float64 has no result to compare with
                 return result
-            off = measured(errors(result, exact[""]), exact[""])
+            off = error_sizes(errors(result, exact[""]), exact[""])
             digits = Digits.of(self.dtype)
             allowed = allowances(lambda: {"": call()}, exact, digits, MANY_RUNS, {"": off})[""]
             for measure, own, most in zip(MEASURES, off.tolist(), allowed.tolist(), strict=False):
@@ -250,7 +250,7 @@ def errors(found: Tensor, exact: Tensor) -> Tensor:
     return torch.where(exact.isfinite(), off, 0.0)
 
 
-def measured(off: Tensor, exact: Tensor) -> Tensor:
+def error_sizes(off: Tensor, exact: Tensor) -> Tensor:
     """A tensor (3,) with three sizes of the errors `off` of the answer `exact`: largest absolute
     entry, norm, and projection on the answer; (1,), the first alone, below `ENTRIES` entries."""
     entry = off.abs().max() if off.numel() else off.new_zeros(())
@@ -265,17 +265,17 @@ def least_allowances(exact: Answers, digits: Digits) -> dict[str, Tensor]:
     """A dict: answer -> the error that is always allowed, as `MEASURES` (largest entry, norm,
     projection): `ALLOWED` times half the largest error of rounding the answer once."""
     unit = digits.eps / 4  # rounding to the nearest is off by at most eps / 2
-    return {name: ALLOWED * unit * _own(values) for name, values in exact.items()}
+    return {name: ALLOWED * unit * _answer_sizes(values) for name, values in exact.items()}
 
 
-def _own(values: Tensor) -> Tensor:
+def _answer_sizes(values: Tensor) -> Tensor:
     """The `MEASURES` (largest entry, norm, projection) of an error equal to the answer's finite
     entries, with which errors are compared."""
     finite = torch.where(values.isfinite(), values, 0.0)
-    return measured(finite, finite)
+    return error_sizes(finite, finite)
 
 
 def sharp(allowed: Tensor, exact: Tensor) -> Tensor:
     """For each of the `MEASURES`, whether the allowed error is at most `SHARP` of an error equal to
     the answer, so that the measure can find a wrong answer; False if no entry is finite."""
-    return exact.isfinite().any() & (allowed <= SHARP * _own(exact))
+    return exact.isfinite().any() & (allowed <= SHARP * _answer_sizes(exact))

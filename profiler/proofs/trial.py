@@ -37,7 +37,7 @@ from profiler.proofs.cases import (
     reason_with_kind,
     same,
     unwritten,
-    write_said,
+    write_in_words,
 )
 from profiler.proofs.draws import LAYOUTS, VALUES, Draw, evaluated_points
 from profiler.proofs.history import EVENTS
@@ -54,7 +54,7 @@ from profiler.records.words import told_apart
 Kind = Literal["result", "gradients", "writes", "step"]
 Finding = tuple[Kind, str]
 """A fault: its kind, and a sentence."""
-Grown = Mapping[str, np.ndarray[Any, Any]]
+SequenceArrays = Mapping[str, np.ndarray[Any, Any]]
 """Name of an array -> its values, for one sequence."""
 Mode = Callable[[], AbstractContextManager[Any]]
 """Makes the context of a call: torch.no_grad, torch.enable_grad or torch.inference_mode."""
@@ -231,7 +231,9 @@ class Trial:
         self.subject, self.draw = subject, draw
         self.case = subject.built(draw)
         arrays = [self.case.arrays(sample) for sample in range(draw.b)]
-        self.arrays: list[Grown] = [{name: np.array(v) for name, v in a.items()} for a in arrays]
+        self.arrays: list[SequenceArrays] = [
+            {name: np.array(v) for name, v in a.items()} for a in arrays
+        ]
         chance = torch.Generator().manual_seed(5)
         shape = (draw.b, *(e.at(draw.sizes) for e in subject.mixer.role("output").shape))
         gradient = torch.randn(shape, generator=chance, dtype=torch.float64)
@@ -255,11 +257,11 @@ class Trial:
             found[f"whether {name} has a gradient"] = parameter.grad is not None
         return found
 
-    def _expected(self, sample: int) -> Grown:
+    def _expected(self, sample: int) -> SequenceArrays:
         """Every array of the equations for one sequence, with gradients if these are compared."""
         return self._evaluated(self.arrays[sample], sample)
 
-    def _evaluated(self, arrays: Grown, sample: int) -> Grown:
+    def _evaluated(self, arrays: SequenceArrays, sample: int) -> SequenceArrays:
         """A dict: name -> values of every array that the equations compute from `arrays`; with the
         gradients of sequence `sample` from `gradient`, if these are compared with equations."""
         form, sizes = self.subject.implementation.form, self.draw.sizes
@@ -287,7 +289,7 @@ class Trial:
         kept = first.clone()
         found = answers(self.case, self.gradient)
         if said := self.result_apart(found[self.output], torch.enable_grad):
-            yield "result", f"with gradients recorded, {said}"
+            yield "result", f"with gradients requiring_gradients, {said}"
             return
         with torch.inference_mode():
             unrecorded = self.case.forward()
@@ -310,7 +312,7 @@ class Trial:
                 if name in TORCH_SETTINGS:
                     TORCH_SETTINGS[name][1](before)
                 return
-        if said := write_said(self.before, who):
+        if said := write_in_words(self.before, who):
             yield "writes", said
 
     def result_apart(self, y: Any, mode: Mode = torch.no_grad) -> str:
@@ -335,7 +337,9 @@ class Trial:
         differs, in a call in this mode (with gradients, without, ...); None if no result
         differs."""
         with mode():
-            y = (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
+            y = (
+                requiring_gradients(self.case) if mode is torch.enable_grad else self.case
+            ).forward()
         for sample in range(self.draw.b):
             known = self.expected(sample)[self.output]
             if self.apart(y[sample].detach(), known, self.output, self.output):
@@ -347,7 +351,7 @@ class Trial:
         without gradients) never computes."""
         recorder = Recorder(self.draw.b, sample)
         with mode(), recorder:
-            (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
+            (requiring_gradients(self.case) if mode is torch.enable_grad else self.case).forward()
         form = self.subject.implementation.form
         return first_unseen(self.subject.mixer, form, self.expected(sample), recorder)
 
@@ -446,19 +450,19 @@ class Trial:
         case = self.subject.built(self.draw)
         tokens = self.draw.sizes["l"] if answer == "step" else 0
 
-        def again() -> dict[str, Tensor]:
+        def answer_all() -> dict[str, Tensor]:
             """The answers, from the same random numbers in every run: a difference between two runs
             is rounding's, and not that of a module that draws noise."""
             torch.manual_seed(0)
             return answers(case, self.gradient, tokens)
 
         with torch.random.fork_rng(devices=[]):
-            exact = again()
+            exact = answer_all()
             with sdpa_kernel(SDPBackend.MATH):  # so that each step of attention is rounded
-                allowed = allowances(again, exact, NEARLY_DOUBLE)
+                allowed = allowances(answer_all, exact, NEARLY_DOUBLE)
             case = self.subject.built(self.draw)  # its first call, as that of `exact` was
             with ExactSoftplus() as softplus:
-                closer = again()[answer]
+                closer = answer_all()[answer]
         approximated = errors(closer, exact[answer]).abs().max() if closer.numel() else 0.0
         if not softplus.used:  # calls that differ without a softplus are no approximation
             approximated = 0.0
@@ -491,7 +495,7 @@ class Trial:
                 said[name] = apart
             else:
                 right.append(name)
-        return self._through(said, right)
+        return self._differing_words(said, right)
 
     @cached_property
     def beyond_squares(self) -> bool:
@@ -500,7 +504,7 @@ class Trial:
         numbers = [np.abs(v) for k in range(self.draw.b) for v in self.expected(k).values()]
         return any(((v > LARGE) | ((v > 0) & (v < 1 / LARGE))).any() for v in numbers)
 
-    def _through(self, said: Mapping[str, str], right: list[str]) -> str:
+    def _differing_words(self, said: Mapping[str, str], right: list[str]) -> str:
         """Words on the first wrong gradient, on which gradients differ and agree, and on the arrays
         that depend on exactly the inputs and parameters whose gradients differ: such an array may
         pass its gradient on wrongly. "" if no gradient differs.
@@ -532,14 +536,14 @@ class Trial:
         if not self.draw.smooth:
             return ""
         tensors = {answer: t for answer, t in leaves(self.case).items() if t.is_floating_point()}
-        if not self._slopes_differ(tensors, found):
+        if not self._slope_words(tensors, found):
             return ""
         for answer, tensor in tensors.items():
-            if said := self._slopes_differ({answer: tensor}, found):
+            if said := self._slope_words({answer: tensor}, found):
                 return f"{answer}, along a random direction, is {said}"
         return ""
 
-    def _slopes_differ(self, along: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+    def _slope_words(self, along: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
         """Words on the slope by the gradients and the difference quotient of the result, if they
         differ along each of three random directions, since one may cross a kink; "" if they agree
         along one. A direction moves all tensors of `along`; `found` holds their gradients."""
@@ -590,7 +594,7 @@ def leaves(case: ModuleCase) -> dict[str, Tensor]:
     }
 
 
-def recorded(case: ModuleCase) -> ModuleCase:
+def requiring_gradients(case: ModuleCase) -> ModuleCase:
     """The same case with detached inputs, which require gradients if the case asks for them."""
     given = [t.detach() for t in case.call]
     given = [t.requires_grad_() if case.asks and t.is_floating_point() else t for t in given]
@@ -601,7 +605,7 @@ def answers(case: ModuleCase, gradient: Tensor, tokens: int = 0) -> dict[str, Te
     """Call a module, and return its answers by name: the result (b, l, ...), the gradients of
     sum(result * gradient), and as "step" the decoded rows of the first `tokens` tokens, if any. A
     tensor on which the result does not depend has the gradient 0."""
-    asked = recorded(case)
+    asked = requiring_gradients(case)
     wanted = leaves(asked)
     with torch.enable_grad():
         y = asked.forward()

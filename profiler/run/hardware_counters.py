@@ -13,15 +13,15 @@ from profiler.run.prepare import prepare
 from profiler.run.request import Request, request_json
 
 
-def made(asked: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def make_call(asked: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The call of a request that `request_json` described, and the function that restores the state
     that the call changes."""
     work = prepare(request_of(asked))
     return work.bare, work.restore
 
 
-MAKE = f"{made.__module__}:{made.__name__}"
-"""The name under which another process imports `made`."""
+MAKE = f"{make_call.__module__}:{make_call.__name__}"
+"""The name under which another process imports `make_call`."""
 
 
 def hardware_counts(

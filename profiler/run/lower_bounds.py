@@ -159,7 +159,7 @@ def bandwidth(environment: Mapping[str, Any]) -> float | None:
     >>> bandwidth({"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}})
     4916736000000.0
     """
-    board = environment.get("gpu") or {}  # null in records of old
+    board = environment.get("gpu") or {}  # null in older records
     clock, width = board.get("max_memory_clock_MHz"), board.get("memory_bus_bits")
     return None if not (clock and width) else PER_CYCLE * clock * 1e6 * width / 8
 

@@ -69,7 +69,9 @@ def measure(
     Raises:
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
-    return _made(request, note, lambda work: _measurement_of(request, work, limits, note))
+    return _prepare_and_take(
+        request, note, lambda work: _measurement_of(request, work, limits, note)
+    )
 
 
 def count(
@@ -88,7 +90,7 @@ def count(
     Raises:
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
-    return _made(request, note, lambda work: _counts_of(request, work, note))
+    return _prepare_and_take(request, note, lambda work: _counts_of(request, work, note))
 
 
 def time_again(
@@ -115,10 +117,10 @@ def time_again(
         )
         return _record(request, {"latency": work.noted(found)}, {"seed": request.seed})
 
-    return _made(request, note, timed)
+    return _prepare_and_take(request, note, timed)
 
 
-def _made(
+def _prepare_and_take(
     request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
 ) -> Measurement:
     """Prepare the request's call, and return the record that `take` makes of it, with the state of
@@ -161,15 +163,15 @@ def _measurement_of(
 ) -> Measurement:
     """Measure everything of the prepared call: operations, the figures of other counters, memory,
     time, energy, and hardware counters if asked for. Return the record."""
-    dispatched, told, measured = counted(work, request, note)
+    dispatched, counts, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)
     note("measuring memory")
     measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured |= metered(work, request, dispatched, limits, note)
-    printed, seen = profiled(work, request, dispatched, peers, measured, note)
-    measured |= seen
-    counts = told | {"peers": printed, "seed": request.seed, "call": dict(work.details)}
+    printed, readings = profiled(work, request, dispatched, peers, measured, note)
+    measured |= readings
+    counts |= {"peers": printed, "seed": request.seed, "call": dict(work.details)}
     return _record(request, measured, counts)
 
 
@@ -179,16 +181,16 @@ COUNTS_ONLY = Unavailable("only counts were asked for (--counts-only)")
 def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]) -> Measurement:
     """Count the prepared call without a clock: operations, other counters' figures, and bytes.
     Return the record; readings that need a clock are missing, with the reason."""
-    dispatched, told, measured = counted(work, request, note)
+    dispatched, counts, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)
     note("measuring memory")
     measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured["kernels"] = kernels_of(work, request.device, dispatched)
     measured |= dict.fromkeys(read_by("clock", "energy"), COUNTS_ONLY)
-    printed, untold = figures_of(peers, COUNTS_ONLY)
-    counts = told | {"peers": printed, "seed": request.seed, "call": dict(work.details)}
-    return _record(request, measured | untold, counts)
+    printed, missing = figures_of(peers, COUNTS_ONLY)
+    counts |= {"peers": printed, "seed": request.seed, "call": dict(work.details)}
+    return _record(request, measured | missing, counts)
 
 
 def _record(
@@ -265,8 +267,8 @@ def profiled(
         times = NOT_QUIET
         if not is_busy(measured.get("latency")):
             times = operation_times(work.bare, reset=work.reset, cuda=on_gpu)
-    printed, untold = figures_of(peers, times)
-    return printed, {"kernels": kernels, **untold}
+    printed, missing = figures_of(peers, times)
+    return printed, {"kernels": kernels, **missing}
 
 
 def figures_of(
@@ -426,7 +428,7 @@ RELEASES_UNSEEN = (
 
 
 def peak_of_call(work: PreparedCall, device: str) -> Measured:
-    """The peak memory of the call, or why it is unknown."""
+    """The peak memory of the call, or why it is unknown (a backward pass alone, on a CPU)."""
     if not (work.trivial or device.startswith("cuda")):
         return Unavailable(RELEASES_UNSEEN)
     return peak_memory(work.bare, device=device, reset=work.reset)
@@ -540,8 +542,8 @@ def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = N
     smallest = latency(lambda: torch.add(one, one, out=target), device=device, limits=brief)
     if isinstance(smallest, Unavailable):
         return smallest
-    told = {"operations": launched, "smallest_operation_s": smallest.value}
-    return taken_once("launch_estimate", smallest.value * launched, told)
+    details = {"operations": launched, "smallest_operation_s": smallest.value}
+    return taken_once("launch_estimate", smallest.value * launched, details)
 
 
 OF_ITS_OWN = "a compiled call launches generated kernels, whose number is not counted"

@@ -68,7 +68,7 @@ MOST_POINTS = 100_000
 """The most measurements of a plan; more are refused as a typing error, as each takes a second."""
 
 
-def bounded(requests: int, rounds: int = 1, processes: int = 1) -> None:
+def refuse_too_many(requests: int, rounds: int = 1, processes: int = 1) -> None:
     """Raise MeasureError for a plan of more than `MOST_POINTS` measurements: requests x rounds x
     processes."""
     if (points := requests * rounds * processes) > MOST_POINTS:
@@ -100,14 +100,14 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
             for phase in map(phase_name, plan.phases)
             for sizes in subject(mixer).combinations(phase, plan.given)
         ]
-        bounded(len(found) + len(combined) * len(chosen) * len(dtypes))
-        _fit(mixer, [sizes for _, sizes in combined], refused)
+        refuse_too_many(len(found) + len(combined) * len(chosen) * len(dtypes))
+        _refuse_sizes(mixer, [sizes for _, sizes in combined], refused)
         for implementation in chosen:
             # a registered module of a user's file; a class given as FILE.py:Class is proven already
             own = implementation.home and not is_class(implementation.name)
             if isinstance(mixer, Mixer) and own:
                 named = f"the module {implementation.module.__qualname__}"
-                shown_equal(mixer, implementation, named, tuple(map(phase_name, plan.phases)))
+                refuse_unequal(mixer, implementation, named, tuple(map(phase_name, plan.phases)))
         for phase, sizes in combined:
             for implementation in chosen:
                 for dtype in dtypes:
@@ -116,7 +116,7 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
     return found
 
 
-def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
+def _refuse_sizes(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
     """Raise SizeError if the mixer refuses any of the sizes; with `refused` only if it refuses
     all."""
     complaints = []
@@ -257,11 +257,13 @@ def users_class(
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise MeasureError(f"{path} has no class '{name}' that is a torch.nn.Module")
     claimed = _users_implementation(mixer, found, wanted)
-    shown_equal(mixer, claimed, wanted, ("training", "inference"))
+    refuse_unequal(mixer, claimed, wanted, ("training", "inference"))
     return claimed
 
 
-def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
+def refuse_unequal(
+    mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]
+) -> None:
     """Raise MeasureError if the module of `claimed`, called `named` in the message, is shown to
     differ from its equations; if `phases` has inference, its `step` is compared too. A comparison
     that cannot be made raises nothing."""

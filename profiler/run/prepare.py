@@ -180,7 +180,8 @@ def _step_work(request: Request) -> PreparedCall:
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
-        sizes["l"] = max(sizes["l"], t)  # room in the state for a token after the l-th
+        # room in the state for a token after the l-th, unless a parameter of extent l forbids it
+        sizes["l"] = max(sizes["l"], t)
     built = _built(request, sizes, train=False)
     module, contexts = built.module, _inputs(request, built, first=1)
     state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
@@ -238,7 +239,7 @@ class Trained:
 
     def another(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Add a set of inputs, which require gradients from then on, and return the set."""
-        self.others.append(wanting(given))
+        self.others.append(requiring_gradients(given))
         return self.others[-1]
 
     def forget(self) -> None:
@@ -266,10 +267,10 @@ class Trained:
     def backward(self) -> None:
         """Compute all gradients; this consumes the graph of the last forward pass."""
         y, self.y = self.y, None
-        torch.autograd.backward(ends(y), self.cotangents)
+        torch.autograd.backward(outputs_with_gradient(y), self.cotangents)
 
 
-def ends(y: Any) -> tuple[torch.Tensor, ...]:
+def outputs_with_gradient(y: Any) -> tuple[torch.Tensor, ...]:
     """The tensors of a result through which gradients flow back."""
     if isinstance(y, torch.Tensor):  # the short way, as this runs inside a timed call
         return (y,) if y.grad_fn is not None else ()
@@ -281,9 +282,9 @@ def trained_module(request: Request) -> Trained:
     the outputs through which gradients flow, for which random gradients are drawn. Raises
     MeasureError: gradients flow through no tensor of the result."""
     built = _built(request, request.sizes, train=True)
-    made = Trained(built, wanting(_inputs(request, built)))
+    made = Trained(built, requiring_gradients(_inputs(request, built)))
     made.forward()
-    if not ends(made.y):
+    if not outputs_with_gradient(made.y):
         raise MeasureError(
             f"no gradient flows back from what {request.mixer.name} "
             f"{request.implementation.name} returns: expected a tensor that depends on x by "
@@ -291,13 +292,13 @@ def trained_module(request: Request) -> Trained:
         )
     made.cotangents = tuple(
         random_values(tuple(y.shape), request, 200 + k).to(y.dtype)
-        for k, y in enumerate(ends(made.y))
+        for k, y in enumerate(outputs_with_gradient(made.y))
     )
     made.forget()
     return made
 
 
-def wanting(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def requiring_gradients(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Inputs that require gradients if their dtype can have gradients."""
     return tuple(tensor.requires_grad_(can_have_gradient(tensor)) for tensor in given)
 

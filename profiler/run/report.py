@@ -251,19 +251,19 @@ def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
         yield Note((STATE,))
     if any("compile" in m.readings for m in found):
         yield Note((COMPILED,))
-    told = [*_labelled(found), *_contended(found), *_left_out(found)]
-    yield from (Note((sentence,)) for sentence in told)
+    doubts = [*_labelled(found), *_contended(found), *_left_out(found)]
+    yield from (Note((sentence,)) for sentence in doubts)
 
 
 def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
     """Pairs of each measurement and words that identify it in its table: `she conv`, with sizes and
     dtype if the table has several rows of this implementation."""
     rows = Counter((m.mixer, named(m)) for m in found)
-    told = []
+    named_rows = []
     for m in found:
         row = f" ({sizes_words(m.sizes)}, {m.dtype})" if rows[m.mixer, named(m)] > 1 else ""
-        told.append((m, f"{m.mixer} {named(m)}{row}"))
-    return told
+        named_rows.append((m, f"{m.mixer} {named(m)}{row}"))
+    return named_rows
 
 
 def _labelled(found: Sequence[Measurement]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from functools import partial
 from costmodel.program.phases import phase_name
 from profiler.records.reading import MeasureError
 from profiler.records.words import PHASES, sizes_words
-from profiler.run.plan import bounded
+from profiler.run.plan import refuse_too_many
 from profiler.run.request import Request
 from profiler.sweep.points import Block, Point
 
@@ -80,7 +80,7 @@ def grid(
     """Make the blocks of a grid (points at equal sizes, whose candidates take turns), or of one
     `shard` (i, n), the i-th of n, for each process in turn. Raises MeasureError: all shards
     together have more than `MOST_POINTS` points."""
-    bounded(len(requests), rounds, processes)
+    refuse_too_many(len(requests), rounds, processes)
     each = [blocks(requests, rounds, seed, process) for process in range(processes)]
     return [block for found in each for block in (part(found, *shard) if shard else found)]
 
