@@ -63,7 +63,7 @@ def run_breakpoints(samples: SizeSamples, base: Point) -> list[Point]:
         guards = conditions_at(samples, here)
         for condition in guards.conditions:
             holds, place = condition.holds, condition.place
-            key, kind = compared(holds)
+            key, kind = condition_keys(holds)
             if key in followed:
                 continue
             followed.update({key, kind})
@@ -249,7 +249,7 @@ def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
     return None
 
 
-def compared(condition: Any) -> tuple[Any, Any]:
+def condition_keys(condition: Any) -> tuple[Any, Any]:
     """Two keys of a condition (a sympy expression), by which conditions are recognised as already
     followed: the first is equal for a condition and its negation, the second also for conditions
     that differ in the constant alone, as l < 64 and l < 128."""

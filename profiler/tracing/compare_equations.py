@@ -444,13 +444,14 @@ def equation_counts(
     """
     if phase == "forward" and not {*OF_GRADIENTS}.isdisjoint(rewrites):
         both, one = (
-            in_trace(mixer, form, rewrites, trace, part) for part in ("training-step", "backward")
+            phase_counts(mixer, form, rewrites, trace, part)
+            for part in ("training-step", "backward")
         )
         return classes_minus(both, one)
-    return in_trace(mixer, form, rewrites, trace, PHASES[phase])
+    return phase_counts(mixer, form, rewrites, trace, PHASES[phase])
 
 
-def in_trace(
+def phase_counts(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], trace: Trace, phase: str
 ) -> Classes:
     """A dict: class -> number of operations of a phase by the equations, as a polynomial in the
@@ -468,9 +469,9 @@ def in_trace(
     result: Classes = {}
     for classes, times in ((counts.classes, batch), (once, Poly.of(1))):
         for name, exact in classes.items():
-            poly = in_letters(mixer, exact, trace) * times
+            poly = one_polynomial(mixer, exact, trace) * times
             result[name] = result.get(name, Poly()) + poly
-    joined = in_letters(mixer, counts.joined, trace) * (batch - 1)
+    joined = one_polynomial(mixer, counts.joined, trace) * (batch - 1)
     result["add"] = result.get("add", Poly()) + joined
     return {name: poly for name, poly in result.items() if poly.terms}
 
@@ -486,7 +487,7 @@ def gradients_of(trace: Trace, phase: str) -> Training:
     return {"only": "parameters" if "parameters" in trace.differentiated else "inputs"}
 
 
-def in_letters(mixer: Mixer, exact: Exact, trace: Trace) -> Poly:
+def one_polynomial(mixer: Mixer, exact: Exact, trace: Trace) -> Poly:
     """An exact count by the mixer's equations as one polynomial in the letters of the trace.
 
     Raises:

@@ -73,7 +73,11 @@ def solved(traces: Traces, trace: Trace, depth: int) -> Trace | None:
                 if part is None or coarser(part, trace):
                     break
                 parts.append(part)
-            if parts and len(parts) == len(cases) and mended(trace, made := joined(trace, parts)):
+            if (
+                parts
+                and len(parts) == len(cases)
+                and right_at_failures(trace, made := joined(trace, parts))
+            ):
                 return made
     return None
 
@@ -85,7 +89,7 @@ def coarser(part: Trace, trace: Trace) -> bool:
     return any(n > lcm(over.get(x, 1), trace.steps.get(x, 1)) for x, n in part.steps.items())
 
 
-def mended(trace: Trace, made: Trace) -> bool:
+def right_at_failures(trace: Trace, made: Trace) -> bool:
     """Whether the formulas by cases give the counted numbers at the sizes at which the formulas for
     all sizes failed; a quantity still without a formula is skipped."""
     for quantity, broken in failures(trace).items():

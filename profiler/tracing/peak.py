@@ -234,7 +234,7 @@ def exceeded(poly: Moved, others: Sequence[Moved]) -> bool:
     """Whether at every size one of the `others` (polynomials as monomial -> coefficient) is at
     least as large as `poly`, proven for one other polynomial or for the larger of two."""
     return any(covers(other, poly) for other in others) or any(
-        cover(one, two, poly) for one, two in combinations(others, 2)
+        mean_covers(one, two, poly) for one, two in combinations(others, 2)
     )
 
 
@@ -244,7 +244,7 @@ def covers(larger: Moved, smaller: Moved) -> bool:
     return all(larger.get(m, 0) >= smaller.get(m, 0) for m in {*larger, *smaller})
 
 
-def cover(one: Moved, two: Moved, smaller: Moved) -> bool:
+def mean_covers(one: Moved, two: Moved, smaller: Moved) -> bool:
     """Whether some weighted mean of `one` and `two` has no coefficient below that of `smaller`, so
     that max(one, two) is nowhere below `smaller`."""
     # the weights w in [low, high] for which w * one + (1 - w) * two is not below `smaller`

@@ -334,7 +334,10 @@ def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set
     start and from the end: one or two, or none if the passes share no such operation. Raises
     NotStraight: the longer pass is the shorter, or both resemble each other in too many places."""
     more = len(long) - len(short)
-    ahead, behind = _alike(short, long), len(short) - _alike(short[::-1], long[::-1])
+    ahead, behind = (
+        _common_prefix(short, long),
+        len(short) - _common_prefix(short[::-1], long[::-1]),
+    )
     # the parts before and after the stack may resemble a block by chance, but only
     # in fewer operations than one more block has
     if more < 0 or (more and ahead - behind >= (KEPT + 1) * more):
@@ -346,7 +349,7 @@ def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set
     return found
 
 
-def _alike(one: Sequence[Operation], other: Sequence[Operation]) -> int:
+def _common_prefix(one: Sequence[Operation], other: Sequence[Operation]) -> int:
     """The number of operations in the longest common prefix."""
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 

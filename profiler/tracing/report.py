@@ -26,13 +26,14 @@ PATHS: Mapping[str, str] = {
 
 
 def document(
-    trace: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
+    trace: Trace, differences: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> Document:
     """Make the document of a trace: its formulas as tables with notes below, then a table for each
-    difference from equations in `apart_`; with `at`, every formula's value at these sizes. JSON
-    holds all of them."""
+    of the `differences` from equations; with `at`, every formula's value at these sizes. JSON holds
+    all of them."""
     return Document(
-        lambda: [*tables(trace, at), *map(apart, apart_)], data=lambda: data(trace, apart_, at)
+        lambda: [*tables(trace, at), *map(difference_table, differences)],
+        data=lambda: data(trace, differences, at),
     )
 
 
@@ -104,7 +105,7 @@ def tables(trace: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]
         rows.append((part, name, *((v, BELOW) if partial else v for v in values)))
     numbers = () if at is None else (Column("value", f"at {listed_sizes(at)}"),)
     title = f"{trace.target}, backend {trace.backend}: {PATHS[trace.backend]}"
-    notes = tuple(Note((note,)) for note in said(trace))
+    notes = tuple(Note((note,)) for note in notes_of(trace))
     yield Table(title, (*COLUMNS, *numbers), tuple(rows), notes)
     if trace.uncounted:
         columns = (
@@ -172,7 +173,7 @@ BY_PARTS = (
 """Appended to the figures of FlopCounterMode if attention runs."""
 
 
-def said(trace: Trace) -> Iterator[str]:
+def notes_of(trace: Trace) -> Iterator[str]:
     """Yield the notes below the table of formulas: how the formulas were found and proven,
     gradients, mode, bytes, doubts, `let`, decomposed operations, FlopCounterMode, and the trace's
     notes."""
@@ -238,7 +239,7 @@ def of_bytes(trace: Trace) -> Iterator[str]:
         )
 
 
-def apart(difference: Difference) -> Table:
+def difference_table(difference: Difference) -> Table:
     """Make the table of a difference between a module and a mixer's equations: a row per part (the
     equations, the difference, each cause, the unexplained rest) and class of operations."""
     parts = {
@@ -267,7 +268,7 @@ def apart(difference: Difference) -> Table:
 
 
 def data(
-    trace: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
+    trace: Trace, differences: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """The trace as JSON values. A formula is a string, or null if it is missing; `reasons` then
     holds why, under the formula's keys ("backward calls", "peak_bytes"). `at` has the values at the
@@ -331,8 +332,8 @@ def data(
                 for (part, name), n in values.items()
             ],
         }
-    if apart_:
-        made["against"] = [_difference(difference) for difference in apart_]
+    if differences:
+        made["against"] = [_difference(difference) for difference in differences]
     return made
 
 

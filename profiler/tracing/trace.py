@@ -21,6 +21,7 @@ from typing import Any
 
 from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly, by_text
+from costmodel.symbolic.printing import conditions_words
 from profiler.counting.rules import nominal_words
 from profiler.tracing import step_functions
 from profiler.tracing.divisions import (
@@ -344,8 +345,8 @@ class FormulaSearch:
             self.samples.notes.clear()
             self.samples.doubts.clear()
             self.samples.used.clear()
-            again = self.attempt()
-            found = again if len(again.broken) < len(found.broken) else found
+            second = self.attempt()
+            found = second if len(second.broken) < len(found.broken) else found
         return found
 
     def attempt(self) -> Trace:
@@ -452,7 +453,8 @@ class FormulaSearch:
 
         Raises:
             OnlyDivided: the module runs only if one size is a multiple of another.
-            TraceError: the module runs at no small sizes, or the case has too few of them.
+            TraceError: the module runs at no small sizes, or the case (`samples.region`) has too
+                few of them.
         """
         first: TraceError | None = None
         for point in self.starts():
@@ -464,8 +466,10 @@ class FormulaSearch:
                 return point
         if first is None:
             raise TraceError(
-                f"{self.samples.target.name}: the case has too few small sizes to find formulas "
-                f"from"
+                f"{self.samples.target.name}: no formulas where "
+                f"{conditions_words(self.samples.region)}: they need {HIGHEST + 3} consecutive "
+                f"small sizes of each letter in these conditions, in every combination; `costmodel "
+                f"profile` counts the module at single sizes"
             )
         if (pair := self.dividing()) is not None:
             raise OnlyDivided(str(first), *pair) from first

@@ -104,10 +104,10 @@ class Accumulation:
             ENTRY._engine_run_backward = plain
 
     def follow(self, outputs: Sequence[Any]) -> None:
-        """Register the hook `ends`, which notes that a node has run, on every node of the graph of
-        `outputs` (tensors, or edges with `node` and `output_nr`) one of whose gradients is added to
-        another node's. Two gradients meet if two nodes have the same edge: the same next node and
-        input of it."""
+        """Register the hook `note_end`, which notes that a node has run, on every node of the graph
+        of `outputs` (tensors, or edges with `node` and `output_nr`) one of whose gradients is added
+        to another node's. Two gradients meet if two nodes have the same edge: the same next node
+        and input of it."""
         roots = [
             (t.grad_fn, t.output_nr) if isinstance(t, Tensor) else (t.node, t.output_nr)
             for t in outputs
@@ -123,9 +123,9 @@ class Accumulation:
         meeting = Counter(edge for edges in (roots, *given.values()) for edge in edges)
         for node, edges in given.items():
             if any(meeting[edge] > 1 for edge in edges) and node.name() != LEAF:
-                node.register_hook(self.ends)
+                node.register_hook(self.note_end)
 
-    def ends(self, *_: Any) -> None:
+    def note_end(self, *_: Any) -> None:
         """The hook: a node has run, so autograd now adds its gradients to those of other nodes."""
         self.ended = number_of_current()
 

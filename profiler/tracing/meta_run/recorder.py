@@ -154,12 +154,12 @@ class Recorder(shape_values.MetaMode):
             result = kind.func(*args, **kwargs)
             require_strided(kind.name, result)
         if made is None or made.cost.by_values:
-            made = self.met[key] = self.learned(kind, args, kwargs, result)
+            made = self.met[key] = self.make_known(kind, args, kwargs, result)
         if not kind.free and not self.silent:
             self.counted.append((self.phase, made))
         return result
 
-    def learned(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
+    def make_known(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
         """Make the record of a first call, with the facts that hold for all calls with equal
         arguments: how to make its results without running it, and its cost (no operations if it
         only moves entries)."""

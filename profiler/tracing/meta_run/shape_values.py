@@ -80,8 +80,8 @@ def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
     if func._schema.name.removeprefix("aten::").lstrip("_").startswith(UNKNOWN):
         return False
     try:
-        own_args = _real(args)
-        own_kwargs = {name: _real(value) for name, value in kwargs.items()}
+        own_args = _on_cpu(args)
+        own_kwargs = {name: _on_cpu(value) for name, value in kwargs.items()}
         if "device" in own_kwargs:
             own_kwargs = {**own_kwargs, "device": torch.device("cpu")}
         setattr(result, NAME, func(*own_args, **own_kwargs))
@@ -102,13 +102,13 @@ def known_all(values: Iterable[Any]) -> bool:
     return True
 
 
-def _real(value: Any) -> Any:
+def _on_cpu(value: Any) -> Any:
     """A call's argument, converted for a computation on the CPU: a meta tensor's value, the CPU for
     a device; of a list or tuple, each of its entries."""
     if isinstance(value, Tensor):
         return known_value(value) if value.is_meta else value
     if type(value) in (list, tuple):
-        return type(value)(map(_real, value))
+        return type(value)(map(_on_cpu, value))
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 

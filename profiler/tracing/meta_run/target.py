@@ -374,11 +374,11 @@ def make(target: Target, sizes: Sizes) -> Made:
         )
     own = inputs is not None
     args, kwargs = _arguments(target, inputs if own else (_sequence(target, sizes),))
-    _called_with(target, module, args, kwargs, own)
+    _refuse_arguments(target, module, args, kwargs, own)
     return Made(module, args, kwargs, own)
 
 
-def _called_with(
+def _refuse_arguments(
     target: Target, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], own: bool
 ) -> None:
     """Raise TraceError if `forward` does not accept these arguments; `own`: whether the factory
