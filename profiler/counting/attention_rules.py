@@ -114,8 +114,8 @@ def attention_gradients(
         width, values: the widths of Q and K, and of V and O.
         wanted: whether dQ, dK and dV are computed.
     """
-    again = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
-    total = again
+    # S and P, computed again
+    total = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
     if wanted[2]:
         total += Operations(mul=pairs * values, add=(pairs - keys) * values)
     if wanted[0] or wanted[1]:
@@ -138,7 +138,8 @@ def attention_backward(call: Call, axis: int = -2) -> Operations:
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape
     causal, keys = is_causal(call), key.shape[-2]
-    pairs, seen = visible_pairs(rows, keys, causal), min(rows, keys) if causal else keys
+    pairs = visible_pairs(rows, keys, causal)
+    seen = min(rows, keys) if causal else keys  # the keys that some query sees
     heads = prod(outer)
     groups = prod(key.shape[:-2])
     if not pairs or not width:

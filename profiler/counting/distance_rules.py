@@ -82,7 +82,7 @@ def renormalised(call: Call) -> Operations:
     return (each + Operations(mul=entries)) * slices
 
 
-def rows_of_a_norm(call: Call) -> Operations:
+def uncounted_distinct_rows(call: Call) -> Operations:
     """Raise CountError: each distinct row is scaled once, and the number of distinct indices
     depends on values."""
     raise CountError(f"{call.name}: the number of distinct indices depends on values")
@@ -191,7 +191,7 @@ DISTANCE_RULES: Mapping[str, Rule] = {
     "_cdist_backward": partial(distances_backward, rows="x1", distance="cdist", receivers=1),
     "_pdist_backward": partial(distances_backward, rows="self", distance="pdist", receivers=2),
     "renorm": renormalised,
-    "embedding_renorm": rows_of_a_norm,
+    "embedding_renorm": uncounted_distinct_rows,
     "_ctc_loss": ctc_loss,
     "_ctc_loss_backward": ctc_loss_backward,
     "_trilinear": product_of_three,

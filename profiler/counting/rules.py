@@ -27,13 +27,14 @@ RULES: Mapping[str, Rule] = {
     **ELEMENTARY_RULES, **LAYER_RULES, **NORM_RULES, **ATTENTION_RULES, **SELECTION_RULES,
     **LINEAR_ALGEBRA_RULES, **DISTANCE_RULES,
 }  # fmt: skip
-"""Operation -> rule, both for dispatched and for traced operations."""
+"""Operation, by its name in `aten` ("mm"), -> rule, both for dispatched and for traced operations;
+`rule_for` takes torch's own names ("aten::mm", "aten::add_")."""
 
 
 def nominal(name: str) -> str:
     """The name of the kind of operation, if a call of it is counted by a definition although its
-    kernel may run another algorithm ("sorts", "fused attention"); "" if it is counted as it is
-    executed."""
+    kernel may run another algorithm ("aten::topk" -> "sorts"); "" if it is counted as it is
+    executed ("aten::mm")."""
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"

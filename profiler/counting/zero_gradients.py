@@ -220,7 +220,7 @@ def operand_masks(call: Call) -> list[Tensor]:
     return [mask_of(t).to(device).expand(shape) for t in call.inputs]
 
 
-def where_all(call: Call) -> MaskedCount:
+def both_hold(call: Call) -> MaskedCount:
     """(operations at the entries where every operand holds a gradient, the mask of these entries):
     the result holds a gradient there alone."""
     mask = operand_masks(call)[0]
@@ -229,7 +229,7 @@ def where_all(call: Call) -> MaskedCount:
     return operations_at(call, mask), mask
 
 
-def where_any(call: Call) -> MaskedCount:
+def either_holds(call: Call) -> MaskedCount:
     """(operations of an addition at the entries where both operands hold a gradient, the mask of
     the entries where either does): the result holds a gradient in the latter. A single operand is
     added to a number, which stands for a gradient everywhere."""
@@ -262,6 +262,7 @@ def where_scattered(call: Call) -> MaskedCount:
         mask = mask | (call.arguments.get("value") != 0)
     else:
         lines = mask_of(source).any(axis, keepdim=True)
+        # a source with fewer lines than the operand: any entry may hold a gradient
         one_each = mask.any(axis, keepdim=True).shape == lines.shape
         mask = mask | (lines if one_each else lines.new_ones(()))
     return operations_at(call, mask), mask
@@ -300,8 +301,8 @@ def masked_product(call: Call) -> MaskedCount:
 
 
 COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
-    **dict.fromkeys(("mul", "div", "neg", "_to_copy"), where_all),
-    **dict.fromkeys(("add", "sub"), where_any),
+    **dict.fromkeys(("mul", "div", "neg", "_to_copy"), both_hold),
+    **dict.fromkeys(("add", "sub"), either_holds),
     **dict.fromkeys(DERIVATIVES, where_gradient),
     "where": where_chosen,
     "scatter": where_scattered,
