@@ -105,7 +105,7 @@ def tables(trace: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]
         rows.append((part, name, *((v, BELOW) if partial else v for v in values)))
     numbers = () if at is None else (Column("value", f"at {listed_sizes(at)}"),)
     title = f"{trace.target}, backend {trace.backend}: {PATHS[trace.backend]}"
-    notes = tuple(Note((note,)) for note in notes_of(trace))
+    notes = tuple(Note((note,)) for note in note_sentences(trace))
     yield Table(title, (*COLUMNS, *numbers), tuple(rows), notes)
     if trace.uncounted:
         columns = (
@@ -173,7 +173,7 @@ BY_PARTS = (
 """Appended to the figures of FlopCounterMode if attention runs."""
 
 
-def notes_of(trace: Trace) -> Iterator[str]:
+def note_sentences(trace: Trace) -> Iterator[str]:
     """Yield the notes below the table of formulas: how the formulas were found and proven,
     gradients, mode, bytes, doubts, `let`, decomposed operations, FlopCounterMode, and the trace's
     notes."""

@@ -14,7 +14,7 @@ from profiler.counting.dispatch import count_dispatch
 from profiler.tracing import trace
 from profiler.tracing.compare_equations import compare_pass
 from profiler.tracing.meta_run.target import TraceError
-from profiler.tracing.report import said, tables
+from profiler.tracing.report import note_sentences, tables
 from profiler.tracing.result import Trace
 from tests.profiler.tracing.modules import Doctored, traced
 from tests.profiler.tracing.test_trace import assert_classes, formula
@@ -41,7 +41,7 @@ def adapted(l: int, d: int, r: int) -> tuple[nn.Module, Tensor]:
 
 
 def words(found: Trace) -> str:
-    return "\n".join(said(found))
+    return "\n".join(note_sentences(found))
 
 
 # Products by hand. A layer has W' g for up, its gradient, and for down its gradient: 3dlr. Where x
