@@ -164,10 +164,10 @@ class DispatchRecorder(DispatchMode):
 def operations_or_parts(
     func: Any, call: Call, args: tuple[Any, ...], kwargs: Any
 ) -> tuple[Operations, bool]:
-    """(operations of a call, whether they were counted by parts): counted by the call's counting
-    rule or, if the rule does not cover the call, by running torch's decomposition into operations
-    with rules on empty tensors. Raises CountError: neither the rule nor the decomposition covers
-    the call."""
+    """(operations of a call, whether they were counted by parts, which a trace notes): counted by
+    the call's counting rule or, if the rule does not cover the call, by running torch's
+    decomposition into operations with rules on empty tensors. Raises CountError: neither the rule
+    nor the decomposition covers the call."""
     reason = "no rule for this operation"  # kept as text: an error would keep its tensors alive
     try:
         found = operations_of(call)

@@ -657,6 +657,7 @@ class Decoding(Trial):
         with torch.no_grad():
             state, second = case.initial_state(), other.initial_state()
             twin = None
+            # every third step one of the other sequence; from l // 2 on, up to three of the copy
             for t in range(1, l + 1):
                 row = case.step(t, state)
                 if said := row_apart(row, self.gradient[:, 0].shape, t):

@@ -198,7 +198,12 @@ def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, 
 def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
     """The polynomials that are needed for their maximum: left out are those that one other, or the
     larger of two others, provably reaches from the sizes `least` on: at every such point one of the
-    remaining polynomials is the maximum."""
+    remaining polynomials is the maximum.
+
+    >>> l = Poly.atom("l")
+    >>> [str(poly) for poly in greatest([l + 2, l * 3, l * l], {"l": 1})]  # 3*l >= l + 2 from 1 on
+    ['3*l', 'l**2']
+    """
     moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
     ordered = sorted(moved, key=lambda p: -sum(moved[p].values()))
     monomials = dict.fromkeys(m for terms in moved.values() for m in terms)

@@ -156,7 +156,9 @@ def failure_if_runs(
 def lowest_sizes(samples: SizeSamples, polys: Mapping[Quantity, Poly], base: Point) -> Point:
     """Find the point (a tuple) of the least size of each letter from which formulas of operations
     and parameters hold, the other letters being those of `base`. Letters that the case bounds
-    become smaller together, each other letter alone. A formula that fails below becomes a note."""
+    become smaller together, each other letter alone; if formulas fail where several letters have
+    these sizes, all letters move halfway back to `base`. A formula that fails below becomes a
+    note."""
     # formulas that fail already above `base` are sought again by cases, and not tested here
     wrong = first_failures(samples, polys, samples.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
