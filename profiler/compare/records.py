@@ -256,12 +256,17 @@ def of_one_run(records: Sequence[Sequence[Measurement]]) -> bool:
 
 def file_names(paths: Sequence[Path]) -> list[str]:
     """The shortest suffixes of the paths that distinguish the files; MeasureError if a path is
-    given twice."""
+    given twice.
+
+    >>> file_names([Path("x/one/a.jsonl"), Path("x/two/a.jsonl")])
+    ['one/a.jsonl', 'two/a.jsonl']
+    """
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
             return names
-    raise MeasureError(f"{paths[0]} is given twice: give two different files")
+    twice = next(path for k, path in enumerate(paths) if path in paths[:k])
+    raise MeasureError(f"{twice} is given twice: give two different files")
 
 
 def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
