@@ -289,7 +289,7 @@ class Trial:
         kept = first.clone()
         found = answers(self.case, self.gradient)
         if said := self.result_apart(found[self.output], torch.enable_grad):
-            yield "result", f"with gradients requiring_gradients, {said}"
+            yield "result", f"with gradients recorded, {said}"
             return
         with torch.inference_mode():
             unrecorded = self.case.forward()
