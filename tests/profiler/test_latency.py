@@ -460,14 +460,24 @@ def test_real_clock_gives_a_positive_time_and_says_the_threads() -> None:
     assert found.details["watched_by"] == "operating system"
 
 
-def test_threads_that_wait_for_one_another_are_timed_as_one(
+@pytest.mark.parametrize(
+    ("several_us", "every", "slice_ms", "words", "low_us"),
+    [
+        (110, 1, 60, "≈ 130 µs (busy, one thread)", 65),  # each call waits
+        (210, 20, 4, "≈ 130 µs (busy, one thread)", 65),  # one thread is faster
+        (110, 20, 4, "≈ 110 µs (busy)", 110),
+    ],
+)
+def test_a_disturbed_call_is_timed_with_one_thread_where_several_wait_for_one_another(
+    several_us: int, every: int, slice_ms: int, words: str, low_us: int,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two threads of which one waits for a slice in every call, and one that does not wait."""
+) -> None:  # fmt: skip
+    """Two threads of which one waits for a slice in one of `every` calls, and one that does not
+    wait and takes 130 µs."""
     clock, threads = Clock(), [2]
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))
-    spinning = Shared(clock, Work(clock, 110 * US), every=1, slice_ms=60)
+    spinning = Shared(clock, Work(clock, several_us * US), every=every, slice_ms=slice_ms)
     single = Work(clock, 130 * US)
 
     def call() -> None:
@@ -479,5 +489,5 @@ def test_threads_that_wait_for_one_another_are_timed_as_one(
 
     found = read(timed(call, clock, LatencyLimits.within(1), watch=spinning))
     assert threads == [2]
-    assert time_words(found) == "≈ 130 µs (busy, one thread)"
-    assert found.details["ci_low"] == pytest.approx(65e-6)
+    assert time_words(found) == words
+    assert found.details["ci_low"] == pytest.approx(low_us * 1e-6)
