@@ -14,10 +14,15 @@ import costmodel as cm
 from costmodel.mixers import builtin, names
 from costmodel.program.conventions import Convention
 from costmodel.proofs.check import prove
+from costmodel.proofs.tried_sizes import module_sizes
 from costmodel.questions.question import answers
 from costmodel.report.mathml import mathml
 from docs import docstrings, mixer_pages
+from profiler.modules import implementations
+from profiler.proofs.deep import findings
+from profiler.proofs.draws import Draw
 from profiler.proofs.equality import prove_mixer
+from profiler.proofs.trial import Subject, Trial
 from tests.ladders import reconciled
 
 ROOT = Path(__file__).parents[1]
@@ -203,6 +208,9 @@ def test_the_mixers_of_ones_own_are_short_and_hold(file: str, examples: Path) ->
     assert {proof.passed for proof in proofs} == {True}
     assert [proof.name for proof in proofs][-1].endswith(": step equals forward")
     assert prove(mixer) == proofs[: len(prove(mixer))]
+    (described,) = implementations(mixer).values()
+    for sizes in module_sizes(mixer):  # forward and backward pass
+        assert findings(Trial, Subject(mixer, described), Draw(sizes)) == []
 
 
 @pytest.mark.parametrize("file", [file for file, text in EXAMPLES.items() if "Mixer(" not in text])

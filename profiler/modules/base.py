@@ -111,8 +111,9 @@ class State:
         return array.narrow(-2, array.shape[-2] - rows if self.newest_first else 0, rows)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token into the state: its row (b, ..., width) into each array by name, in
-        place; an array in `carried` is written whole.
+        """Write one token into the state: its row (b, ..., width) into each array by name; an array
+        in `carried` is written whole. Rows are written in place, or, if gradients are recorded,
+        into a copy that replaces the array, so that every step can be trained through.
 
         Raises:
             ValueError: rows for another set of arrays, a row of another shape than its array has
@@ -129,10 +130,10 @@ class State:
         self.require_room()
         for name, row in rows.items():
             if name in self.carried:
-                self.arrays[name].copy_(row)
+                self._writable(name, row).copy_(row)
             else:
                 self._require_row(name, row)
-                self._write(self.arrays[name], row)
+                self._write(self._writable(name, row), row)
         self.position += 1
 
     def _require_row(self, name: str, row: Tensor) -> None:
@@ -149,6 +150,14 @@ class State:
                 f"{name} is {tuple(array.shape)} with the rows of tokens on axis -2, so that a row "
                 f"is {wanted}, and came as {tuple(row.shape)}"
             )
+
+    def _writable(self, name: str, row: Tensor) -> Tensor:
+        """The tensor of an array, for a write of `row`: under gradients a copy, which replaces the
+        tensor in the state, since the backward pass needs the values that a step has read."""
+        array = self.arrays[name]
+        if torch.is_grad_enabled() and (array.requires_grad or row.requires_grad):
+            self.arrays[name] = array = array.clone()
+        return array
 
     def _write(self, array: Tensor, row: Tensor) -> None:
         """Write a row (b, ..., width) into an array (b, ..., capacity, width); in a full array the

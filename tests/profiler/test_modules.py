@@ -599,6 +599,24 @@ def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool
         assert (state.position, state.elements) == (t, held)
 
 
+@pytest.mark.parametrize("state", [
+    base.State({"x": torch.zeros(1, 3, 2)}),
+    base.State({"x": torch.zeros(1, 1, 2)}, sliding=True),
+    base.State({"x": torch.zeros(1, 2)}, carried=("x",)),
+])  # fmt: skip
+def test_what_a_step_read_outlives_later_rows_under_gradients(state: base.State) -> None:
+    """y = 1 + p + p*p has the slope 1 + 2p, though later rows are written over those read."""
+    p = torch.tensor(5.0, requires_grad=True)
+    y = row = torch.ones(1, 2)
+    for _ in range(2):
+        state.append(x=row)
+        row = p * state.held("x").reshape(-1, 2)[-1:]
+        y = y + row
+    state.append(x=row)
+    (slope,) = torch.autograd.grad(y[0, 0], p)
+    assert float(slope) == 11
+
+
 def test_a_row_of_an_array_that_the_state_lacks_is_refused() -> None:
     expected = r"rows are \[\] and came as \['S'\]: give State a tensor for S; an array that each "
     with pytest.raises(ValueError, match=expected + r"token replaces .* named in carried=\('S',\)"):
