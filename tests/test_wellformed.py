@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,32 @@ def test_every_question_refuses(write: Write, message: str, ask: Callable[..., A
         ask(mixer(write))
     assert str(caught.value).startswith(message)
     assert "for instance at l = " in str(caught.value)
+
+
+def twice_from_row_11(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, _, i, _, a = indices(m, f)
+    k = f.index("k", 11, l)
+    y[i, a] = x[i, a]
+    y[k, a] = x[k, a] + x[k, a]
+
+
+def past_a_table_of_10(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, _, i, _, a = indices(m, f)
+    y[i, a] = x[i, a] * m.parameter("p", 10)[i]
+
+
+@pytest.mark.parametrize(("write", "said"), [
+    (twice_from_row_11, "two equations of y define one entry (at l = 11, d = 3)"),
+    (past_a_table_of_10, "y reads p outside its extents (10): index i is 11 on axis 1, which holds "
+     "1..10 (at l = 11, d = 3)"),
+])  # fmt: skip
+def test_equations_are_refused_at_the_sizes_at_which_they_are_wrong(
+    write: Write, said: str
+) -> None:
+    found = cm.count(mixer(write))
+    assert found.at(l=7, d=3).total is not None
+    with pytest.raises(EquationError, match=re.escape(said)):
+        found.at(l=11, d=3)
 
 
 def never_read(m: Any, f: Any, x: Any, y: Any) -> None:

@@ -8,6 +8,7 @@ refused if it contains an entry at one of a few small sizes, which the message s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations, product
@@ -36,6 +37,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.program.chosen_sizes import divisors, fit, raised
 from costmodel.program.recurrences import blocks, loops
+from costmodel.symbolic.at_sizes import nonzero
 from costmodel.symbolic.constraints import (
     Constraints,
     implied,
@@ -44,6 +46,7 @@ from costmodel.symbolic.constraints import (
     projected,
     variables_of,
 )
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
@@ -122,12 +125,37 @@ def whole(array: Array) -> Constraints:
     return frozenset(ends)
 
 
+@dataclass(frozen=True)
+class Suspect:
+    """Entries that an equation would read or define wrongly; at small sizes there are none.
+
+    Attributes:
+        number: how many there are, as a function of the sizes.
+        words: the fault.
+        place: sizes -> the first position outside an array, as the end of a message.
+    """
+
+    number: Exact
+    words: str
+    place: Callable[[Mapping[str, int]], str]
+
+
+def check_at(system: System, sizes: Mapping[str, int]) -> None:
+    """Raise EquationError if a form that `check_form` accepts reads or defines an entry wrongly at
+    these sizes, such as y[k, a], k from 150 on, beside another equation of y, at l = 200. Arrays
+    whose entries lie at a stride are not checked."""
+    for equation, found in check_form(system):
+        if found.number.letters <= sizes.keys() and nonzero(found.number.at(sizes)):
+            with at_its_line(equation):
+                raise EquationError(f"{found.words}{found.place(sizes)} (at {_at(sizes)})")
+
+
 @cache
-def check_form(system: System) -> None:
+def check_form(system: System) -> tuple[tuple[Equation, Suspect], ...]:
     """Raise EquationError unless every entry that is read exists, every entry is defined at most
     once, every entry of the output is defined, selections have enough entries, and the output
-    depends on every array. Arrays whose entries lie at a stride are checked by enumeration at small
-    sizes.
+    depends on every array, at small sizes. Arrays whose entries lie at a stride are checked by
+    enumeration. Returns what only larger sizes can show, for `check_at`.
 
     Args:
         system: a form lowered without rewrites (`dense` reads outside arrays on purpose).
@@ -138,11 +166,14 @@ def check_form(system: System) -> None:
             with at_declaration(form, index):
                 _check_union(system, index)
     strided: dict[Array, None] = {}
+    suspects: list[tuple[Equation, Suspect]] = []
 
-    def check_or_note(array: Array, check: Callable[[], None]) -> None:
+    def check_or_note(
+        equation: Equation, array: Array, check: Callable[[], Iterator[Suspect]]
+    ) -> None:
         """Carry out a check of an array, or note that its entries lie at a stride."""
         try:
-            check()
+            suspects.extend((equation, found) for found in check())
         except Unsupported:
             strided[array] = None
 
@@ -150,19 +181,26 @@ def check_form(system: System) -> None:
         with at_its_line(equation):
             if isinstance(equation.value, Select):
                 _check_selection(system, equation, equation.value)
-            check_or_note(equation.array, partial(_check_written_inside, system, equation))
+            check_or_note(
+                equation, equation.array, partial(_check_written_inside, system, equation)
+            )
             for ref, over in refs(equation.value):
-                check_or_note(ref.array, partial(_check_read, system, equation, ref, over))
+                check_or_note(
+                    equation, ref.array, partial(_check_read, system, equation, ref, over)
+                )
     for array, equations in system.defining.items():
         with at_its_line(equations[-1]):
-            check_or_note(array, partial(_check_defined_once, system, equations))
+            check_or_note(equations[-1], array, partial(_check_defined_once, system, equations))
             if array.role == "output":
-                check_or_note(array, partial(_check_defined_everywhere, system, array))
+                check_or_note(
+                    equations[-1], array, partial(_check_defined_everywhere, system, array)
+                )
     for array in strided:
         with at_its_line(system.defining.get(array, system.equations)[-1]):
             for sizes in _small(system):
                 _check_by_enumeration(system, array, sizes)
     _check_all_needed(system)
+    return tuple(suspects)
 
 
 def check_order(system: System) -> None:
@@ -385,17 +423,19 @@ def _regions(equations: Sequence[Equation]) -> list[Constraints]:
     return [found for e in equations if (found := defined(e)) is not None]
 
 
-def _check_written_inside(system: System, equation: Equation) -> None:
+def _check_written_inside(system: System, equation: Equation) -> Iterator[Suspect]:
     """Raise EquationError if an equation defines an entry outside its array."""
     found = defined(equation)
     if found is not None:
         beyond = outside(found, [whole(equation.array)])
         words = f"{equation.name} is defined outside its extents {_shape(equation.array)}"
         place = partial(_beyond, Ref(equation.array, equation.positions), equation.indices)
-        _refuse(system, equation.array, beyond, words, place)
+        yield from _refuse(system, equation.array, beyond, words, place)
 
 
-def _check_read(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
+def _check_read(
+    system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]
+) -> Iterator[Suspect]:
     """Raise EquationError unless every entry that a reference reads lies in its array and is
     defined, and every index array that it gathers by, p in x[p[i]], holds a position there."""
     around = equation.domain.union(*(index.constraints for index in over))
@@ -417,7 +457,7 @@ def _check_read(system: System, equation: Equation, ref: Ref, over: tuple[Index,
                 )
             none = region(at.array, at.positions, around | {-last}, hidden)
             words = f"{equation.name} gathers at entries of {at.array.name} that hold no position"
-            _refuse(system, at.array, [none] if none else [], words)
+            yield from _refuse(system, at.array, [none] if none else [], words)
     reached, among = every_choice(system, ref)
     around = around.union(*(index.constraints for index in among))
     hidden += [index.atom for index in among]
@@ -427,27 +467,29 @@ def _check_read(system: System, equation: Equation, ref: Ref, over: tuple[Index,
     beyond = outside(found, [whole(ref.array)])
     words = f"{equation.name} reads {ref.array.name} outside its extents {_shape(ref.array)}"
     place = partial(_beyond, reached, (*equation.indices, *over, *among))
-    _refuse(system, ref.array, beyond, words, place)
+    yield from _refuse(system, ref.array, beyond, words, place)
     if ref.array in system.defining:
         missing = outside(found, _regions(system.defining[ref.array]))
         words = f"{equation.name} reads entries of {ref.array.name} that no equation defines"
-        _refuse(system, ref.array, missing, words)
+        yield from _refuse(system, ref.array, missing, words)
 
 
-def _check_defined_once(system: System, equations: Sequence[Equation]) -> None:
+def _check_defined_once(system: System, equations: Sequence[Equation]) -> Iterator[Suspect]:
     """Raise EquationError if two of the equations of one array define the same entry. An equation
     that defines no entry at any size (`defined` is None) overlaps with none."""
     for one, two in combinations(equations, 2):
         regions = defined(one), defined(two)
         if regions[0] is not None and regions[1] is not None:
             both = regions[0] | regions[1]
-            _refuse(system, one.array, [both], f"two equations of {one.name} define one entry")
+            yield from _refuse(
+                system, one.array, [both], f"two equations of {one.name} define one entry"
+            )
 
 
-def _check_defined_everywhere(system: System, array: Array) -> None:
+def _check_defined_everywhere(system: System, array: Array) -> Iterator[Suspect]:
     """Raise EquationError unless equations define every entry of an array."""
     missing = outside(whole(array), _regions(system.defining[array]))
-    _refuse(system, array, missing, f"{array.name} is not defined everywhere")
+    yield from _refuse(system, array, missing, f"{array.name} is not defined everywhere")
 
 
 def _check_by_enumeration(system: System, array: Array, sizes: Mapping[str, int]) -> None:
@@ -527,10 +569,11 @@ def _refuse(
     regions: Sequence[Constraints],
     words: str,
     place: Callable[[Mapping[str, int]], str] = lambda sizes: "",
-) -> None:
-    """Raise EquationError if one of the regions contains an entry at one of the small sizes. The
-    message is `words`, `place(sizes)` and the sizes. A region whose number of entries has no
-    formula passes: what it would refuse is not proven."""
+) -> Iterator[Suspect]:
+    """Raise EquationError if one of the regions contains an entry at one of the small sizes; yield
+    the regions that may contain an entry at larger sizes. The message is `words`, `place(sizes)`
+    and the sizes. A region whose number of entries has no formula passes: what it would refuse is
+    not proven."""
     for found in regions:
         if infeasible(found):
             continue
@@ -542,6 +585,7 @@ def _refuse(
             if number.at(sizes) > 0:
                 where = _at(sizes)
                 raise EquationError(f"{words}{place(sizes)} (for instance at {where})")
+        yield Suspect(number, words, place)
 
 
 def _small(system: System) -> tuple[dict[str, int], ...]:

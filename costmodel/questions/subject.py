@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
+from inspect import signature
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from costmodel.errors import (
@@ -30,7 +31,7 @@ from costmodel.program.conventions import (
 )
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.program.wellformed import check_form, check_order
+from costmodel.program.wellformed import check_at, check_form, check_order
 from costmodel.symbolic.at_sizes import head_width, held_to
 from costmodel.symbolic.sizes import checked
 
@@ -173,13 +174,15 @@ def of_the_backward_pass(phase: str) -> ConventionError:
     )
 
 
-def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
+def _fits(mixer: Mixer, form: str | None, given: Mapping[str, int]) -> dict[str, int]:
     """The sizes at which an answer about a mixer is evaluated: the given ones, and the sizes in
     braces behind the mixer's name, which replace given values.
 
     Raises:
         SizeError: an unknown size; or sizes at which an extent is a fraction, a quantity that has
             to be a power of two is none, a size exceeds its bound, or h is not d/n.
+        EquationError: sizes at which equations of the form read or define an entry wrongly; the
+            forms of built-in mixers are not checked.
     """
     sizes = {**checked(given, mixer.letters), **mixer.given}
     # extents without quotients are whole at all sizes, so that `fit` need not check them
@@ -188,16 +191,27 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
         fit(mixer, sizes)
     if "h" not in mixer.letters:
         head_width(sizes)
+    well_formed_at(mixer, form, sizes)
     return sizes
+
+
+def well_formed_at(mixer: Mixer, form: str | None, sizes: Mapping[str, int]) -> None:
+    """Raise EquationError if equations of a form (None: the first) of a user's mixer read or define
+    an entry wrongly at these sizes."""
+    if not mixer.checked and mixer.forms:
+        check_at(lower(mixer.forms[form or mixer.default_form]), sizes)
 
 
 def about_mixer(question: Q) -> Q:
     """Wrap a question about a mixer (decorator) as `mixer_required` does; and the answer that is
     returned raises SizeError at sizes that do not fit the mixer."""
+    bound = signature(question).bind_partial
 
     @wraps(question)
     @mixer_required
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
-        return held_to(question(mixer, *args, **named), partial(_fits, mixer), mixer.letters)
+        form = bound(mixer, *args, **named).arguments.get("form")
+        answer = question(mixer, *args, **named)
+        return held_to(answer, partial(_fits, mixer, form), mixer.letters)
 
     return cast(Q, asked)

@@ -17,7 +17,7 @@ from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import Array
 from costmodel.program.chosen_sizes import fit
 from costmodel.questions.shares import Shares
-from costmodel.questions.subject import system_of
+from costmodel.questions.subject import system_of, well_formed_at
 from costmodel.report.document import (
     Cell,
     Column,
@@ -199,6 +199,7 @@ class Differences:
             system_of(side.mixer, side.form, (), "training")
             if not self.symbolic:
                 fit(side.mixer, side.sizes)
+                well_formed_at(side.mixer, side.form, side.sizes)
         found: list[Part] = [Heading(f"{self.names[0]} against {self.names[1]}", 1)]
         found += [Paragraph(self._about(*side), item=True) for side in self.sides]
         chosen = self.one.convention

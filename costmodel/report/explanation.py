@@ -36,7 +36,7 @@ from costmodel.questions.question import (
     answers,
 )
 from costmodel.questions.registry import FIGURES, QUESTIONS
-from costmodel.questions.subject import system_of
+from costmodel.questions.subject import system_of, well_formed_at
 from costmodel.report.document import (
     Cell,
     Column,
@@ -130,6 +130,7 @@ class Explanation:
         """
         system_of(self.mixer, self.form, (), "training")
         fit(self.mixer, self.sizes)
+        well_formed_at(self.mixer, self.form, self.sizes)
         found: list[Part] = [Heading(f"{self.mixer.title}, form {self.form}", 1)]
         found += [self._introduction(), *self._costs(), *self._placed("introduction")]
         found += [Heading("Equations"), self._equations()]

@@ -49,7 +49,7 @@ from costmodel.questions.question import (
     answers,
 )
 from costmodel.questions.registry import FIGURES, meant
-from costmodel.questions.subject import system_of
+from costmodel.questions.subject import system_of, well_formed_at
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sizes import LETTERS, in_order, is_letter
 
@@ -363,6 +363,7 @@ def _rows(
                     raise
                 left_out[str(error)] = None
                 continue
+            well_formed_at(mixer, form, sizes)
         rows.append(
             Row(
                 about,
