@@ -229,6 +229,8 @@ EQUATIONS = {
     "q[i, a] = np.zeros(3)": "a value of type ndarray",
     "q[i, a] = x[i, a] * np.zeros(3)": "a value of type ndarray",
     "q[i, a] = np.exp(x[i, a])": "numpy does not go with an entry of x",
+    "q[i, a] = x[i, a].__torch_function__(None, ())": "torch does not go with an entry of x",
+    "q[i, a] = x[i // 0, a]": "i // 0: // divides by a positive integer or a size (line",
     "q[i, a] = math.exp(x[i, a])": "float does not go with an entry of x",
     "q[i, a] = x[i, a] ** 2": "powers are written as products",
     "q[i, a] = x[i, a] @ W[a, b]": "@ does not go with an entry of x",
@@ -431,7 +433,7 @@ def test_what_could_not_be_checked_is_no_success(
     ("declared", "words"),
     [
         ("cm.Mixer('sizes').sizes('l d')", "declares no sizes of its own"),
-        ("m.sizes('l d')", "no-whole-mixer needs exactly one input, it has 0"),
+        ("m.sizes('l d')", ":m needs exactly one input, it has 0"),
     ],
 )
 def test_a_mixer_without_sizes_or_an_input_is_refused(

@@ -162,6 +162,16 @@ def _in_file(path: Path, attribute: str) -> Mixer:
                 raise UnknownMixer(
                     f"{path}:{base} declares no sizes of its own: write `l, d = m.sizes('l d')`"
                 )
+            if not value.forms:
+                raise UnknownMixer(
+                    f"{path}:{base} has no form: write its equations in "
+                    f"`with {base}.form(...) as f`"
+                )
+            if missing := {"input", "output"} - {a.role for a in value.arrays.values()}:
+                role = min(missing)
+                raise UnknownMixer(
+                    f"{path}:{base} needs exactly one {role}, it has 0: write `{base}.{role}(...)`"
+                )
             called = plain.name if base in plain.variants else base
             value.origin = joined(f"{path}:{called}", value.options, value.given)
             value.home = value.at_any_sizes.home = module.__name__

@@ -314,7 +314,11 @@ class Poly(Written):
         return self * Poly({inverse: Fraction(1) / coefficient})
 
     def __floordiv__(self, other: Any) -> Poly:
-        """floor(self / other), exactly, for a positive divisor: l // C."""
+        """floor(self / other), exactly, for a positive divisor: l // C. WrongKind for a
+        whole number below 1."""
+        below = Poly.of(other).constant()
+        if isinstance(below, int) and below < 1:
+            raise WrongKind(f"{self} // {below}: // divides by a positive integer or a size")
         return call("floor_div", self, other)
 
     def __pow__(self, power: int) -> Poly:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Never, TypeVar
 
 from costmodel.errors import WrongKind, described
@@ -48,6 +49,7 @@ INSTEAD: Mapping[str, tuple[str, str]] = {
     "__int__": ("int", "sizes have no values yet"),
     "__index__": ("range or a position in a list", "an index is f.index('i', 1, l)"),
     "__array_ufunc__": ("numpy", "functions are cm.exp(x) and cm.function('tanh', x)"),
+    "__torch_function__": ("torch", "functions are cm.exp(x) and cm.function('tanh', x)"),
 }
 """Python's name of an operator -> (its notation, the advice)."""
 
@@ -86,6 +88,9 @@ def _refusing(typed: str, instead: str) -> Callable[..., Never]:
 
 
 for _name, (_typed, _instead) in INSTEAD.items():
-    setattr(Written, _name, _refusing(_typed, _instead))
+    _refused: Any = _refusing(_typed, _instead)
+    if _name == "__torch_function__":  # torch warns about a method that belongs to the object
+        _refused = property(partial(partial, _refused))
+    setattr(Written, _name, _refused)
     if _name in REFLECTED:
         setattr(Written, _name.replace("__", "__r", 1), _refusing(_typed, _instead))
