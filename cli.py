@@ -879,7 +879,9 @@ def proven(name: str, strict: bool, seed: int | None, format_: str, context: typ
             if early:
                 printed(harmless((heading(name) if not found else "") + row(proof, width)))
             found.append(proof)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        if not is_interrupt(interrupt):
+            raise
         left = proofs.not_reached(mixer, found) if seed is not None else ["the other proofs"]
         stopped = "interrupted" + (f"; not reached: {', '.join(left)}" if left else "")
     seconds = time.monotonic() - begun

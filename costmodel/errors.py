@@ -193,8 +193,13 @@ def words_of(error: BaseException) -> str:
     >>> words_of(ZeroDivisionError("division\nby zero")), words_of(SystemExit())
     ('ZeroDivisionError: division by zero', 'SystemExit')
     """
-    kind, said = shortened(type(error).__name__), " ".join(text_of(error).split())
+    kind, said = shortened(_class_name(error)), " ".join(text_of(error).split())
     return f"{kind}: {said}" if said else kind
+
+
+def _class_name(error: BaseException) -> str:
+    """The name of an exception's class, without a call of its metaclass, which may raise."""
+    return str(type.__getattribute__(type(error), "__name__"))
 
 
 def is_interrupt(error: BaseException | None) -> bool:

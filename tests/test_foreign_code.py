@@ -27,6 +27,8 @@ RAISED = {
     "raise ValueError('x ' * 10**6)": "x x ... (1,999,999 characters) (line 1)",
     "raise type('E' * 10**5, (Exception,), {})": "... (100,000 characters) (line 1)",
     "def f(): f()\nf()": "does not import: RecursionError: maximum recursion depth exceeded",
+    "class T(type):\n    def __getattribute__(self, name):\n        raise SystemExit(0)\n"
+    "class Own(Exception, metaclass=T): pass\nraise Own": "does not import: Own (line 5)",
     "raise KeyboardInterrupt('a\x1b[31m')": r"KeyboardInterrupt: a\u001b[31m (line 1)",
     f"class A(Exception):\n{SILENT.replace('SystemExit(0)', 'KeyboardInterrupt')}raise A": (
         "A (line 4)"
