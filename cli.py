@@ -771,7 +771,7 @@ def check(
             "--deep",
             help="Mixer: check each module also at random large sizes and values, in train mode "
             "and low precision, call after call, with gradients and memory; half a minute "
-            "to two minutes of processor time each.",
+            "to two minutes of processor time each, up to some minutes if the module is wrong.",
         ),
     ] = False,
     seed: Annotated[

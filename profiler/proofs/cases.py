@@ -203,7 +203,10 @@ def prove_cases(
 
 def reason_with_kind(error: Exception) -> str:
     """An error's reason, preceded by the error's type: `KeyError: 'w'`. The type is left out for
-    ValueError and RuntimeError, whose reasons are whole sentences."""
+    ValueError and RuntimeError, whose reasons are whole sentences. Torch's advice after an error of
+    its own, "Hint: ...", is left out."""
     reason = reason_of(error)
+    if isinstance(error, RuntimeError):
+        reason = reason.partition(" Hint: ")[0]
     plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
     return reason if plain else f"{type(error).__name__}: {reason}"

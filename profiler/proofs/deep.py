@@ -640,21 +640,25 @@ def _proof_of_precision(
     of its own operations, at the draws `small` (ways to call it), as many as the budget allows. A
     draw compares nothing if rounding is as large as the answers, the module refuses the type, or
     torch's own kernel is wrong; the proof stays open (passed None), with the reasons, if no draw is
-    compared."""
+    compared. A draw at which the module fails in float64 too is a failure."""
     name = f"{subject.implementation.name}: {_in_digits(precision)}"
     refused: dict[str, None] = {}
     clear: set[Draw] = set()
+    failing: set[Draw] = set()
     compared: list[Draw] = []
 
     @cache
     def said_of(draw: Draw, decoding: bool) -> str:
-        """Words on how the answers of a draw in low precision differ from float64; "" if they do
-        not, or are not compared."""
+        """Words on how the answers of a draw in low precision differ from float64, or on the error
+        that the module raises in float64 too; "" if neither."""
         try:
             said, shown = _rounded_apart(subject, draw, precision, decoding)
         except Refused:
             return ""
         except Exception as error:  # a type that a module or the device refuses is not wrong
+            if said := _fault_in_float64(subject, draw, decoding):
+                failing.add(draw)
+                return said
             refused[reason_with_kind(error)] = None
             return ""
         clear.update([draw] * shown)
@@ -668,7 +672,8 @@ def _proof_of_precision(
             break
         tell(number)
         decoding, said = next(((way, t) for way in ways if (t := said_of(draw, way))), (False, ""))
-        if said and (wrong := _wrong_in_torch(subject, draw, precision, decoding)):
+        compares = bool(said) and draw not in failing
+        if compares and (wrong := _wrong_in_torch(subject, draw, precision, decoding)):
             refused[wrong] = None
         elif said:
             of_way = partial(said_of, decoding=decoding)
@@ -706,6 +711,18 @@ def _low_precision_answers(
     gradient = Trial(subject, replace(draw, before=""), 0).gradient.to(precision.dtype)
     with as_exception(), precision.around():
         return low, _answers(draw, gradient, decoding, low)
+
+
+def _fault_in_float64(subject: Subject, draw: Draw, decoding: bool) -> str:
+    """The error of the module of a draw (a way to call the module) in float64, in words, as it
+    decodes (`decoding`), or computes its result and gradients; "" if it raises none."""
+
+    def called() -> str:
+        gradient = Trial(subject, replace(draw, before=""), 0).gradient
+        _answers(draw, gradient, decoding, subject.built(draw))
+        return ""
+
+    return _fault_of_call(called)
 
 
 def _answers(draw: Draw, gradient: Tensor, decoding: bool, case: ModuleCase) -> dict[str, Tensor]:

@@ -279,7 +279,8 @@ class Trial:
     def findings(self) -> Iterator[Finding]:
         """Yield (kind, sentence) for what differs from the equations, and for tensors or settings
         that were changed, as the module is called without gradients, with gradients and in
-        inference mode; the first wrong result ends the trial."""
+        inference mode; the first wrong result ends the trial. An error of the call with gradients
+        is a finding on the gradients."""
         with torch.no_grad(), DispatchMode():
             first = self.case.forward()
         yield from self.written("forward")
@@ -287,8 +288,14 @@ class Trial:
             yield "result", said
             return
         kept = first.clone()
-        found = answers(self.case, self.gradient)
-        if said := self.result_apart(found[self.output], torch.enable_grad):
+        try:
+            found = answers(self.case, self.gradient)
+        except Exception as error:  # a module of a user's own may raise anything
+            if refused_by_torch(error):
+                raise
+            found = {}
+            yield "gradients", f"the module fails: {reason_with_kind(error)}"
+        if found and (said := self.result_apart(found[self.output], torch.enable_grad)):
             yield "result", f"with gradients recorded, {said}"
             return
         with torch.inference_mode():
@@ -296,7 +303,7 @@ class Trial:
         if said := self.result_apart(unrecorded, torch.inference_mode):
             yield "result", f"in inference mode, {said}"
             return
-        if said := self.gradients_apart(found):
+        if found and (said := self.gradients_apart(found)):
             yield "gradients", said
         if not same(first, kept):
             yield "writes", "a later call writes into the result of an earlier call"

@@ -455,6 +455,22 @@ def test_a_fault_that_shows_in_one_call_alone_is_told(tmp_path: Path) -> None:
     assert proof.passed is False and "with gradients recorded, y[1, 1] is " in proof.detail
 
 
+def test_a_backward_pass_that_raises_fails_each_proof_that_takes_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.proofs.deep.REDUCING_S", 0.2)
+    over = "z = torch.exp(0 * s); s = s * z; z.add_(0) if x.shape[1] > 1 else None"
+    change = (RETURN, f"{over}; {RETURN}")
+    mixer = cm.mixer(written(tmp_path, "wrong-backward", change))
+    (described,) = implementations(mixer).values()
+    proofs = deep_proofs(mixer, described, 0, thin=40)
+    taking = ["gradients of the module equal the equations'", "fp32 equals fp64 up to rounding"]
+    for proof in (proof_named(f"direct: {name}", proofs) for name in taking):
+        assert proof.passed is False, proof
+        assert "the module fails: one of the variables needed for gradient" in proof.detail
+        assert proof.detail.endswith(" instead.")  # without torch's hint
+
+
 MAXIMUM: tuple[Change, ...] = (
     ('a, b = f.index("a", 1, d), f.index("b", 1, d)',
      'a, b, c = (f.index(letter, 1, d) for letter in "abc")'),
