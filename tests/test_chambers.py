@@ -10,6 +10,7 @@ from hypothesis import given, settings
 import costmodel as cm
 from costmodel import Mixer
 from costmodel.errors import Unsupported
+from costmodel.symbolic import piecewise
 from costmodel.symbolic.examples import differs_from_zero
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call, size
@@ -72,6 +73,12 @@ def test_a_gap_stays() -> None:
     """The same value on both sides of another one is two cases."""
     apart = Exact(((frozenset({l - w - 1}), d), (frozenset({w - l - 1}), d)))
     assert agrees(apart, "lwd", 4) == 3
+
+
+def test_values_that_differ_at_an_example_need_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piecewise, "_vanishes", lambda *_: pytest.fail("a proof was tried"))
+    cut = Exact(((frozenset({l - w}), 5 * d), (frozenset({w - l - 1}), 3 * d)))
+    assert agrees(cut, "lwd", 3) == 2
 
 
 def test_pieces_of_one_polynomial_become_one() -> None:

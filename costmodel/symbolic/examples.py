@@ -84,8 +84,23 @@ def differs_from_zero(poly: Poly, where: frozenset[Poly]) -> bool:
     """Whether the polynomial is at least 1 or at most -1 at an example that satisfies the
     constraints `where`, and at which quotients of sizes are integers: then no proof that the
     polynomial is 0 exists."""
-    values = (_value(poly, x) for x in _examples_of(where) if _has_whole_quotients(poly, x))
-    return any(value is not None and not -1 < value < 1 for value in values)
+    return differ(poly, Poly(), where)
+
+
+def differ(one: Poly, two: Poly, where: frozenset[Poly]) -> bool:
+    """Whether two polynomials differ by at least 1 at an example that satisfies the constraints
+    `where`, and at which quotients of sizes are integers: then no proof that they are equal
+    exists."""
+    values = ((_whole(one, x.number), _whole(two, x.number)) for x in _examples_of(where))
+    return any(a is not None and b is not None and not -1 < a - b < 1 for a, b in values)
+
+
+@lru_cache(maxsize=20_000)
+def _whole(poly: Poly, number: int) -> Number | None:
+    """The value of a polynomial at one of the `SMALL` examples; None if the polynomial has no exact
+    value there, or a quotient of sizes that is no integer."""
+    sizes = SMALL[number]
+    return _value(poly, sizes) if _has_whole_quotients(poly, sizes) else None
 
 
 @lru_cache(maxsize=20_000)
@@ -98,7 +113,7 @@ def _examples_of(where: frozenset[Poly]) -> Sequence[_Small]:
 
 def _is_nonnegative(constraint: Poly, sizes: _Small) -> bool:
     """Whether a constraint holds at an example, and its quotients of sizes are integers there."""
-    value = _value(constraint, sizes) if _has_whole_quotients(constraint, sizes) else None
+    value = _whole(constraint, sizes.number)
     return value is not None and value >= 0
 
 

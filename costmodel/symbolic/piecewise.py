@@ -24,7 +24,7 @@ from costmodel.symbolic.constraints import (
     simplified,
     without_common_sizes,
 )
-from costmodel.symbolic.examples import differs_from_zero
+from costmodel.symbolic.examples import differ, differs_from_zero
 from costmodel.symbolic.polynomial import Fn, Poly, by_text
 from costmodel.symbolic.sympy_form import to_sympy
 
@@ -193,6 +193,8 @@ def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 def _is_value(poly: Poly, value: Poly, where: Constraints) -> bool:
     """Whether a polynomial is proven to be defined and to equal a value at all sizes of `where`."""
+    if differ(poly, value, where):
+        return False
     return _has_value(poly, where) and _is_zero(poly - value, where)
 
 
@@ -249,7 +251,7 @@ def _joint_case(one: Case, two: Case) -> Case | None:
     """The union of two cases, with the value of the first. None unless the values are proven to be
     equal where the second holds, and the union is a conjunction of constraints."""
     (here, value), (there, other) = one, two
-    if not _vanishes(value - other, there):
+    if differ(value, other, there) or not _vanishes(value - other, there):
         return None
     around = frozenset(c for c in here | there if implied(here, c) and implied(there, c))
     return None if outside(around, [here, there]) else (irredundant(around), value)
