@@ -286,11 +286,12 @@ def _fused_clause(
     wrong = [*dict.fromkeys(name for name, _, _ in parts if name in missing)]
     for k, name in enumerate(wrong):
         box = missing[name]
-        held = {
-            tuple(np.sort(own.round(9)))
-            for own in recorder.of_size(box)
-            if not any(in_some_order(own, known) for known in right if known.size == own.size)
-        }
+        with np.errstate(over="ignore"):  # rounding makes a number near the largest one infinite
+            held = {
+                tuple(np.sort(own.round(9)))
+                for own in recorder.of_size(box)
+                if not any(in_some_order(own, known) for known in right if known.size == own.size)
+            }
         if len(held) >= sum(missing[later].size == box.size for later in wrong[k:]):
             group = ", ".join(wrong[: k + 1])
             said = f"; one operation computes {group} together, so that the fault may lie in any"
