@@ -179,7 +179,9 @@ class _Simulation:
     def _own_live_sets(self, use: Use) -> _OwnLiveSets:
         """The numbers of elements live inside of a part at each equation of its forward and
         backward pass, and between the two passes: the sum of its arrays whose live range holds the
-        equation, without inputs and output, which `live` has as arrays between parts."""
+        equation, without inputs and output, which `live` has as arrays between parts, and without
+        the gradients of `handed`: their entries are added at once to the gradient rows of the
+        chosen experts, so that no such array is ever held whole."""
         own, sizes = self.graph.gradients(use), part_sizes(use, self.sizes)
         system = own.system
         steps = steps_of(system, STEP)

@@ -173,7 +173,9 @@ def _bytes_words(row: Row) -> str:
 
 
 def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
-    """Notes on how the ratios, intervals and p-values of a quantity were computed."""
+    """Notes on how the ratios, intervals and p-values of a quantity were computed: times are
+    compared by a signed-rank test, energies by Student's t interval without p, exact bytes by no
+    test."""
     if QUANTITIES[quantity].exact:
         return [Note(("bytes repeat exactly: they are compared without a test",))]
     found = []
@@ -181,11 +183,11 @@ def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
     for confidence in sorted(widths):
         words = f"intervals of {confidence:.2%} each, which hold together at {level:.0%}"
         found.append(Note((words,)))
-    if any(row.verdict.p is not None for row in rows):
-        found.append(Note((TESTED,)))
-    elif QUANTITIES[quantity].unit == "J":
+    if QUANTITIES[quantity].unit == "J":
         said = "ratio: geometric mean over trials in turn; interval: Student's t"
         found.append(Note((said,)))
+    elif any(row.verdict.p is not None for row in rows):
+        found.append(Note((TESTED,)))
     return found
 
 

@@ -21,8 +21,8 @@ from profiler.meters.sampler import (
     Disturbed,
     Instruments,
     LatencyLimits,
-    block_size,
     calls_as_one,
+    calls_per_region,
     take_block,
     warm_up,
 )
@@ -64,7 +64,7 @@ class Visitor:
         self.log = DisturbanceLog(setting.watch, setting.limits.slow_clock)
         durations = warm_up(setting, call, prepare)
         self.call_s = max(min(durations), setting.timer.tick_s)
-        self.block = block_size(setting, [self.call_s], alone=alone)
+        self.block = calls_per_region(setting, [self.call_s], alone=alone)
         """Calls in a region."""
         self.waiting: list[float] = []
         """For each visit, the share of its time in which a thread was ready but preempted."""

@@ -267,7 +267,7 @@ def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bo
         clock = Clock(setting.watch, limits.warmup_clock)
         durations = warm_up(setting, work, prepare, clock)
         warmup += len(durations)
-        block = block_size(setting, durations[-3:], alone=alone)
+        block = calls_per_region(setting, durations[-3:], alone=alone)
         found = take_blocks(setting, work, prepare, block, patient=extended < limits.retries)
         if found is not None:
             found.warmup, found.extended = warmup, extended
@@ -321,7 +321,7 @@ def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
     return len(last) == 3 and max(last) - min(last) <= limits.warmup_steady * max(last)
 
 
-def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
+def calls_per_region(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
     """The number of calls per timed region, from the seconds of some calls (`durations`): as many
     as take `BLOCK_TICKS` ticks of the timer and last as long as a region should; one with
     `alone`."""

@@ -24,13 +24,14 @@ def process_of(record: Measurement) -> int:
 
 
 def joined(records: Sequence[Measurement]) -> list[Measurement]:
-    """Join the records of each point over its processes, and return one per point, in the order of
-    the points' first records.
+    """Join the records of each point over its processes, and return the joined records in the order
+    of their first records.
 
     Records are joined if they agree in point, plan and environment; records of comparisons in turns
-    are not joined. A process's failure is replaced by its later measurement. A plan that was
-    measured twice into one file gives two records per point. A remaining failure of a later process
-    is a reason of its point.
+    are not joined. A later process's failure is replaced by the later measurement of this process;
+    a failure that remains is a reason of its point. A failure of process 0 stays a record of its
+    own beside the point's later measurement; `settled` drops the failure. A plan that was measured
+    twice into one file gives two records per point.
     """
     if not any(map(process_of, records)):
         return list(records)
