@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 
 from benchmarks import published_kernels as report
 from costmodel.data import data_dir
+from costmodel.errors import BoardError
 from costmodel.prediction.boards import board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.families import BY_NAME, FAMILIES, Constant
-from costmodel.prediction.predict import constants_in_words, fit_for, fits, power, predict
+from costmodel.prediction.predict import Fit, constants_in_words, fit_for, fits, power, predict
 
 PUBLISHED = data_dir("published") / "kernels"
 
@@ -142,6 +144,16 @@ def test_no_board_is_predicted_by_constants_that_were_fitted_on_it() -> None:
         found = predict(calls, board(name))
         assert found.low[0] < found.seconds[0] < found.high[0]
     assert fit_for(FAMILIES[0], "l40s").boards == ("a100_sxm", "h100_sxm", "h200_sxm")
+
+
+def test_a_family_fitted_on_one_board_alone_asks_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = replace(FAMILIES[0], like="", instead={})
+    known = {alone.name: [Fit(("l40s",), {}, (1.0, 1.0))]}
+    monkeypatch.setattr("costmodel.prediction.predict.fits", lambda: known)
+    with pytest.raises(BoardError, match=r"on l40s alone, .*: choose another --board"):
+        fit_for(alone, "l40s")
 
 
 @pytest.mark.parametrize(

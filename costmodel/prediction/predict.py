@@ -112,7 +112,11 @@ def fit_for(family: Family, on: str) -> Fit:
         return found
     constants = stand_in(family, on, fits())
     if constants is None:
-        raise BoardError(f"no constants of {family.name} were fitted on a board other than {on}")
+        raise BoardError(
+            f"the constants of {family.name} were fitted on {on} alone, a prediction never uses "
+            f"constants fitted on its own board, and no other family's stand in: choose another "
+            f"--board"
+        )
     low, high = _read()["stand_in_interval"]
     return Fit((), constants, (low, high))
 

@@ -52,6 +52,9 @@ def placed(b, l, d):
 def named(b, l, d, k=2):
     return Two(d, k), {"other": torch.empty(b, l, d), "x": torch.empty(b, l, d)}
 
+def short(b, l, d):
+    return Two(d), torch.empty(b, l, d)
+
 class Nothing(nn.Module):
     def forward(self, x):
         return torch.softmax(x @ x.mT, -1) @ x
@@ -259,6 +262,8 @@ REFUSED = {
     "Plain me --impl fft": "--impl fft leaves nothing to measure of own.py:Plain, which has module"
     ": name an implementation with its mixer, such as me:fft",
     "Two": "own.py:Two cannot be called with x (b, l, d) alone: missing a required argument: 'oth",
+    "short": "own.py:short cannot be called with its inputs: missing a required argument: 'other'; "
+    "correct the inputs that it returns",
     "Unbuilt": "own.py:Unbuilt cannot be built at b=1, l=3, d=4: never",
     "Other": "own.py:Other makes a Other: expected a torch.nn.Module, or a pair of it and its inp",
     "Hidden": "own.py:Hidden needs hidden: give a function of the sizes that makes the module or",

@@ -390,11 +390,10 @@ def _refuse_arguments(
     try:
         taken.bind(*args, **kwargs)
     except TypeError as error:
-        given = "its inputs" if own else "x (b, l, d) alone"
-        raise TraceError(
-            f"{target.name} cannot be called with {given}: {error}; a function may return the "
-            f"module and its inputs"
-        ) from error
+        given, mend = "x (b, l, d) alone", "a function may return the module and its inputs"
+        if own:
+            given, mend = "its inputs", "correct the inputs that it returns"
+        raise TraceError(f"{target.name} cannot be called with {given}: {error}; {mend}") from error
 
 
 def _watch(built: Built, shape: tuple[int, ...]) -> None:
