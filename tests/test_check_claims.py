@@ -335,6 +335,7 @@ INSTRUMENTED = [
     ("span = 1", "me", "training", {"l": 2}, "2"),  # a product, then one level of a sum of two
     ("parameters = l + 1", "me", "training", {"l": 1}, "1"),
     ("exp = 0", "self-attention", "inference", {"n": 1, "t": 1}, "1"),
+    ("other = 0", "recurrent", "training", {"d": 1, "l": 1}, "1"),  # one tanh
 ]
 
 

@@ -329,7 +329,9 @@ def test_a_row_with_sizes_may_be_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert (load_mixer(claim["mixer"]), claim["verdict"]) == (load_mixer("mqa{n=4}"), "agrees")
 
 
-READ_BACK = "mixer,form,mul,add,total,parameters,path,span,sequential,path_length,state,peak"
+READ_BACK = (
+    "mixer,form,mul,add,sqrt,other,total,parameters,path,span,sequential,path_length,state,peak"
+)
 
 
 @pytest.mark.grid(3)

@@ -74,6 +74,9 @@ class Claim(ABC):
     misprint: Mapping[str, str] = field(default_factory=dict)
     convention: tuple[str, ...] = ("strict",)
     citation: str = ""
+    without: tuple[str, ...] = ()
+    """The parts of the quantity that its table shows in columns of their own, such as `sqrt` of
+    `other`: the claim is about the rest."""
     recompute: str = ""
     """"layers": a training step of the network runs the forward pass of layers again."""
 
@@ -229,7 +232,11 @@ class Claim(ABC):
         """The derived answer, a formula in sizes, for a mixer ("" for `model`), or for the network
         `model` with this mixer in all layers ("" for the network's own mixers)."""
         if not model:
-            return derive(mixer, self.quantity, interpretation)
+            found = derive(mixer, self.quantity, interpretation)
+            for part in self.without:
+                apart = derive(mixer, part, interpretation)
+                found = replace(found, exact=found.exact - apart.exact)
+            return found
         given, left_open = frozenset(self.given.items()), self.letters.difference(self.given)
         return derive_network(
             model, mixer, self.quantity, interpretation, given, left_open, self.recompute

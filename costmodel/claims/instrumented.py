@@ -15,6 +15,7 @@ from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import mixer_of
 from costmodel.errors import OracleError, TooMuch
 from costmodel.language.equations import JOINED, STEP, Mixer
+from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import Reduce
 from costmodel.oracle.execute import Execution, execute, random_arrays, run as run_system
 from costmodel.program.phases import TRAINING_STEP
@@ -51,9 +52,7 @@ def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> 
     try:
         with limited(EXECUTED):
             run = _execution(mixer, interpretation, tuple(given.items()))
-            return _executed_quantity(
-                run, claim.quantity, interpretation.phase, token, sizes.get("b", 1)
-            )
+            return _executed_quantity(run, claim, interpretation.phase, token, sizes.get("b", 1))
     except (OracleError, ArithmeticError, TooMuch):
         return None
 
@@ -88,12 +87,12 @@ def _execution(
 
 
 def _executed_quantity(
-    run: Execution, quantity: str, phase: str, token: int, batch: int
+    run: Execution, claim: Claim, phase: str, token: int, batch: int
 ) -> int | None:
-    """One quantity of an execution for `batch` sequences: parameters, the entries of the state, the
-    span in levels of operations, or a number of operations; None for any other. `token` is the new
-    token of inference."""
-    one_token = phase == "inference"
+    """The claim's quantity in an execution for `batch` sequences: parameters, the entries of the
+    state, the span in levels of operations, or a number of operations; None for any other. `token`
+    is the new token of inference."""
+    quantity, one_token = claim.quantity, phase == "inference"
     if quantity == "parameters":
         roles = {name: array.role for name, array in run.system.mixer.arrays.items()}
         return sum(int(v.size) for name, v in run.arrays.items() if roles[name] == "parameter")
@@ -106,7 +105,9 @@ def _executed_quantity(
     counts, once = (
         (run.counts_inference(token), {}) if one_token else _operations_each_and_once(run)
     )
-    names = {*counts, *once} if quantity == "total" else {quantity}
+    left_out = {"total": (), "other": (*CLASSES, *claim.without)}
+    sums = quantity in left_out
+    names = {*counts, *once}.difference(left_out[quantity]) if sums else {quantity}
     joined = _batch_additions(run) * (batch - 1) if "add" in names else 0
     return sum(counts.get(name, 0) * batch + once.get(name, 0) for name in names) + joined
 

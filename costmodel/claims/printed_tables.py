@@ -28,6 +28,7 @@ from costmodel.language.options import braces, joined, listed
 from costmodel.mixers import IN_PAPERS, builtin, names
 from costmodel.mixers.load import mixer as load_mixer, refuse_unimported
 from costmodel.program.phases import PHASES
+from costmodel.questions.count import OTHER
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.sizes import LETTERS, in_order
@@ -145,7 +146,7 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         if name:
             readings.append(f"column '{heading}' is read as {said}")
     mixers = {row: _mixer(row, asked) for row in dict.fromkeys(cell.row for cell in found)}
-    made, skipped = [], dict[str, int]()
+    made, skipped, beside = [], dict[str, int](), _columns_of_rows(found)
     for cell in found:
         named, reason = mixers[cell.row], _not_claimed(cell.heading)
         if named is None:
@@ -153,10 +154,24 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         if named is None or reason:
             skipped[reason] = skipped.get(reason, 0) + 1
         else:
-            made += [_claim(part, quantity, named, path.name, asked)
+            made += [_claim(part, quantity, named, path.name, asked, beside[_row(cell)])
                      for part, quantity in _parts(cell)]  # fmt: skip
     left_out = [f"{reason}: {number} left out" for reason, number in skipped.items()]
     return TableClaims(made, left_out, readings)
+
+
+def _row(cell: Cell) -> tuple[object, ...]:
+    return cell.row, *cell.labels.items(), *cell.sizes.items()
+
+
+def _columns_of_rows(cells: Iterable[Cell]) -> dict[tuple[object, ...], list[str]]:
+    """Row (`_row`) -> the quantities with a column of their own there. A column such as
+    `other_tanh`, which says what is within `other`, is none."""
+    found: dict[tuple[object, ...], list[str]] = {}
+    for cell in cells:
+        within = _plain_heading(cell.heading).startswith("other")
+        found.setdefault(_row(cell), []).extend([] if within else [_quantity(cell.heading)])
+    return found
 
 
 def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
@@ -306,10 +321,13 @@ def _named_operation(part: str) -> tuple[str, str]:
     return (operation, (found[2] or found[3]).strip("$ ")) if operation != ORDER else ("", "")
 
 
-def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: Asked) -> Claim:
+def _claim(
+    cell: Cell, name: str, named: tuple[str, str], source: str, asked: Asked, beside: Iterable[str]
+) -> Claim:
     """The claim of a cell about the quantity `name`, or about the order of the total (`ORDER`);
-    `named` is the (mixer, form) of its row, `source` the file. If the cell cannot be read, a claim
-    with the reason in `unchecked`."""
+    `named` is the (mixer, form) of its row, `source` the file, `beside` the quantities with a
+    column of their own in the row. If the cell cannot be read, a claim with the reason in
+    `unchecked`."""
     mixer, form = named
     figure = CLAIMED["total" if name == ORDER else name]
     names_of = cell.labels.get("convention") or ",".join(asked.convention)
@@ -321,6 +339,7 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
         "phase": phase_of(figure, PHASES.get(cell.labels.get("phase", ""), asked.phase)),
         "form": cell.labels.get("form") or form, "quantity": figure.name,
         "convention": tuple(names_of.split(",")),
+        "without": tuple(x for x in dict.fromkeys(beside) if x in OTHER and name == "other"),
     }  # fmt: skip
     known = load_mixer(mixer)
     sizes = _own(cell.sizes, known)

@@ -78,7 +78,7 @@ def load(path: Path) -> list[Claim]:
 
 def keys_of(kind: type[Claim]) -> set[str]:
     """The keys that a record of a kind may have besides `kind`."""
-    return {f.name for f in fields(kind)} - {"source", "citation"}
+    return {f.name for f in fields(kind)} - {"source", "citation", "without"}
 
 
 def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:

@@ -253,7 +253,7 @@ OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLAS
 OTHERS = Figure(
     "other",
     "every other operation",
-    _sum_of(other),
+    lambda case: operations(case.about.of(counted), "other", case.adding),
     heading="other operations",
     key="counts.other",
     parts=other,
