@@ -24,6 +24,7 @@ from costmodel.mixers import builtin, names
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import BYTES, Case, Dtypes, Missing, answers
 from costmodel.questions.registry import FIGURES
+from costmodel.report import explorer
 from costmodel.report.mathml import mathml
 
 MIXERS = ("self-attention", "gqa", "mla", "gated-deltanet", "mamba-2", "reformer", "she", "fnet",
@@ -67,11 +68,12 @@ def settings(seed: int) -> tuple[str, str, dict[str, int], dict[str, str]]:
     sizes = {"n": heads, "g": draw.choice([g for g in (1, 2, 4) if heads % g == 0])}
     sizes |= {"d": 8 * heads * draw.randint(1, 9), "b": draw.randint(1, 5)}
     sizes |= {"l": 16 * draw.randint(2, 12), "w": draw.randint(1, 20), "s": draw.randint(1, 4)}
+    sizes |= {"N": draw.randint(1, 70), "k": draw.randint(1, 5)}
     if phase == "inference":
         sizes["t"] = draw.randint(1, sizes["l"])
     mixer = load(name)
     kept = {x: size for x, size in sizes.items() if x in (*mixer.letters, "b", "t")}
-    kept = {x: size for x, size in kept.items() if x not in (*mixer.own_sizes, *mixer.given)}
+    kept = {x: size for x, size in kept.items() if x not in mixer.given}
     return name, phase, kept, {role: draw.choice([*BYTES]) for role in ROLES}
 
 
@@ -172,6 +174,16 @@ def test_a_page_is_written_once_and_names_its_file(tmp_path: Path) -> None:
     assert run(cli.app, ["explore", "she", "-o", str(path)]).exit_code == 0
     assert run(cli.app, ["explore", "she", "-o", str(path)]).exit_code != 0
     assert run(cli.app, ["explore", "she"]).exit_code != 0
+
+
+def test_a_page_holds_the_licence_of_the_library_that_it_holds(page_of: Path) -> None:
+    vendored = Path(explorer.__file__).with_name("vendor")
+    (licence,) = vendored.glob("*LICENSE*")
+    page = page_of.read_text("utf-8")
+    assert licence.read_text("utf-8").strip() in page
+    assert page.index("Copyright (c)") < page.index(
+        vendored.joinpath("uPlot.min.css").read_text("utf-8")
+    )
 
 
 def test_a_page_opens_with_the_mixers_named_and_its_link_names_them(tmp_path: Path) -> None:
@@ -324,6 +336,32 @@ def test_a_link_opens_with_mixers_and_sizes(browser_page: Any) -> None:
     assert rows == [load(name).name for name in ("mla", "gqa")]
     for letter, size in (("l", "4096"), ("d", "256")):
         assert browser_page.locator(f"#size-{letter}").input_value() == size
+
+
+@pytest.mark.parametrize(
+    ("mixer", "letter", "limit"), [("gpt-2", "l", 1024), ("mamba-2", "N", None)]
+)
+def test_a_size_with_a_default_of_the_mixers_own_is_an_axis(
+    browser_page: Any, mixer: str, letter: str, limit: int | None
+) -> None:
+    browser_page.evaluate(
+        "link => { location.hash = link; }",
+        f"mixers={mixer}&phase=training&over={letter}&x={letter}&y=b&first=1&last=4096",
+    )
+    browser_page.wait_for_function(
+        f"plot?.series[0].label === '{letter}' && plot.series[1].label === '{mixer}'"
+        " && plot.data[0].at(-1) === 4096"
+    )
+    drawn = dict(zip(*browser_page.evaluate("[plot.data[0], plot.data[1]]"), strict=True))
+    kept = {size: value for size, value in drawn.items() if value is not None}
+    assert len({*kept.values()}) == len(kept) > 5
+    assert limit is None or max(kept) == limit < max(drawn)
+    for size in (min(kept), max(kept)):
+        assert (
+            kept[size]
+            == numbers(mixer, "training", {letter: size}, dict.fromkeys(ROLES, "fp32"))["total"]
+        )
+    assert browser_page.evaluate("[settings.over, settings.x, settings.y]") == [letter, letter, "b"]
 
 
 def test_measured_points_stand_beside_the_curves(browser_page: Any) -> None:

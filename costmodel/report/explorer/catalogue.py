@@ -131,8 +131,8 @@ def _equations(mixer: Mixer, form: str, trees: Trees) -> list[list[Any]]:
 
 def _phase(about: Answers, trees: Trees) -> dict[str, Any]:
     """The answers of a form in a phase, as an object of JSON: `figures`, name -> number of the
-    answer's tree in `trees`; `beyond`, conditions under which position t lies outside of the
-    weights; the critical path and the order of growth, as numbers of texts."""
+    answer's tree in `trees`; `beyond`, conditions under which the last position lies outside
+    of the weights; the critical path and the order of growth, as numbers of texts."""
     case = Case(about, dtypes=OpenDtypes())
     asked = (figure for figure in ASKED if about.phase in figure.phases)
     return {
@@ -140,7 +140,8 @@ def _phase(about: Answers, trees: Trees) -> dict[str, Any]:
         "figures": {f.name: trees.answer(_answer(case, f)) for f in asked},
         "beyond": [
             [
-                f"position t would read {over.where} of {over.array}",
+                f"the last position would read {over.where} of {over.array}, "
+                f"which has {over.extent} positions",
                 [trees.poly(c.substitute({"now": Poly.atom("t")})) for c in over.conditions],
             ]
             for over in about.overruns

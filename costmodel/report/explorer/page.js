@@ -217,13 +217,12 @@ const formOf = (mixer) => (settings.forms[mixer.name] in mixer.forms ? settings.
 const phaseOf = (mixer) => mixer.forms[formOf(mixer)].phases[settings.phase];
 
 function sizesOf(mixer, changed = {}) {
-  /* The sizes of a mixer: from its braces, else its own, else everybody's, else the defaults. */
+  /* The sizes of a mixer: from its braces, else as asked for, else its own defaults, else everybody's. */
   const found = {};
   const letters = new Set(["b", "l", "d", ...phaseOf(mixer).letters, ...Object.keys(mixer.own)]);
   for (const x of letters) {
-    const own = x in mixer.own;
-    const [, usual] = own ? mixer.own[x] : data.letters[x];
-    const set = own ? settings.sizes[`${mixer.name}.${x}`] : (changed[x] ?? settings.sizes[x]);
+    const [, usual] = mixer.own[x] ?? data.letters[x];
+    const set = changed[x] ?? settings.sizes[x];
     if (x in mixer.given) found[x] = BigInt(mixer.given[x]);
     else if (set !== undefined) found[x] = set;
     else if (x !== "t" && usual !== null) found[x] = BigInt(usual);
@@ -254,20 +253,20 @@ function misfit(mixer, exact) {
   }
   return "";
 }
+function refusal(mixer, figure, exact) {
+  /* Why a mixer has no value of a figure at sizes; "" if it has one. */
+  const phase = phaseOf(mixer);
+  if (!(figure in phase.figures)) return `${figure} does not exist in the phase ${settings.phase}`;
+  const tree = data.answers[phase.figures[figure]];
+  const unfit = misfit(mixer, exact) || (tree.reason ?? "");
+  if (unfit || data.figures[figure][5]) return unfit;
+  return phase.beyond.find(([, guards]) => guards.every((g) => exact.poly(g)[0] >= 0n))?.[0] ?? "";
+}
 function value(mixer, figure, exact) {
   /* A figure at sizes: {value} (a rational), or {reason}. */
-  const phase = phaseOf(mixer);
-  if (!(figure in phase.figures)) return { reason: `${figure} does not exist in the phase ${settings.phase}` };
-  const unfit = misfit(mixer, exact);
-  if (unfit) return { reason: unfit };
-  const tree = data.answers[phase.figures[figure]];
-  if ("reason" in tree) return { reason: tree.reason };
-  if (!data.figures[figure][5]) {
-    for (const [words, guards] of phase.beyond) {
-      if (guards.every((g) => exact.poly(g)[0] >= 0n)) return { reason: words };
-    }
-  }
-  const found = exact.answer(phase.figures[figure]);
+  const reason = refusal(mixer, figure, exact);
+  if (reason) return { reason };
+  const found = exact.answer(phaseOf(mixer).figures[figure]);
   return found === null ? { reason: "nothing to divide by: the other value is 0" } : { value: found };
 }
 
@@ -393,37 +392,42 @@ function drawList() {
   }
 }
 
-function sizeInput(key, letter, meaning, current, usual) {
-  /* A slider over powers of two and a box for any whole number. */
-  const id = `size-${key}`;
-  const box = element("input", { type: "number", id, min: 1, max: String(LARGEST), value: String(current) });
-  const slider = element("input", { type: "range", min: 0, max: key === "b" ? 12 : 21, step: 1, "aria-label": `${letter} of ${meaning}, slider` });
+function sizeInput(letter, name, current, hint, near) {
+  /* A slider over powers of two and a box for any whole number; an empty box asks for the defaults in `hint`. */
+  const id = `size-${letter}`;
+  const box = element("input", { type: "number", id, min: 1, max: String(LARGEST), value: current, placeholder: hint });
+  const slider = element("input", { type: "range", min: 0, max: letter === "b" ? 12 : 21, step: 1, "aria-label": `${letter} of ${name}, slider` });
   const place = (value) => { slider.value = String(Math.round(Math.log2(Number(value)))); };
-  place(current);
-  const set = (value) => { settings.sizes[key] = value; drawCosts(); };
+  place(near);
+  const set = (value) => { settings.sizes[letter] = value; drawCosts(); };
   slider.addEventListener("input", () => { const value = 2n ** BigInt(slider.value); box.value = String(value); set(value); });
   box.addEventListener("input", () => {
+    if (box.value === "" && !box.validity.badInput) { delete settings.sizes[letter]; place(near); drawCosts(); return; }
     const value = whole(box.value);
     box.setAttribute("aria-invalid", String(value === null));
     if (value !== null) { place(value); set(value); }
   });
-  const name = element("label", { for: id }, element("b", {}, letter), ` ${meaning}`);
-  return element("div", { class: "size" }, name, slider, box);
+  return element("div", { class: "size" }, element("label", { for: id }, element("b", {}, letter), ` ${name}`), slider, box);
+}
+/* The meaning of a size: everybody's, or of a letter that only some mixers have, theirs. */
+const meaning = (x) => (data.letters[x] ?? data.mixers.find((mixer) => x in mixer.own).own[x])[0];
+function openSizes(mixers) {
+  /* The letters that the reader sets: those that the braces of some mixer leave open; usual ones first. */
+  const open = new Set(mixers.flatMap((mixer) => Object.keys(sizesOf(mixer)).filter((x) => !(x in data.roles) && !(x in mixer.given))));
+  return [...LETTERS.filter((x) => open.delete(x)), ...open];
 }
 function drawSizes() {
-  const shared = new Map(), own = [];
   // the mixer whose equations are shown follows the sliders too, ticked or not
-  for (const mixer of new Set([...chosen(), byName.get(settings.focus)])) {
-    const at = sizesOf(mixer);
-    for (const x of LETTERS) {
-      if (x in at && !(x in mixer.own) && !(x in mixer.given)) shared.set(x, at[x]);
-    }
-    for (const [x, [meaning]] of Object.entries(mixer.own)) {
-      if (!(x in mixer.given) && x in at) own.push(sizeInput(`${mixer.name}.${x}`, x, `${meaning}, ${mixer.name}`, at[x]));
-    }
-  }
-  const inputs = LETTERS.filter((x) => shared.has(x)).map((x) => sizeInput(x, x, data.letters[x][0] + (x === "t" ? " (l unless set)" : ""), shared.get(x)));
-  $("sizes").replaceChildren(...inputs, ...own);
+  const mixers = [...new Set([...chosen(), byName.get(settings.focus)])];
+  $("sizes").replaceChildren(...openSizes(mixers).map((x) => {
+    const having = mixers.filter((mixer) => x in sizesOf(mixer) && !(x in mixer.given));
+    const own = having.filter((mixer) => x in mixer.own && mixer.own[x][0] !== meaning(x));
+    const words = [meaning(x), ...own.map((mixer) => `${mixer.own[x][0]} (${mixer.called})`)].join("; ");
+    const usual = [...new Set(having.map((mixer) => sizesOf(mixer)[x]))];
+    const one = x in settings.sizes || (usual.length === 1 && x !== "t");
+    const hint = x === "t" ? "l" : usual.join(", ");
+    return sizeInput(x, words, one ? String(usual[0]) : "", hint, usual[0]);
+  }));
 }
 
 function drawTable() {
@@ -500,7 +504,7 @@ function drawChart() {
       values: sizes.map((n) => points[k].find(([size, , where]) => BigInt(size) === n && where === machine)?.[1] ?? null),
     })));
   const drawn = series.some((values) => values.some((v) => v !== null));
-  const title = `${label(settings.quantity)} along ${letter}, ${letter in data.letters ? data.letters[letter][0] : ""}, phase ${settings.phase}`;
+  const title = `${label(settings.quantity)} along ${letter}, ${meaning(letter)}, phase ${settings.phase}`;
   $("chart").setAttribute("aria-label", `${title}: ${mixers.map((m) => m.name).join(", ")}`);
   if (settings.measured && !measured.length) reasons.add(`no record of these mixers has ${settings.measured} at the other sizes above`);
   $("chart-note").textContent = drawn ? [...reasons].slice(0, 4).join("; ") : `nothing to draw: ${[...reasons].slice(0, 3).join("; ") || "no size in this range fits the mixers"}`;
@@ -516,7 +520,7 @@ function drawChart() {
   plot = new uPlot({
     width: Math.min($("chart").clientWidth || 640, 960), height: 380,
     scales: { x: { time: false, distr: 3, log: 2 }, y: { distr: 3, log: 10 }, measured: { distr: 3, log: 10 } },
-    axes: [{ ...axis(`${letter}: ${data.letters[letter][0]}`, 2), size: 40 }, axis(label(settings.quantity), 10),
+    axes: [{ ...axis(`${letter}: ${meaning(letter)}`, 2), size: 40 }, axis(label(settings.quantity), 10),
       ...(measured.length ? [{ ...axis(`measured ${settings.measured}`, 10), scale: "measured", side: 1, grid: { show: false }, values: (_, splits) => splits.map((v) => (v === null ? "" : v.toExponential(0))) }] : [])],
     series: [{ label: letter }, ...mixers.map((mixer, k) => ({ label: mixer.called, stroke: colour(k), width: 2, dash: dashes[Math.floor(k / 2) % 4], spanGaps: false, points: { show: false }, value: (_, v) => (v === null ? "–" : short(v)) })), ...measured.map(({ series: one }) => ({ ...one, value: (_, v) => small(v) }))],
     legend: { live: true },
@@ -556,14 +560,14 @@ function drawMap() {
   pen.textAlign = "center";
   const [stepX, stepY] = [Math.ceil((48 * columns) / width), Math.ceil((24 * rows) / height)];
   for (let i = 0; i < columns; i += stepX) pen.fillText(compact(across[i]), left + (width * (i + 0.5)) / columns, high - 28);
-  pen.fillText(`${x}: ${data.letters[x][0]}`, left + width / 2, high - 8);
+  pen.fillText(`${x}: ${meaning(x)}`, left + width / 2, high - 8);
   pen.textAlign = "right";
   for (let j = 0; j < rows; j += stepY) pen.fillText(compact(upwards[j]), left - 6, 12 + height - (height * (j + 0.5)) / rows);
   pen.save();
   pen.translate(14, 8 + height / 2);
   pen.rotate(-Math.PI / 2);
   pen.textAlign = "center";
-  pen.fillText(`${y}: ${data.letters[y][0]}`, 0, 0);
+  pen.fillText(`${y}: ${meaning(y)}`, 0, 0);
   pen.restore();
   const cells = columns * rows;
   $("map-key").replaceChildren(...mixers.map((mixer, k) => element("li", {}, element("span", { class: "swatch", style: `background:${colour(k)}` }), `${mixer.called}: ${Math.round((100 * (wins.get(k) ?? 0)) / cells)} % of the map`)));
@@ -578,9 +582,8 @@ function winner(mixers, changed) {
     const sizes = sizesOf(mixer, changed);
     const phase = phaseOf(mixer);
     const place = phase.figures[settings.quantity];
-    if (place === undefined || "reason" in data.answers[place]) return null;
     const exact = new Exact(sizes);
-    if (misfit(mixer, exact) || phase.beyond.some(([, g]) => g.every((p) => exact.poly(p)[0] >= 0n))) return null;
+    if (refusal(mixer, settings.quantity, exact)) return null;
     found.push([new Approximate(sizes).answer(place), exact, place]);
   }
   let best = 0;
@@ -659,9 +662,10 @@ function drawChoices() {
   options($("quantity"), figures, settings.quantity, label);
   $("with-measured").hidden = !READINGS.length;
   options($("measured"), ["", ...READINGS], settings.measured, (x) => x || "none");
-  const letters = LETTERS.filter((x) => chosen().some((mixer) => x in sizesOf(mixer) && !(x in mixer.own) && !(x in mixer.given)));
-  for (const key of ["over", "x", "y"]) if (!letters.includes(settings[key])) settings[key] = letters[key === "y" ? 1 : 0] ?? "l";
-  const words = (x) => `${x}, ${data.letters[x][0]}`;
+  const letters = openSizes(chosen());
+  const free = (key) => letters.find((x) => key !== "y" || x !== settings.x);
+  for (const key of ["over", "x", "y"]) if (!letters.includes(settings[key])) settings[key] = free(key) ?? "l";
+  const words = (x) => `${x}, ${meaning(x)}`;
   options($("over"), letters, settings.over, words);
   options($("map-x"), letters, settings.x, words);
   options($("map-y"), letters, settings.y, words);
