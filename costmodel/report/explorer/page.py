@@ -17,6 +17,7 @@ def page(data: Mapping[str, Any]) -> str:
         {**data, "colours": colours()}, ensure_ascii=False, separators=(",", ":")
     ).replace("</", "<\\/")
     parts = {
+        "UPLOT_LICENSE": _read(here, "vendor", "uPlot-LICENSE").strip(),
         "UPLOT_CSS": _read(here, "vendor", "uPlot.min.css"),
         "CSS": _read(here, "page.css"),
         "UPLOT_JS": _read(here, "vendor", "uPlot.iife.min.js"),
