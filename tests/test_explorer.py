@@ -364,6 +364,26 @@ def test_a_size_with_a_default_of_the_mixers_own_is_an_axis(
     assert browser_page.evaluate("[settings.over, settings.x, settings.y]") == [letter, letter, "b"]
 
 
+def test_a_setting_that_is_refused_is_said_and_has_no_numbers(browser_page: Any) -> None:
+    said = browser_page.locator("#refused p")
+    browser_page.evaluate("location.hash = 'mixers=she&phase=training&size.d=128'")
+    browser_page.wait_for_function("settings.sizes.d === 128n && settings.mixers[0] === 'she'")
+    box, costs = browser_page.locator("#size-d"), browser_page.locator("#costs")
+    assert said.count() == 0 and costs.is_visible()
+    for wrong in ("-5", "12.5", "9007199254740993", "1e"):
+        box.press("Control+A")
+        box.press_sequentially(wrong)
+        assert "Size d: expected a whole number" in said.inner_text() and not costs.is_visible()
+    box.fill("64")
+    assert said.count() == 0 and costs.is_visible()
+    link = "mixers=she+nonsense&size.d=abc&phase=foo&size.mamba-2.N=7&hue=2"
+    browser_page.evaluate("link => { location.hash = link; }", link)
+    said.first.wait_for()
+    words = said.all_inner_texts()
+    wrong_ones = ("nonsense", "size.d = abc", "phase = foo", "size.mamba-2.N = 7", "hue = 2")
+    assert [text in one for text, one in zip(wrong_ones, words, strict=True)] == [True] * 5
+
+
 def test_measured_points_stand_beside_the_curves(browser_page: Any) -> None:
     (record,) = (
         found

@@ -164,6 +164,7 @@ function measuredAt(mixer, reading, letter) {
 /* ---- settings, kept in the link ---- */
 
 const LETTERS = Object.keys(data.letters);
+const isSize = (x) => x in data.letters || data.mixers.some((mixer) => x in mixer.own);
 /* The names of the mixers that are known by some names or aliases, each once. */
 const named = (names) => [...new Set(names.filter((name) => byName.has(name)).map((name) => byName.get(name).name))];
 const initial = () => ({
@@ -182,20 +183,35 @@ const initial = () => ({
   types: {},
 });
 let settings = initial();
+/* What the page could not do as asked: letter -> sentence about its box, and sentences about the link. */
+const refused = new Map();
+let leftOut = [];
+const EXPECTED = `a whole number from 1 to ${LARGEST}`;
 
 function readLink() {
   settings = initial();
-  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
-    if (key === "mixers") settings.mixers = named(value.split(" "));
-    else if (key.startsWith("form.")) settings.forms[key.slice(5)] = value;
-    else if (key.startsWith("type.")) settings.types[key.slice(5)] = value in data.bytes ? value : "fp32";
-    else if (key.startsWith("size.")) { if (whole(value)) settings.sizes[key.slice(5)] = whole(value); }
-    else if (key === "phase") { if (data.phases.includes(value)) settings.phase = value; }
-    else if (key === "quantity") { if (value in data.figures) settings.quantity = value; }
-    else if (key === "measured") { if (READINGS.includes(value)) settings.measured = value; }
-    else if (key in settings && typeof settings[key] === "string") settings[key] = value;
+  refused.clear();
+  leftOut = [];
+  for (const [key, text] of new URLSearchParams(location.hash.slice(1))) {
+    const [kind, of] = key.split(/\.(.*)/s);
+    const take = (known, expected, set) => (known ? set() : leftOut.push(`The link's ${key} = ${text} is left out: expected ${expected}.`));
+    const among = (names) => take(names.includes(text), `one of ${names.join(", ")}`, () => { settings[key] = text; });
+    if (key === "mixers") {
+      const names = text.split(" ").filter(Boolean);
+      const unknown = names.filter((name) => !byName.has(name));
+      settings.mixers = named(names);
+      if (unknown.length || !names.length) leftOut.push(`The link's mixers ${unknown.join(", ") || "are none"}: left out, expected names of this page's list.`);
+    } else if (kind === "form") take(named([of]).length && text in byName.get(of).forms, "a form of a mixer of this page", () => { settings.forms[of] = text; });
+    else if (kind === "type") take(of in data.roles && text in data.bytes, `one of ${Object.keys(data.bytes).join(", ")} for ${Object.keys(data.roles).join(", ")}`, () => { settings.types[of] = text; });
+    else if (kind === "size") take(isSize(of) && whole(text) !== null, isSize(of) ? EXPECTED : "a size of a mixer of this page", () => { settings.sizes[of] = whole(text); });
+    else if (key === "phase") among(data.phases);
+    else if (key === "quantity") among(Object.keys(data.figures));
+    else if (key === "measured") among(["", ...READINGS]);
+    else if (key === "focus") take(named([text]).length, "a mixer of this page", () => { settings.focus = text; });
+    else if (["over", "x", "y"].includes(key)) take(isSize(text), "a size of a mixer of this page", () => { settings[key] = text; });
+    else take(["first", "last"].includes(key) && whole(text) !== null, key in settings ? EXPECTED : "a setting of this page", () => { settings[key] = text; });
   }
-  if (!settings.mixers.length) settings.mixers = [data.mixers[0].name];
+  if (!settings.mixers.length) settings.mixers = initial().mixers;
   settings.focus = named([settings.focus])[0] ?? settings.mixers[0];
 }
 function writeLink() {
@@ -399,13 +415,21 @@ function sizeInput(letter, name, current, hint, near) {
   const slider = element("input", { type: "range", min: 0, max: letter === "b" ? 12 : 21, step: 1, "aria-label": `${letter} of ${name}, slider` });
   const place = (value) => { slider.value = String(Math.round(Math.log2(Number(value)))); };
   place(near);
-  const set = (value) => { settings.sizes[letter] = value; drawCosts(); };
+  const set = (value) => {
+    refused.delete(letter);
+    box.setAttribute("aria-invalid", "false");
+    if (value === null) delete settings.sizes[letter];
+    else settings.sizes[letter] = value;
+    drawCosts();
+  };
   slider.addEventListener("input", () => { const value = 2n ** BigInt(slider.value); box.value = String(value); set(value); });
   box.addEventListener("input", () => {
-    if (box.value === "" && !box.validity.badInput) { delete settings.sizes[letter]; place(near); drawCosts(); return; }
     const value = whole(box.value);
-    box.setAttribute("aria-invalid", String(value === null));
-    if (value !== null) { place(value); set(value); }
+    const wrong = value === null && (box.value !== "" || box.validity.badInput);
+    box.setAttribute("aria-invalid", String(wrong));
+    if (wrong) { refused.set(letter, `Size ${letter}: expected ${EXPECTED}${box.value && `, got ${box.value}`}. The page has no numbers until then.`); drawCosts(); return; }
+    place(value ?? near);
+    set(value);
   });
   return element("div", { class: "size" }, element("label", { for: id }, element("b", {}, letter), ` ${name}`), slider, box);
 }
@@ -417,6 +441,7 @@ function openSizes(mixers) {
   return [...LETTERS.filter((x) => open.delete(x)), ...open];
 }
 function drawSizes() {
+  refused.clear();  // new boxes hold the sizes that were taken
   // the mixer whose equations are shown follows the sliders too, ticked or not
   const mixers = [...new Set([...chosen(), byName.get(settings.focus)])];
   $("sizes").replaceChildren(...openSizes(mixers).map((x) => {
@@ -639,6 +664,9 @@ function drawCard() {
 
 let waiting = 0;
 function drawCosts() {
+  $("refused").replaceChildren(...[...refused.values(), ...leftOut].map((words) => element("p", {}, words)));
+  $("results").hidden = refused.size > 0;
+  if (refused.size) return;
   drawTable();
   drawCard();
   writeLink();
