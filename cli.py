@@ -935,8 +935,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     safe_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
     ended = watched(_named(typed))
-    codes.append(run(typed))
-    ended()
+    try:
+        codes.append(run(typed))
+    finally:
+        ended()
     flush_streams()
     sys.exit(codes[0])
 

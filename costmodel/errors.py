@@ -247,6 +247,8 @@ INSTALLED_AS = {
 """Name of a package in imports -> its name for pip, if they differ."""
 
 OWN = ("costmodel", "profiler", "cli")
+DEEPEST = 9
+"""The most causes of an error that are followed: a chain of causes may be a circle."""
 
 
 def unusable_package(error: BaseException) -> str:
@@ -259,7 +261,7 @@ def unusable_package(error: BaseException) -> str:
     >>> unusable_package(ModuleNotFoundError("no torch", name="torch.nn"))
     'torch, which is not installed (pip install torch)'
     """
-    named = (isinstance(error, ImportError) and error.name) or ""
+    named = error.name if isinstance(error, ImportError) and isinstance(error.name, str) else ""
     missing = isinstance(error, ModuleNotFoundError)
     package = (not missing and _imported_package(error)) or named.partition(".")[0]
     if not package or package in OWN:
@@ -267,8 +269,8 @@ def unusable_package(error: BaseException) -> str:
     if missing:
         how = INSTALLED_AS.get(package, package)
         return f"{package}, which is not installed (pip install {how})"
-    while error.__cause__ is not None:
-        error = error.__cause__
+    for _ in range(DEEPEST):
+        error = error.__cause__ or error
     limit = address_space()
     allowed = "" if limit is None else f"; ulimit -v allows this process {limit >> 10:,} KB"
     return f"{package}, which does not load here: {words_of(error)}{allowed}"

@@ -33,6 +33,7 @@ RAISED = {
     f"class A(Exception):\n{SILENT.replace('SystemExit(0)', 'KeyboardInterrupt')}raise A": (
         "A (line 4)"
     ),
+    "raise ImportError('x', name=3)": "does not import: ImportError: x (line 1)",
     "raise GeneratorExit": "does not import: GeneratorExit (line 1)",
     "x = 1\0": "does not import: SyntaxError: source code string cannot contain null bytes",
     "from costmodel.language.options import offering\n@offering({'a': 'b'})\ndef m(chosen):\n"

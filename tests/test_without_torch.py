@@ -73,11 +73,18 @@ def test_what_measures_says_what_to_install(typed: str) -> None:
 
 LIMITED = """
 import resource, sys
-sys.path.insert(0, sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (2**40,) * 2)
 import cli
-cli.main(sys.argv[2:])
 """
+
+
+def limited(body: str, folder: Path, typed: str) -> subprocess.CompletedProcess[str]:
+    """What Python prints that runs `body` under `ulimit -v`, with `cli` imported and the arguments
+    of a command line."""
+    command = [sys.executable, "-c", LIMITED + body, str(folder), *typed.split()]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 NEEDS = "profile needs torch, which does not load here:"
 
 
@@ -95,8 +102,21 @@ def test_a_torch_that_does_not_load_is_a_sentence(
     torch: str, typed: str, told: str, tmp_path: Path
 ) -> None:
     (tmp_path / "torch.py").write_text(torch)
-    command = [sys.executable, "-c", LIMITED, str(tmp_path), *typed.split()]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = limited("sys.path.insert(0, sys.argv[1]); cli.main(sys.argv[2:])", tmp_path, typed)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"costmodel: {told}") and done.stderr.count("\n") == 1
     assert "ulimit -v allows" in done.stderr and "1,073,741,824 KB" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
+@pytest.mark.parametrize(
+    ("body", "code", "last"),
+    [("os.kill(os.getpid(), signal.SIGINT)", 130, []), ("1 / 0", 1, ["ZeroDivisionError"])],
+)
+def test_an_interrupt_and_a_bug_under_a_limit_blame_no_library(
+    body: str, code: int, last: list[str], tmp_path: Path
+) -> None:
+    told = f"import os, signal\ncli.run = lambda typed: {body}\ncli.main(['list'])"
+    done = limited(told, tmp_path, "")
+    assert done.returncode == code
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()[-1:]] == last

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import sys
 from collections.abc import Callable
 
-from costmodel.commands.streams import FAILED, complain
+from costmodel.commands.streams import FAILED, INTERRUPTED, complain
 from costmodel.errors import address_space
 
 CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
@@ -24,15 +25,15 @@ def watched(command: str) -> Callable[[], object]:
     limit = address_space()
     if limit is None:
         return bool
-    ended, by_itself = os.pipe()
+    by_itself = mmap.mmap(-1, 1)  # a byte that both processes share
     child = os.fork()
     if not child:
-        return lambda: os.write(by_itself, b".")
-    os.close(by_itself)
+        return lambda: by_itself.write(b".")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    crashed = not os.read(ended, 1) and (code > 0 or -code in CRASHES)
+    ended = by_itself[0] or code in (0, INTERRUPTED)
+    crashed = not ended and (code > 0 or -code in CRASHES)
     if crashed:
         allowed = f"ulimit -v allows {limit >> 10:,} KB of memory, which is probably too little"
         complain(f"a library that {command} needs ended the process: {allowed}")
