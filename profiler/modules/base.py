@@ -130,10 +130,10 @@ class State:
         self.require_room()
         for name, row in rows.items():
             if name in self.carried:
-                self._writable(name, row).copy_(row)
+                self._writable(name).copy_(row)
             else:
                 self._require_row(name, row)
-                self._write(self._writable(name, row), row)
+                self._write(self._writable(name), row)
         self.position += 1
 
     def _require_row(self, name: str, row: Tensor) -> None:
@@ -151,13 +151,13 @@ class State:
                 f"is {wanted}, and came as {tuple(row.shape)}"
             )
 
-    def _writable(self, name: str, row: Tensor) -> Tensor:
-        """The tensor of an array, for a write of `row`: under gradients a copy, which replaces the
-        tensor in the state, since the backward pass needs the values that a step has read."""
-        array = self.arrays[name]
-        if torch.is_grad_enabled() and (array.requires_grad or row.requires_grad):
-            self.arrays[name] = array = array.clone()
-        return array
+    def _writable(self, name: str) -> Tensor:
+        """The tensor of an array, for a write: if gradients are recorded a copy, which replaces the
+        tensor in the state, since the backward pass of a query needs the keys that a step has read,
+        even if no gradient of the keys is taken."""
+        if torch.is_grad_enabled():
+            self.arrays[name] = self.arrays[name].clone()
+        return self.arrays[name]
 
     def _write(self, array: Tensor, row: Tensor) -> None:
         """Write a row (b, ..., width) into an array (b, ..., capacity, width); in a full array the

@@ -617,6 +617,16 @@ def test_what_a_step_read_outlives_later_rows_under_gradients(state: base.State)
     assert float(slope) == 11
 
 
+def test_queries_train_beside_frozen_keys() -> None:
+    state = base.State({"x": torch.zeros(1, 3, 2)})
+    q, y = torch.tensor([2.0, 3.0], requires_grad=True), torch.zeros(())
+    for k in (1.0, 4.0):
+        state.append(x=torch.full((1, 2), k))
+        y = y + (state.held("x") @ q).sum()
+    (slope,) = torch.autograd.grad(y, q)
+    assert slope.tolist() == [6, 6]  # 1, then 1 + 4
+
+
 def test_a_row_of_an_array_that_the_state_lacks_is_refused() -> None:
     expected = r"rows are \[\] and came as \['S'\]: give State a tensor for S; an array that each "
     with pytest.raises(ValueError, match=expected + r"token replaces .* named in carried=\('S',\)"):
