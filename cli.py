@@ -698,12 +698,12 @@ def verify(
 ) -> None:
     """Check printed claims; exit code 1 where one disagrees and is no known misprint."""
     from costmodel.claims import published
+    from costmodel.questions.kept import usable_processes
     from costmodel.report import claims_document
 
     chosen(format_, "--format", formats("data"))
     import_own(own)
-    cores = os.cpu_count() or 1
-    found = published.verify(files or None, processes=1 if own or files else min(cores, 4))
+    found = published.verify(files or None, processes=1 if own or files else usable_processes())
     show(claims_document.published(found), format_, output, force, context)
     if published.unrecorded(found):
         raise Failed

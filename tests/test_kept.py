@@ -8,8 +8,10 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -192,7 +194,7 @@ import costmodel as cm
 from costmodel.questions import kept, question
 from costmodel.report import mixer_table
 
-os.cpu_count, mixer_table.MANY = lambda: 2, 4
+kept.usable_processes, mixer_table.MANY = lambda: 2, 4
 kept.keep_in(pathlib.Path(sys.argv[1]))
 parent, derived = os.getpid(), set()
 
@@ -226,6 +228,42 @@ def test_another_process_derives_half_of_the_answers(
     run = [sys.executable, "-c", BESIDE, str(tmp_path / "answers.sqlite"), failing]
     printed = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert printed.splitlines() == ["she", "we", here]
+
+
+def test_tasks_are_carried_out_where_no_process_can_be_forked(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refused)
+    monkeypatch.setattr(kept, "usable_processes", lambda: 2)
+    kept.keep_in(file)
+    done: list[int] = []
+    kept.ahead([partial(done.append, k) for k in range(4)])
+    assert done == [0, 2]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+def test_an_error_of_a_task_ends_the_other_processes(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        raise ValueError("this task fails")
+
+    def lasts() -> None:
+        (tmp_path / "begun").touch()
+        time.sleep(60)
+        (tmp_path / "ended").touch()
+
+    monkeypatch.setattr(kept, "usable_processes", lambda: 2)
+    kept.keep_in(file)
+    with pytest.raises(ValueError, match="this task fails"):
+        kept.ahead([fails, lasts])
+    with pytest.raises(ChildProcessError):  # no process is left
+        os.waitpid(-1, os.WNOHANG)
 
 
 @pytest.mark.parametrize("phase", EVERY)

@@ -14,6 +14,7 @@ import hashlib
 import io
 import os
 import pickle
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -134,16 +135,37 @@ def write() -> None:
         _store.write()
 
 
+MOST_PROCESSES = 4
+"""The most processes that share the work of a command, each with a copy of its memory."""
+
+
+def usable_processes() -> int:
+    """The number of processes that share the work of a command: one for each processor that this
+    process may use, at most `MOST_PROCESSES`."""
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
 def ahead(tasks: Sequence[Callable[[], object]]) -> None:
-    """Carry out tasks so that the cache has the answers that the tasks ask for: in as many
-    processes as the machine has cores, if processes can be forked. Without a cache, nothing
-    happens."""
+    """Carry out tasks so that the cache has the answers that the tasks ask for: in several
+    processes, if processes can be forked. An answer of a task that no process carried out is
+    derived when it is asked for. Without a cache, nothing happens."""
     if _store is None:
         return
-    number = min(os.cpu_count() or 1, len(tasks)) if hasattr(os, "fork") else 1
-    others = [_forked(_store, tasks[k::number]) for k in range(1, number)]
-    for task in tasks[::number]:
-        task()
+    number = min(usable_processes(), len(tasks)) if hasattr(os, "fork") else 1
+    others = []
+    try:
+        with contextlib.suppress(OSError):  # the system forks no more processes
+            for k in range(1, number):
+                others.append(_forked(_store, tasks[k::number]))
+        for task in tasks[::number]:
+            task()
+    except BaseException:
+        for process, _ in others:
+            os.kill(process, signal.SIGTERM)
+            os.waitpid(process, 0)
+        raise
     for process, answers in others:
         with open(answers, "rb") as sent, contextlib.suppress(EOFError, pickle.UnpicklingError):
             new: dict[str, bytes] = pickle.load(sent)
@@ -156,7 +178,13 @@ def _forked(store: Store, tasks: Sequence[Callable[[], object]]) -> tuple[int, i
     """Begin a process that carries out tasks: (its number, the file descriptor from which the
     answers that the process adds to the store are read). A process that fails sends nothing."""
     answers, sent = os.pipe()
-    if process := os.fork():
+    try:
+        process = os.fork()
+    except OSError:
+        os.close(answers)
+        os.close(sent)
+        raise
+    if process:
         os.close(sent)
         return process, answers
     try:
