@@ -127,6 +127,12 @@ def test_equations_are_refused_at_the_sizes_at_which_they_are_wrong(
         found.at(l=11, d=3)
 
 
+def test_an_example_is_looked_for_among_the_first_points_alone() -> None:
+    said = "y reads p outside its extents (10) (at l = 11, d = 100000)"
+    with pytest.raises(EquationError, match=re.escape(said)):
+        cm.count(mixer(past_a_table_of_10)).at(l=11, d=100_000)
+
+
 def never_read(m: Any, f: Any, x: Any, y: Any) -> None:
     l, d, i, _, a = indices(m, f)
     z = f.array("z", l, d)

@@ -98,8 +98,7 @@ class OrderClaim(Related):
         """The finding of a comparison of O(...) with the leading terms of the derived count for
         long sequences: it holds if the terms are the same, or, for the relation `<`, if the count
         grows more slowly. It is `in_limit` if the terms agree only as some sizes outgrow others, or
-        while the sizes `fixed` keep one value. `known`, all claims by id, is not used
-        here.
+        while the sizes `fixed` keep one value. `known`, all claims by id, is not used.
 
         Raises:
             Unanswered: a growth is not derived.
@@ -211,7 +210,7 @@ class GrowthComparison:
 
     def slower(self) -> bool:
         """Whether the derived count grows more slowly than the claimed formula, while the sizes
-        `held` stay fixed."""
+        `fixed` keep one value."""
         sizes = self.sizes.with_fixed(self.fixed)
         more = undominated(self.derived, self.claimed, sizes)
         return not more and bool(undominated(self.claimed, self.derived, sizes))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from graphlib import CycleError, TopologicalSorter
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from math import ceil, floor
 
 from costmodel.errors import EquationError, SizeError, Unsupported
@@ -550,11 +550,15 @@ def _at(point: Mapping[str, int]) -> str:
     return ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
 
 
+POINTS_TRIED = 100_000
+"""The points of nested ranges among which an example for a message is looked for."""
+
+
 def _beyond(ref: Ref, ranges: Sequence[Index], sizes: Mapping[str, int]) -> str:
     """The first position of a reference that lies outside of its axis at some sizes, as the end of
-    a message; "" if none does."""
+    a message; "" if none of the first `POINTS_TRIED` points has one."""
     extents = [extent.at(sizes) for extent in ref.array.shape]
-    for point in _points(outer_first(ranges), sizes):
+    for point in islice(_points(outer_first(ranges), sizes), POINTS_TRIED):
         for axis, (position, extent) in enumerate(zip(ref.positions, extents, strict=True), 1):
             index = position_value(position)
             place = index.rational(point)

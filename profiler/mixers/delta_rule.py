@@ -499,7 +499,8 @@ class InChunks(DeltaRule):
 
     def whole(self, x: Tensor, rows: Rows) -> Tensor:
         """The reads o (b, s, g, r, V) of all rows, g groups of r heads with values of width V: each
-        row reads N of the rows of its chunk so far, and S of the end of the chunk before."""
+        row reads N of the rows of its chunk so far, and S of the end of the chunk before. Later
+        rows of the chunk are multiplied by 0: the result is NaN where a later row is infinite."""
         q, k, v, beta = rows
         arrays = [of.expand(*v.shape[:-1], -1) for of in (q, k, v, beta.unsqueeze(-1))]
         if (logs := self.decay(x, self.rate())) is not None:

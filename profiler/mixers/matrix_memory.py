@@ -611,7 +611,9 @@ MEMORY_IN_CHUNKS = {
     step_kernels=MEMORY,
 )
 class MapsInChunks(InChunks, MemoryOfMaps):
-    """The recurrence alone in chunks of C rows, and token by token."""
+    """The recurrence alone in chunks of C rows, and token by token. A row is independent of later
+    rows as long as all values are finite: inside a chunk, later rows are multiplied by 0, and 0
+    times an infinity is NaN."""
 
     def __init__(self, *, d: int, l: int, n: int, C: int, h: int | None = None) -> None:
         super().__init__(d=d, l=l, n=n, h=h)

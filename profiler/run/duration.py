@@ -15,6 +15,7 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
     restarts. Building, counting, compiling and hardware counters take additional time."""
     on_gpu = request.device.startswith("cuda")
     kinds = len(LATENCIES) - (not on_gpu) - (not limits.cold)  # no graph on a CPU
+    kinds += not on_gpu  # a disturbed call is timed again, with one thread
     timed = kinds * (limits.warmup_seconds + limits.max_seconds)
     if not (on_gpu and request.energy):
         return timed

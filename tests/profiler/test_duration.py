@@ -33,7 +33,7 @@ def request(device: str, *, energy: bool) -> Request:
 
 
 def test_a_point_takes_its_latencies_and_on_a_gpu_its_energy_where_asked_for() -> None:
-    assert longest_s(request("cpu", energy=True), LIMITS) == 2 * 6.0
+    assert longest_s(request("cpu", energy=True), LIMITS) == (2 + 1) * 6.0  # one time twice
     assert longest_s(request("cuda", energy=False), LIMITS) == 3 * 6.0
     joules = EnergyLimits().seconds()
     assert longest_s(request("cuda", energy=True), LIMITS) == 3 * 6.0 + joules
