@@ -7,6 +7,7 @@ grid points outside of the domain are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import EquationError, Unsupported
@@ -81,41 +82,49 @@ def evaluate_all(
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
     phase: str = "training",
+    held: Mapping[str, Values] = MappingProxyType({}),
 ) -> dict[str, Values]:
     """Name of an array -> its values, for every array of a form in a phase, from the given `arrays`
-    (name -> values). EquationError for a given array that is missing or misshapen.
+    (name -> values). EquationError for a given array that is missing or misshapen. The arrays that
+    `held` names keep these values; their equations are not evaluated.
 
     The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
     """
     rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
-    return evaluate_system(system_of(mixer, form, rewrites, phase), arrays, sizes)
+    return evaluate_system(system_of(mixer, form, rewrites, phase), arrays, sizes, held)
 
 
 def evaluate_system(
-    system: System, arrays: Mapping[str, Values], sizes: Mapping[str, int]
+    system: System,
+    arrays: Mapping[str, Values],
+    sizes: Mapping[str, int],
+    held: Mapping[str, Values] = MappingProxyType({}),
 ) -> dict[str, Values]:
     """Name of an array -> its values in the declared shape, for every array of a system, from the
-    given `arrays` (name -> values). Values have the common dtype of the given arrays, index arrays
-    int64. EquationError for a given array that is missing or misshapen."""
+    given `arrays` (name -> values) and the values that computed arrays keep (`held`). Values have
+    the common dtype of the given arrays, index arrays int64. EquationError for a given array that
+    is missing or misshapen."""
     import numpy as np
 
     known: dict[str, Values] = {}
-    held = [array for array in system.mixer.arrays.values() if array.role != "output"]
-    own = [array for array in held if array.value is not None and array.name not in arrays]
-    for array in held:
+    declared = [array for array in system.mixer.arrays.values() if array.role != "output"]
+    own = [array for array in declared if array.value is not None and array.name not in arrays]
+    for array in declared:
         if array not in own:
             known[array.name] = _given(array, arrays, sizes)
     dtype = np.result_type(*known.values())
     for array in own:
         values = buffer_values(array, sizes)
         known[array.name] = values if array.below is not None else values.astype(dtype)
+    known |= held
     for equation in system.equations:
         shape = tuple(max(0, extent.at(sizes)) for extent in equation.array.shape)
         kind = dtype if equation.array.below is None else np.dtype(np.int64)
         known.setdefault(equation.name, np.zeros(shape, kind))
     for block in blocks(system):
         for equation in in_turn(block, sizes):
-            _assign(equation, known, sizes)
+            if equation.name not in held:
+                _assign(equation, known, sizes)
     return known
 
 

@@ -7,7 +7,7 @@ the call computes. The scores q k are among them, the weights are not: the softm
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import permutations
 from math import prod
@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from costmodel.errors import as_exception
-from costmodel.language.equations import Equation, Mixer
+from costmodel.language.equations import Equation, Form, Mixer
 from costmodel.oracle.execute import execute
 from costmodel.proofs.check import evaluated
 from costmodel.proofs.tried_sizes import small_sizes, words
+from costmodel.questions.evaluate import evaluate_all
 from profiler.counting.call import tensors_in
 from profiler.counting.mode import DispatchMode, OperationKind
 from profiler.proofs.cases import TOLERANCE
@@ -185,38 +186,31 @@ class Multisets(Recorder):
         return False
 
 
-def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) -> Blame:
+Part = tuple[str, Any, bool]
+"""Array, index of its evaluated entries, whether the call computes these entries."""
+
+
+def first_unseen(
+    mixer: Mixer, form: str, expected: Values, recorder: Recorder, other: Other | None = None
+) -> Blame:
     """Find the equation to blame for a wrong result: the first, in the order of evaluation, whose
     values the recorded call never computed; a Blame without array if there is none.
 
     A kernel may fuse an equation away: an equation is passed over if a later equation that reads it
     was computed. An array that only holds entries of other arrays, as a gather does, has its values
-    in the call in any case; it is named if the call orders these entries otherwise.
+    in the call in any case; it is named if the call orders these entries otherwise. An array that
+    the call computes and then changes is blamed for the equations that read the changed values.
 
     Args:
         expected: every array of the equations, for the recorder's sequence.
         recorder: the recorded call.
+        other: evaluates the equations with other values of some arrays; None: no array is tried
+            with other values.
     """
     equations = {e.name: e for e in mixer.forms[form].equations}
     expected = {k: v for k, v in expected.items() if k in equations or k in mixer.arrays}
-    parts: list[tuple[str, Any, bool]] = []  # array, evaluated entries, whether the call has them
-    for name, where in evaluated(mixer.forms[form], expected):
-        wanted = expected[name][where]
-        if wanted.dtype.kind == "f" and wanted.any():
-            parts.append((name, where, recorder.has(wanted.ravel())))
-        elif wanted.any() and (
-            found := [*recorder.of_size(wanted)]
-        ):  # small integers are told apart by their order
-            parts.append((name, where, any(in_some_order(own, wanted) for own in found)))
+    parts, first = _compared(mixer.forms[form], expected, recorder)
     reads = sources(mixer.forms[form].equations)
-    first = next(
-        (
-            name
-            for k, (name, _, right) in enumerate(parts)
-            if not right and not any(ok and name in reads[later] for later, _, ok in parts[k + 1 :])
-        ),
-        "",
-    )
 
     @cache
     def others(name: str) -> Numbers:
@@ -249,8 +243,114 @@ def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) 
         return Blame(
             "", "the module computes the values of every equation but returns other values"
         )
+    operands = [
+        name
+        for name in dict.fromkeys(array.name for array in equations[first].value.arrays)
+        if name in known and first not in reads[name] and expected[name].dtype.kind == "f"
+    ]
+    if other and (changed := _changed(mixer.forms[form], first, operands, recorder, other)):
+        reading = f"it reads other values in the place of {changed}"
+        return Blame(changed, f"{led}{reading} in {_cited(equations[first])}")
     said = f"{led}{_cited(equations[first])} is the first whose values the module never computes"
     return Blame(first, said + _fused_clause(first, parts, expected, recorder, reads))
+
+
+def _compared(form: Form, expected: Values, recorder: Recorder) -> tuple[list[Part], str]:
+    """The arrays of a form in the order of evaluation, compared with a recorded call, and the first
+    whose values the call never computed, by itself or in a later array; "" if there is none."""
+    parts: list[Part] = []
+    for name, where in evaluated(form, expected):
+        wanted = expected[name][where]
+        if wanted.dtype.kind == "f" and wanted.any():
+            parts.append((name, where, recorder.has(wanted.ravel())))
+        elif wanted.any() and (
+            found := [*recorder.of_size(wanted)]
+        ):  # small integers are told apart by their order
+            parts.append((name, where, any(in_some_order(own, wanted) for own in found)))
+    reads = sources(form.equations)
+    for k, (name, _, right) in enumerate(parts):
+        if not right and not any(ok and name in reads[later] for later, _, ok in parts[k + 1 :]):
+            return parts, name
+    return parts, ""
+
+
+@dataclass(frozen=True)
+class Other:
+    """Evaluates a case's equations for sequence `sample` with other values of some arrays."""
+
+    case: ModuleCase
+    form: str
+    sample: int
+    token: int = 0
+    """The token whose part of all arrays is compared, counted from 1; 0: whole arrays are."""
+    tokens: Values = field(default_factory=dict)
+    """Name of an array -> the token of every entry."""
+
+    @cached_property
+    def right(self) -> Values:
+        """Every array of the equations, whole."""
+        return self.values({})
+
+    def values(self, held: Values) -> Values:
+        """Every array, whole, evaluated with the values that the arrays of `held` keep."""
+        arrays, sizes = self.case.arrays(self.sample), self.case.sizes
+        return evaluate_all(self.case.mixer, arrays, sizes, self.form, held=held)
+
+    def compared(self, held: Values) -> Values:
+        """The part of every array that is compared, evaluated with the arrays of `held`."""
+        found = self.values(held)
+        return found if not self.token else _part(found, self.tokens, self.token)
+
+    def replaced(self, name: str, recorder: Recorder) -> Iterator[Numbers]:
+        """Yield the array `name` with the values of each recorded tensor that may stand in its
+        place: in place of the whole array or, of a step, of the rows up to its token or of its
+        token's row, with axes in any order. Each is yielded once, the right array never."""
+        right, tried = self.right[name], set()
+        boxes: list[tuple[slice, ...]] = [tuple(slice(0, n) for n in right.shape)]
+        if self.token:
+            token = self.tokens[name]
+            boxes += [_span(token == self.token), _span((token > 0) & (token <= self.token))]
+        for box in boxes:
+            for order in permutations(range(right.ndim)):
+                there = right[box].transpose(order)
+                for own in recorder.of_size(there):
+                    found = right.copy()
+                    found[box].transpose(order)[...] = own.reshape(there.shape)
+                    if found.tobytes() not in tried and not np.allclose(found, right):
+                        tried.add(found.tobytes())
+                        yield found
+
+
+def _changed(
+    form: Form, first: str, operands: Sequence[str], recorder: Recorder, other: Other
+) -> str:
+    """The one of the `operands` of the missing array `first` that the call computes and changes
+    afterwards; "" if there is none: with a recorded tensor in the operand's place, the equations
+    give values of `first`, or of a later array that reads `first`, that the call has."""
+    reads = sources(form.equations)
+    usual = ascending(other.compared({}).values())
+    for operand in operands:
+        for own in other.replaced(operand, recorder):
+            values = other.compared({operand: own})
+            parts, missing = _compared(form, values, recorder)
+            explained = (
+                right and first in {name, *reads[name]} and not within(values[name][where], usual)
+                for name, where, right in parts
+            )
+            if missing != first and any(explained):
+                return operand
+    return ""
+
+
+def _part(values: Values, tokens: Values, token: int) -> Values:
+    """The part of all arrays that one token computes: name of each array of `tokens` -> its
+    values, with 0 for every entry of another token."""
+    return {name: np.where(of == token, values[name], 0) for name, of in tokens.items()}
+
+
+def _span(where: Numbers) -> tuple[slice, ...]:
+    """The smallest box that holds all true entries."""
+    return tuple(slice(at.min(), at.max() + 1) for at in where.nonzero() if len(at))
 
 
 def _cited(equation: Equation) -> str:
@@ -302,8 +402,7 @@ def _fused_clause(
 def _box(values: Numbers) -> Numbers:
     """The smallest box of an array that holds all its nonzero entries, as the row of one token in
     an array with zeros for all other tokens."""
-    spans = [slice(at.min(), at.max() + 1) for at in values.nonzero() if len(at)]
-    return values[tuple(spans)]
+    return values[_span(values != 0)]
 
 
 def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
@@ -321,19 +420,21 @@ def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
         reads = wider
 
 
-def values_of_token(
-    mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int], t: int
-) -> Values:
-    """The part of all arrays that one token computes: name of each equation's array -> its values,
-    with 0 for every entry whose token is not t (counted from 1), and for all entries of an array
-    that execution holds chunk by chunk, in an array of the same name with more axes."""
+def executed(
+    mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int]
+) -> tuple[Values, Values]:
+    """The values of all entries of each equation's array, by name, and their tokens (0: no token,
+    or no such entry), in arrays of execution's shape: an array that execution holds chunk by chunk
+    has more axes than declared."""
     run = execute(mixer.forms[form], sizes, arrays=arrays)
     own = {e.array for e in mixer.forms[form].equations}
-    found = {array.name: np.zeros(run.trace.shape(array)) for array in own}
+    values = {array.name: np.zeros(run.trace.shape(array)) for array in own}
+    tokens = {name: np.zeros(found.shape, int) for name, found in values.items()}
     for (array, where), scalar in run.trace.memory.items():
-        if array in own and scalar.token == t:
-            found[array.name][tuple(p - 1 for p in where)] = scalar.value
-    return found
+        if array in own:
+            at = tuple(p - 1 for p in where)
+            values[array.name][at], tokens[array.name][at] = scalar.value, scalar.token
+    return values, tokens
 
 
 def blame_in_words(
@@ -409,5 +510,9 @@ def _of_token(case: ModuleCase, form: str, token: int, sample: int) -> Blame:
             case.step(before + 1, state)
         with recorder:
             case.step(token + 1, state)
-    values = values_of_token(case.mixer, form, case.arrays(sample), case.sizes, token + 1)
-    return first_unseen(case.mixer, form, values, recorder)
+    values, tokens = executed(case.mixer, form, case.arrays(sample), case.sizes)
+    own = _part(values, tokens, token + 1)
+    equations = case.mixer.forms[form].equations
+    chunked = any(own[e.name].ndim > len(e.array.shape) for e in equations)
+    other = None if chunked else Other(case, form, sample, token + 1, tokens)
+    return first_unseen(case.mixer, form, own, recorder, other)

@@ -43,6 +43,7 @@ from profiler.modules.described import (
 from profiler.modules.registry import Implementation, NoModule, implementations, without_token
 from profiler.proofs.blame import (
     Blame,
+    Other,
     Recorder,
     blame_in_words,
     blamed_step,
@@ -234,7 +235,9 @@ def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple
             recorder = Recorder(len(case.x), sample)
             with torch.no_grad(), recorder:
                 case.forward()
-            return f"{place}{of}", first_unseen(case.mixer, form, arrays, recorder)
+            return f"{place}{of}", first_unseen(
+                case.mixer, form, arrays, recorder, Other(case, form, sample)
+            )
     return "", None
 
 

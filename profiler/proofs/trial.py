@@ -24,6 +24,7 @@ from profiler.counting.mode import DispatchMode
 from profiler.modules.registry import Implementation, build, without_token
 from profiler.proofs.blame import (
     Blame,
+    Other,
     Recorder,
     blame_in_words,
     blamed_step,
@@ -360,7 +361,8 @@ class Trial:
         with mode(), recorder:
             (requiring_gradients(self.case) if mode is torch.enable_grad else self.case).forward()
         form = self.subject.implementation.form
-        return first_unseen(self.subject.mixer, form, self.expected(sample), recorder)
+        other = Other(self.case, form, sample)
+        return first_unseen(self.subject.mixer, form, self.expected(sample), recorder, other)
 
     def blamed(self, way: Any, own: Blame, wrong: Callable[[Any], Blame | None]) -> str:
         """Words on the equation whose values a failing module never computes; taken at larger

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -726,6 +727,58 @@ def fused_and_one_row_ahead(
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, seen, scale=by**-0.5)
 
 
+def otherwise(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    by: int,
+    causal: bool,
+    axis: int = -1,
+    power: float = 0.5,
+) -> torch.Tensor:
+    scores = q @ k.transpose(-2, -1) / by**power
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return torch.softmax(scores.masked_fill(later, -torch.inf) if causal else scores, axis) @ v
+
+
+class Unscaled(ExplicitSelfAttention):
+    """Leaves out the scale of the scores."""
+
+    way = replace(EXPLICIT, compute=partial(otherwise, power=0.0))
+
+
+class OtherAxis(ExplicitSelfAttention):
+    """Takes the softmax of columns."""
+
+    way = replace(EXPLICIT, compute=partial(otherwise, axis=-2))
+
+
+def biased(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, by: int, causal: bool
+) -> torch.Tensor:
+    return otherwise(q + 0.5, k, v, by=by, causal=causal)
+
+
+def fused_and_scaled(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, by: int, causal: bool
+) -> torch.Tensor:
+    compute = torch.nn.functional.scaled_dot_product_attention
+    return compute(q, 1.5 * k, v, is_causal=causal, scale=by**-0.5)
+
+
+class BiasedQueries(ExplicitSelfAttention):
+    """Adds a bias to the queries after they are computed."""
+
+    way = replace(EXPLICIT, compute=biased)
+
+
+class ScaledKeysFused(FusedSelfAttention):
+    """Scales the keys after they are computed."""
+
+    way = replace(SDPA, compute=fused_and_scaled)
+
+
 class AheadExplicit(ExplicitSelfAttention):
     """Sees one later row."""
 
@@ -764,8 +817,27 @@ BLAMED: dict[str, tuple[type[torch.nn.Module], str, str, str]] = {
     "an array that equals another one at l = 1": (
         ScaledValues, "self-attention", "explicit",
         "the module computes Q, K, V, Z, A as the equations do; "
-        "equation (15)-(16) R is the first whose "
-        "values the module never computes",
+        "it reads other values in the place of V in equation (15)-(16) R",
+    ),
+    "one of the arrays that one operation reads": (
+        ScaledKeysFused, "self-attention", "sdpa",
+        "the module computes Q, K, V as the equations do; "
+        "it reads other values in the place of K in equation (13) Z",
+    ),
+    "queries with a bias": (
+        BiasedQueries, "self-attention", "explicit",
+        "the module computes Q, K, V as the equations do; "
+        "it reads other values in the place of Q in equation (13) Z",
+    ),
+    "scores without a scale": (
+        Unscaled, "self-attention", "explicit",
+        "the module computes Q, K, V as the equations do; "
+        "equation (13) Z is the first whose values the module never computes",
+    ),
+    "weights along another axis": (
+        OtherAxis, "self-attention", "explicit",
+        "the module computes Q, K, V, Z as the equations do; "
+        "equation (14) A is the first whose values the module never computes",
     ),
     "a mask, where row 2 of l = 2 is right": (
         AheadExplicit, "self-attention", "explicit",
@@ -783,8 +855,7 @@ BLAMED: dict[str, tuple[type[torch.nn.Module], str, str, str]] = {
     "a step whose weights at token 2 are swapped": (
         NegatedKeysInStep, "self-attention", "explicit",
         "in step, the module computes Q, K, V as the equations do; "
-        "equation (13) Z is the first whose "
-        "values the module never computes",
+        "it reads other values in the place of K in equation (13) Z",
     ),
     "rows in another order": (
         OffByOne, "reformer", "explicit",
@@ -811,7 +882,7 @@ def test_check_deep_blames_the_array_with_the_fault() -> None:
     claimed = replace(implementations(mixer)["explicit"], module=ScaledValues)
     trial = Trial(Subject(mixer, claimed), Draw({"l": 1, "d": 1, "n": 1}), 0)
     (said,) = [text for kind, text in trial.findings() if kind == "result"]
-    assert "equation (15)-(16) R is the first whose values the module never computes" in said
+    assert "reads other values in the place of V in equation (15)-(16) R" in said
 
 
 def test_transforms_are_compared_as_the_equations_write_them() -> None:
