@@ -212,7 +212,6 @@ def table(
         apart(context, "--from FILE reads sizes and options from FILE", *kept)
         no_source(output, source)
         import_own(own)
-        mixer_document.checked_label(label)
         every = "--phase" not in typed_beside(context)
         document, problems = of_records(source, mixers, None if every else phase, columns, sort)
         names = mixer_document.symbol_names(symbols, [])
@@ -243,7 +242,6 @@ def table(
         on_board(board),
     )
     names = mixer_document.symbol_names(symbols, selected)
-    mixer_document.checked_label(label)
     hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT
     document = mixer_document.document(rows.table(request), hint)
     show(document, format_, output, force, context, names=names, **asked)
@@ -601,7 +599,7 @@ def model(
     --board, the predicted time of prefill and of a decoded token."""
     from costmodel import networks
     from costmodel.networks import part_costs
-    from costmodel.report.mixer_document import checked_label, symbol_names
+    from costmodel.report.mixer_document import symbol_names
     from costmodel.report.networks import document as network_document, table as network_table
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
@@ -656,7 +654,6 @@ def model(
         after = networks.trained(after, wanted, train)
         made = network_table.sheets(replace(request, described=after))
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
-    checked_label(label)
     document = network_document.document(made, before)
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
 

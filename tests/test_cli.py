@@ -374,6 +374,10 @@ BAD = {
     "table --label tab:a --format markdown": "--label is for latex only",
     "table --caption Cost": "--caption is for latex only",
     "table --label a}b --format latex": "label",
+    "table --caption {a}}{ --format latex": "has braces without a partner",
+    "table --caption 5% --format latex": "write \\% for per cent",
+    "memory gpt-2 --caption a\\\\ --format latex": "has a \\ at its end",
+    "model gpt-2 --caption $l --format latex": "write \\$ for the sign",
     "table -o /no/such/folder/x.txt": "No such file or directory",
     "table --nope": "--nope",
     "explain": "MIXER",
@@ -484,11 +488,11 @@ def test_the_first_line_of_latex_makes_it_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "t.tex"
-    words = ["table", "she", "--format", "latex", "--caption", "50% of\nit", "--output", str(path)]
+    words = ["table", "she", "--format", "latex", "--caption", "5\\% of\nit", "--output", str(path)]
     assert cli.run(words) == 0
     capsys.readouterr()
     first = path.read_text(encoding="utf-8").splitlines()[0]
-    assert first == "% costmodel table she --format latex --caption '50% of it'"
+    assert first == "% costmodel table she --format latex --caption '5\\% of it'"
     assert cli.run(shlex.split(first[2:])[1:]) == 0
     again = capsys.readouterr().out
     assert again == path.read_text(encoding="utf-8")

@@ -500,8 +500,9 @@ def test_panels_of_a_long_table_have_one_caption() -> None:
 
 
 def test_a_caption_of_the_authors_replaces_ours_which_stands_below() -> None:
-    text = latex_of(*WINDOW, "--caption", "Costs of a window.")
-    assert r"\caption{Costs of a window.}" in text
+    typed = r"Costs of $n^2$ heads, 5\% \textbf{less}~\cite{x}"
+    text = latex_of(*WINDOW, "--caption", typed)
+    assert rf"\caption{{{typed}}}" in text
     below = text.partition(r"\end{tabular}")[2]
     assert "Convention: strict" in below and "Forward pass" in below
 

@@ -99,7 +99,7 @@ def budget(
     from costmodel.backwards.figures import phase_of, usual_size
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.report.backwards.budget import Budgets
-    from costmodel.report.mixer_document import checked_label, symbol_names
+    from costmodel.report.mixer_document import symbol_names
     from costmodel.report.mixer_table import Request, selection, with_forms
 
     chosen(format_, "--format", formats("rows", "data"))
@@ -123,7 +123,6 @@ def budget(
     given = without_assumed(letter, given_sizes(sizes))
     request = Request(selected, named, given, (wanted,), form, counting, dtypes, own=own)
     names = symbol_names(symbols, selected)
-    checked_label(label)
     document = Budgets(request, bounds, letter).document
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
 
@@ -166,7 +165,7 @@ def match(
     from costmodel.backwards.match import compared
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.report.backwards.match import Matching
-    from costmodel.report.mixer_document import checked_label, symbol_names
+    from costmodel.report.mixer_document import symbol_names
     from costmodel.report.mixer_table import Request
 
     chosen(format_, "--format", formats("rows", "data"))
@@ -181,7 +180,6 @@ def match(
     request = Request(pair, True, given, (wanted,), form, counting, dtypes)
     found = compared(pair, forms, figure, vary, wanted, counting, dtypes, given)
     names = symbol_names(symbols, pair)
-    checked_label(label)
     document = Matching(request, found, figure, forms).document
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
 

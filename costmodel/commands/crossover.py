@@ -88,7 +88,7 @@ def crossover(
     from costmodel.program.conventions import convention as read_convention
     from costmodel.program.phases import PHASES, phase_name
     from costmodel.report.backwards import crossover as document
-    from costmodel.report.mixer_document import checked_label, symbol_names
+    from costmodel.report.mixer_document import symbol_names
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
@@ -124,7 +124,6 @@ def crossover(
     rows = product(*((x,) if isinstance(x, str) else x for x in given.values()))
     found = [at(along or None, **dict(zip(given, values, strict=True))) for values in rows]
     names = symbol_names(symbols, [form.mixer for form in found[0].forms])
-    checked_label(label)
     if symbolic and len(found) > 1:
         raise UsageError("--symbolic takes one value of each size: leave out the others")
     said = (

@@ -78,7 +78,6 @@ def memory(
     from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import QUANTISED, Holding
     from costmodel.questions.question import BYTES
-    from costmodel.report.mixer_document import checked_label
     from costmodel.report.networks.held import Fitting, Report
 
     chosen(format_, "--format", formats("rows", "data"))
@@ -109,6 +108,5 @@ def memory(
         most = amount("--fit", fit, in_bytes=True)
         number = None if at is None else largest_batch(held, most, at)
         fitting = Fitting(fit, most, largest_context(held, most, sequences), number)
-    checked_label(label)
     document = Report(held, typed, at, sequences, fitting, engine).document
     show(document, format_, output, force, context_, label=label, caption=caption)

@@ -139,7 +139,7 @@ Symbols = Annotated[
         help=f"Rename sizes in {' and '.join(formats_with('symbols'))}.",
     ),
 ]
-Caption = Annotated[str, typer.Option("--caption", help="The LaTeX caption, instead of ours.")]
+Caption = Annotated[str, typer.Option("--caption", help="The caption, in LaTeX, instead of ours.")]
 Width = Annotated[
     str,
     typer.Option(
@@ -287,12 +287,19 @@ def finite(value: float | None) -> float | None:
 
 
 def typeset(format_: str, **options: str) -> None:
-    """Check options such as `symbols`, which only some formats use: UsageError if one has a value
-    and `format_` is no such format."""
+    """Check options such as `symbols`, which only some formats use.
+
+    Raises:
+        UsageError: an option has a value, and `format_` is no such format.
+        TableError: a label or a caption that LaTeX cannot read.
+    """
+    from costmodel.report.latex import checked
+
     for name, value in options.items():
         if value and format_ not in (having := formats_with(name)):
             wanted = " or ".join(having)
             raise UsageError(f"--{name} is for {wanted} only: add --format {having[0]}")
+    checked(options.get("label", ""), options.get("caption", ""))
 
 
 def phases(text: str) -> tuple[str, ...]:

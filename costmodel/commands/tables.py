@@ -121,8 +121,10 @@ class CostTable(Sequence[CostRow]):
 
     def to_latex(self, *, symbols: str = "", label: str = "", caption: str = "") -> str:
         r"""The booktabs tables of `--format latex`, with the command's options of these names, such
-        as `symbols="l=N,t=\tau"`."""
-        mixer_document.checked_label(label)
+        as `symbols="l=N,t=\tau"`; TableError for a label or a caption that LaTeX cannot read."""
+        from costmodel.report.latex import checked
+
+        checked(label, caption)
         names = mixer_document.symbol_names(symbols, self._mixers)
         return self._written("latex", names=names, label=label, caption=caption)
 

@@ -8,6 +8,7 @@ which formulas are printed below the table under a letter.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from functools import cached_property
 from itertools import chain, groupby
 from typing import Any
 
+from costmodel.errors import TableError
 from costmodel.report.document import (
     Column,
     Display,
@@ -105,6 +107,34 @@ def _unaccented(character: str) -> str:
     return plain if plain.isascii() else "?"
 
 
+_LABEL = re.compile(r"[A-Za-z0-9:._/-]+")
+
+
+def checked(label: str, caption: str) -> None:
+    """Check the label and the caption, which is LaTeX, of a table; "" for none.
+
+    Raises:
+        TableError: a label of other characters than letters, digits and : . _ / -; a caption that
+            would end the LaTeX around the caption early, or never, or holds control characters.
+    """
+    if label and not _LABEL.fullmatch(label):
+        raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
+    rest = re.sub(r"\\.", "", " ".join(caption.split()))
+    braces = re.sub("[^{}]", "", rest)
+    while "{}" in braces:
+        braces = braces.replace("{}", "")
+    faults = {
+        "braces without a partner": braces,
+        r"a % that begins a comment: write \% for per cent": "%" in rest,
+        r"a \ at its end": rest.endswith("\\"),
+        r"a $ without a partner: write \$ for the sign": rest.count("$") % 2,
+        "a control character": any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in rest),
+    }
+    for fault, found in faults.items():
+        if found:
+            raise TableError(f"caption '{caption}' is LaTeX and has {fault}")
+
+
 class Latex(Typeset):
     """A document as a fragment; its first line names the command that writes it."""
 
@@ -184,8 +214,8 @@ class Latex(Typeset):
         )
 
     def _caption(self, table: Table) -> str:
-        """The page's caption; without one, the title and the lead (`about`)."""
-        return escaped(self.page.caption) or "".join(self.about(table)).strip()
+        """The page's caption as given; without one, the title and the lead (`about`)."""
+        return " ".join(self.page.caption.split()) or "".join(self.about(table)).strip()
 
     def about(self, table: Table) -> list[str]:
         """The sentences of the caption: the table's title, then the table's lead if it has one,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from costmodel.errors import SizeError, TableError
+from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SCANS, SELECTIONS, Fft, Scan, Select, walk
 from costmodel.mixers import BASELINE
@@ -532,14 +532,7 @@ def convention_line(convention: Convention) -> str:
     return f"convention: {convention.title} ({convention.caption})"
 
 
-_LABEL = re.compile(r"[A-Za-z0-9:._/-]+")
 _NAME = re.compile(r"([A-Za-z]|\\[A-Za-z]+)(_[A-Za-z0-9]+)?|[A-Za-z]+")
-
-
-def checked_label(label: str) -> None:
-    """Raise TableError for a label with characters that LaTeX does not allow."""
-    if label and not _LABEL.fullmatch(label):
-        raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
 
 
 def symbol_names(text: str, mixers: Sequence[Mixer], *, explained: bool = False) -> dict[str, str]:
