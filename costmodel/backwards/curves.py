@@ -41,7 +41,9 @@ class Curves:
     """A figure of several candidates over one size.
 
     Args:
-        fixed: the other sizes with their values, as far as all candidates that have them agree.
+        fixed: the other sizes that the figure of a candidate depends on, with their values, as far
+            as the candidates agree.
+        own: candidate -> those of these sizes in which candidates differ, with their values.
         unmarked: why there are no break-evens; "" where they are derived.
     """
 
@@ -49,6 +51,7 @@ class Curves:
     over: str
     phase: str
     fixed: Mapping[str, int]
+    own: Mapping[str, Mapping[str, int]]
     curves: tuple[Curve, ...]
     break_evens: tuple[BreakEven, ...]
     unmarked: str = ""
@@ -61,7 +64,7 @@ class Winners:
 
     Args:
         names: the candidates.
-        fixed: as for `Curves`.
+        fixed, own: as for `Curves`.
         first, last: the ends of the axis of `over`.
     """
 
@@ -71,6 +74,7 @@ class Winners:
     across: str
     phase: str
     fixed: Mapping[str, int]
+    own: Mapping[str, Mapping[str, int]]
     rows: Mapping[int, tuple[Stretch, ...]]
     first: int
     last: int
@@ -96,9 +100,8 @@ def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = N
         reasons = [f"{one.name}: {next(iter(one.reasons.values()))}" for one in drawn]
         raise Unanswered(f"nothing is drawn: {'; '.join(reasons)}")
     inside = tuple(one for one in break_evens if sizes[0] <= one.size <= sizes[-1])
-    return Curves(
-        found.figure, found.over, found.phase, fixed_sizes([found], board), drawn, inside, unmarked
-    )
+    fixed, own = _other_sizes([found], (found.over,), board)
+    return Curves(found.figure, found.over, found.phase, fixed, own, drawn, inside, unmarked)
 
 
 def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = ()) -> Winners:
@@ -120,9 +123,9 @@ def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = (
     found = {value: row.ranges for value, row in rows.items()}
     ends = [BreakEven(x.first, (), ()) for row in found.values() for x in row if x.step == 1]
     sizes = sorted(sizes) or usual_sizes(one, ends)
-    fixed = {x: n for x, n in fixed_sizes([*rows.values()]).items() if x != across}
+    fixed, own = _other_sizes([*rows.values()], (one.over, across))
     low, high = sizes[0], sizes[-1]
-    return Winners(one.names, one.figure, one.over, across, one.phase, fixed, found, low, high)
+    return Winners(one.names, one.figure, one.over, across, one.phase, fixed, own, found, low, high)
 
 
 def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list[int]:
@@ -144,20 +147,28 @@ def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list
     return powers
 
 
-def fixed_sizes(found: Sequence[Crossover], board: object | None = None) -> dict[str, int]:
-    """Letter -> value of each size other than the solved one that the figure depends on, if all
-    candidates that have the size have the same value of it."""
-    values: dict[str, set[int]] = {}
-    used: set[str] = set()
+def _other_sizes(
+    found: Sequence[Crossover], apart: Sequence[str], board: object | None = None
+) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """The sizes other than those in `apart` that the figure of a candidate depends on, as two maps:
+    letter -> value, if the candidates agree; and candidate -> letter -> value, if they differ."""
+    own: dict[str, dict[str, int]] = {}
     for asked, one in ((each, one) for each in found for one in each.candidates):
+        used: frozenset[str] = frozenset()
         for first in one.line.values[:1]:
             at = one.line.sizes(first)
             case = Case(one.about, at, symbolic=False, dtypes=asked.dtypes, board=board)
-            used |= case.sizes_of(asked.figure)
-        for letter, size in {**one.line.given, **one.about.mixer.given}.items():
-            values.setdefault(letter, set()).add(size)
-    shared = {letter: min(sizes) for letter, sizes in values.items() if len(sizes) == 1}
-    return {x: size for x, size in shared.items() if x in used and x != found[0].over}
+            used = case.sizes_of(asked.figure).difference(apart)
+        given = {**one.line.given, **one.about.mixer.given}
+        own.setdefault(one.name, {}).update({x: n for x, n in given.items() if x in used})
+    values: dict[str, set[int]] = {}
+    for letter, size in ((x, n) for sizes in own.values() for x, n in sizes.items()):
+        values.setdefault(letter, set()).add(size)
+    fixed = {letter: min(sizes) for letter, sizes in values.items() if len(sizes) == 1}
+    differing = {
+        name: {x: n for x, n in sizes.items() if x not in fixed} for name, sizes in own.items()
+    }
+    return fixed, differing
 
 
 def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object | None) -> Curve:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from costmodel.backwards.candidates import candidate
 from costmodel.backwards.crossover import Crossover, compared, figure_named, powers_of_two
 from costmodel.backwards.curves import curves as curves_of, winners as winners_of
 from costmodel.errors import SizeError
@@ -18,6 +20,7 @@ from profiler.plots.drawing import Draw, draw_bars, draw_lines, draw_regions
 from profiler.plots.measured import PlotSelection
 from profiler.plots.picture import Picture
 from profiler.records.measurement import Measurement
+from profiler.records.words import sizes_words
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,23 @@ class OfMixers:
             dtypes=self.dtypes,
             sizes={**others, **more},
         )
+
+    def called(self, found: Crossover, own: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+        """Candidate -> its entry in a legend: its name, which is the variant's name if that was
+        typed, and its sizes in `own` that the name does not show: gqa (n = 8), mqa, gqa{n=4}."""
+        typed = {}
+        for name in self.mixers:
+            mixer, form = candidate(name)
+            bare = name.removesuffix(f":{form}")
+            if re.split("[+{]", bare)[0] in mixer.variants:
+                typed[mixer.name] = bare
+        entries = {}
+        for one in found.candidates:
+            mixer = one.about.mixer
+            name = one.name.replace(mixer.name, typed.get(mixer.name, mixer.name), 1)
+            sizes = {x: n for x, n in own.get(one.name, {}).items() if f"{x}={n}" not in name}
+            entries[one.name] = f"{name} ({sizes_words(sizes)})" if sizes else name
+        return entries
 
     def said(self, found: Crossover) -> tuple[str, ...]:
         """The words for a title of `found`: element types, the accounting (which operations count)
@@ -113,7 +133,8 @@ def curves(asked: OfMixers) -> Picture:
     (over,) = asked.over
     found = asked.at(over)
     drawn = curves_of(found, asked.values(over), asked.board)
-    return theory.curve_picture(drawn, theory.mixers_of(found), asked.said(found))
+    called = asked.called(found, drawn.own)
+    return theory.curve_picture(drawn, called, theory.mixers_of(found), asked.said(found))
 
 
 def winners(asked: OfMixers) -> Picture:
@@ -123,7 +144,8 @@ def winners(asked: OfMixers) -> Picture:
     rows = {value: asked.at(over, **{across: value}) for value in values}
     found = winners_of(rows, across, asked.values(over))
     one = rows[values[0]]
-    return theory.winner_picture(found, theory.mixers_of(one), asked.said(one))
+    called = asked.called(one, found.own)
+    return theory.winner_picture(found, called, theory.mixers_of(one), asked.said(one))
 
 
 def floors(asked: OfMixers | OfRecords) -> Picture:
@@ -135,13 +157,15 @@ def floors(asked: OfMixers | OfRecords) -> Picture:
     (over,) = asked.over
     found = asked.at(over)
     types = found.dtypes or Dtypes()
-    cases = {}
+    called, cases = asked.called(found, {}), {}
     for one in found.candidates:
         for size in asked.values(over) or (128,):
             if size not in one.line.values:
                 raise SizeError(f"{over} = {size} does not fit {one.name}")
             sizes = one.line.sizes(size)
-            lead = f"{one.name}, {theory.title_of(found.phase, sizes, (types.activations,))}"
+            lead = (
+                f"{called[one.name]}, {theory.title_of(found.phase, sizes, (types.activations,))}"
+            )
             cases[lead] = Case(one.about, sizes, symbolic=False, dtypes=types, board=asked.board)
     return on_boards.floors_of_cases(cases, asked.board)
 

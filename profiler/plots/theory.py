@@ -32,9 +32,16 @@ UNITS: Mapping[str, tuple[str, str, float]] = {
 which values are multiplied."""
 
 
-def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str]) -> Picture:
+def curve_picture(
+    found: Curves, called: Mapping[str, str], mixers: tuple[Mixer, ...], said: Sequence[str]
+) -> Picture:
     """Make the figure of curves over one size, with a line at each size where another mixer begins
-    to have the least; `said` are words for its title."""
+    to have the least.
+
+    Args:
+        called: candidate -> its entry in the legend.
+        said: words for the title.
+    """
     sizes = sorted({size for curve in found.curves for size in curve.values})
     lines = []
     missing = [f"break-evens are not marked: {found.unmarked}"] if found.unmarked else []
@@ -43,7 +50,7 @@ def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str])
         shown = {x: y for x, y in curve.values.items() if y > 0}
         if shown:
             values = tuple(y * factor for y in shown.values())
-            lines.append(Line(curve.name, tuple(shown), values))
+            lines.append(Line(called[curve.name], tuple(shown), values))
         lost = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
         lost |= curve.reasons
         if lost:
@@ -52,7 +59,7 @@ def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str])
             if len(lost) > FEW:
                 at = f"{len(lost)} sizes {found.over} from {least:,} to {last:,}"
             where = f" at {at}" if shown else ""
-            missing.append(f"{curve.name} is not drawn{where}: {lost[least]}")
+            missing.append(f"{called[curve.name]} is not drawn{where}: {lost[least]}")
     marks = tuple(one.size for one in found.break_evens)
     if len(marks) > MANY:
         missing.append(f"{len(marks)} break-evens are too many to mark: `costmodel crossover`")
@@ -68,15 +75,17 @@ def curve_picture(found: Curves, mixers: tuple[Mixer, ...], said: Sequence[str])
     return Picture((panel,), (note,) if marks else (), tuple(missing))
 
 
-def winner_picture(found: Winners, mixers: tuple[Mixer, ...], said: Sequence[str]) -> Picture:
+def winner_picture(
+    found: Winners, called: Mapping[str, str], mixers: tuple[Mixer, ...], said: Sequence[str]
+) -> Picture:
     """Make the map of winners, the mixers with the least of a figure over two sizes: a row for each
     value of the one size, reaching half way, on a logarithmic axis, to its neighbours; its parts
-    end exactly where the least changes."""
+    end exactly where the least changes. The arguments are those of `curve_picture`."""
     values = sorted(found.rows)
     edges = _edges(values)
     regions = []
     for k, value in enumerate(values):
-        for name, first, last in _parts(found.rows[value]):
+        for name, first, last in _parts(found.rows[value], called):
             left, right = max(first, found.first), min(last, found.last)
             if left < right:
                 regions.append(Region(name, (left, right), (edges[k], edges[k + 1])))
@@ -90,7 +99,7 @@ def winner_picture(found: Winners, mixers: tuple[Mixer, ...], said: Sequence[str
     shown = (one for ranges in found.rows.values() for one in ranges
              if one.first <= found.last and one.last >= found.first)  # fmt: skip
     won = {name for one in shown for name in one.least}
-    never = ", ".join(name for name in found.names if name not in won)
+    never = ", ".join(called[name] for name in found.names if name not in won)
     return Picture((panel,), (f"nowhere the least: {never}",) if never else ())
 
 
@@ -102,10 +111,12 @@ def _edges(values: list[int]) -> list[float]:
     return [values[0] ** 2 / inner[0], *inner, values[-1] ** 2 / inner[-1]]
 
 
-def _parts(ranges: tuple[Stretch, ...]) -> list[tuple[str, float, float]]:
-    """The parts of a row of the map as (name of the mixers with the least, first size, last size),
-    each joined to its neighbour; interleaved ranges are one part, and a single size at which
-    candidates are equal belongs to the part before."""
+def _parts(
+    ranges: tuple[Stretch, ...], called: Mapping[str, str]
+) -> list[tuple[str, float, float]]:
+    """The parts of a row of the map as (legend's entry of the mixers with the least, first size,
+    last size), each joined to its neighbour; interleaved ranges are one part, and a single size at
+    which candidates are equal belongs to the part before."""
     found: list[tuple[str, float, float]] = []
     for mixed, group in groupby(ranges, key=lambda one: one.step > 1):
         parts = list(group)
@@ -115,7 +126,8 @@ def _parts(ranges: tuple[Stretch, ...]) -> list[tuple[str, float, float]]:
         else:
             for one in parts:
                 if not (found and one.first == one.last and len(one.least) > 1):
-                    found.append((EQUAL.join(one.least), float(one.first), float(one.last)))
+                    least = EQUAL.join(called[name] for name in one.least)
+                    found.append((least, float(one.first), float(one.last)))
     return [
         (name, first, found[k + 1][1] if k + 1 < len(found) else last)
         for k, (name, first, last) in enumerate(found)

@@ -392,6 +392,17 @@ def test_a_title_names_the_sizes_that_the_figure_depends_on() -> None:
     assert title("sequential", "l") == "forward pass"
 
 
+def test_a_legend_has_the_names_typed_and_the_sizes_that_differ() -> None:
+    picture = of_mixers("gqa", "gqa{g=1}", "self-attention", "gpt-2", l=(7, 11))
+    whole = "gpt-2 (d = 768, n = 12)"
+    one = "self-attention (d = 128, n = 8)"
+    both = ("gqa (d = 128, n = 8, g = 2)", "gqa{g=1} (d = 128, n = 8)")
+    assert (*picture.names,) == (*both, one, whole)
+    rivals = ("mqa", "linear-attention")
+    regions = of_mixers(*rivals, kind="winners", over="ld", d=(64, 128)).names
+    assert {*regions} == {*rivals}
+
+
 def test_a_launch_bound_point_is_hollow() -> None:
     found = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, launches=lambda l: 4e-6)
     picture = of_records(found)
