@@ -121,9 +121,10 @@ OF_FLOOR = Note((
     "compulsory bytes, span or launches, whose time is estimated and no lower bound; reached: the "
     "floor as a share of the time, above 100 % where caches hold what the floor moves through "
     "memory; predicted: the operations that torch dispatches, one after the other, each the "
-    "longest of its arithmetic at the board's rates, its bytes at the bandwidth of the last cache "
-    "(beyond the cache, of the memory), and the board's least time of a kernel; the host's "
-    "launches and span are left out, so predicted may be less than the floor",
+    "board's least time of a kernel and then the longer of its arithmetic at the board's rates and "
+    "its bytes at the bandwidth of the last cache (beyond the cache, of the memory); matrix "
+    "products of a GPU as in --columns predicted_time; the host's launches and span are left out, "
+    "so predicted may be less than the floor",
 ))  # fmt: skip
 OF_GRAPH = Note((
     "replayed: the call as a CUDA graph, without the host's work for each launch",
