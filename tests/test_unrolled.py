@@ -51,8 +51,8 @@ UNSEARCHED = (
     "A.max: the gradient of a maximum needs one range of one index",
     "the depth is not monotone in index p",
     "S.grad: index p skips entries by a stride",
-    "K.grad: a bound of index q has a stride",
-    "V.grad: a bound of index q has a stride",
+    "K.grad: a bound of index q has a stride, such as 2*q <= l",
+    "V.grad: a bound of index q has a stride, such as 2*q <= l",
 )
 
 

@@ -459,8 +459,8 @@ class _Builder(Sums):
         if cotangent is not None:
             if isinstance(gradient, Bracket) and gradient.first and cotangent.over:
                 raise Unsupported(
-                    f"the gradient of {ref.array.name}: an entry may be the maximum of several "
-                    "rows, and of how many depends on the values"
+                    f"the gradient of {ref.array.name} has no fixed number of terms: an entry may "
+                    "be the maximum of several rows, and of how many depends on the values"
                 )
             # the new indices over what a gather may read give the entry's axes no names
             chosen = {index.name for index in read.over}

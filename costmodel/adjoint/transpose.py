@@ -38,6 +38,7 @@ from costmodel.symbolic.constraints import (
     is_plain,
     projected,
     stride,
+    with_stride,
 )
 from costmodel.symbolic.polynomial import Poly, atom_name, by_text, call, index_atom
 
@@ -275,7 +276,7 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
             inside |= {c for c in own - given if stride(c, variable)[0] != ONE}
         lower, upper, _ = bounds(_tight(own - inside, known - inside), variable)
         if any(scale != ONE for scale, _ in lower + upper) or not (lower and upper):
-            raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
+            raise with_stride(variable)
         ends = ([end for _, end in side] for side in (lower, upper))
         low, high = (tuple(by_text(dict.fromkeys(side))) for side in ends)
         found.insert(0, Index(atom_name(variable), low, high))

@@ -130,8 +130,8 @@ def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = (
 
 def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list[int]:
     """The powers of two on an axis: 16 to 65,536 for a length, 1 to 4,096 for another size, as far
-    as they fit a candidate, and on to the next power of two beyond each of `break_evens` (sizes at
-    which another candidate becomes the least) up to `FAR`.
+    as they fit a candidate, and so much further that each of `break_evens` below `FAR` (sizes at
+    which another candidate becomes the least) lies inside: up to 262,144 for one at 100,000.
 
     Raises:
         SizeError: no power of two fits.

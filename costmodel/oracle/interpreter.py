@@ -523,7 +523,8 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     too, whose results run over the other free indices (X[k, p, a] = rfft of x[j, a] over j: an
     instance for each a, results for k and p). OracleError for a wrong number of indices."""
     if transform.kind not in ALGORITHMS:
-        raise OracleError(f"unknown transform '{transform.kind}'")
+        known = ", ".join(ALGORITHMS)
+        raise OracleError(f"{equation.name}: transform '{transform.kind}' is none of {known}")
     over = [index.atom for index in transform.over]
     inside = {*names_in(transform.body.positions)} - {*over}
     shared = [index for index in equation.indices if index.atom in inside]

@@ -74,10 +74,11 @@ def _row_at(place: Poly, positions: Sequence[Position]) -> Poly | None:
 
 @cache
 def rows_on_axes(system: System) -> Rows:
-    """The row (token) of each array's entries, in its axes, for arrays with a token axis; derived
-    from the references between arrays. An axis may be the token axis if its extent is l and its
-    index also indexes rows of an array that the equation reads. Of several such axes, the one is
-    taken at which readers have their own row.
+    """The row (token) of each array's entries, in its axes; None for an array that depends on
+    tokens and has no token axis. Arrays that depend on no token are left out. Derived from the
+    references between arrays: an axis may be the token axis if its extent is l and its index also
+    indexes rows of an array that the equation reads. Of several such axes, the one is taken at
+    which readers have their own row.
 
     Raises:
         Unsupported: an array whose rows lie on one of several axes that cannot be told apart.

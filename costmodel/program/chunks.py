@@ -249,7 +249,8 @@ def _over_whole_chunks(
     equation: Equation, positions: Sequence[Position], axis: int, extent: Poly
 ) -> bool:
     """Whether the position (q-1)*C + e on `axis` (of `extent` rows) runs over all places e of each
-    chunk q, while no other position, and no range of another position's index, uses q or e."""
+    chunk q, while no other position, and no range of another position's index, uses q or e. Of a
+    gathered chunk, part of the places may be read: which entries these are depends on values."""
     flat = positions[axis]
     named = {*names_in([flat])}
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}

@@ -25,8 +25,9 @@ from costmodel.symbolic.constraints import (
     outside,
     projected,
     variables_of,
+    with_stride,
 )
-from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, is_index
+from costmodel.symbolic.polynomial import Poly, atom_name, axis_atom, by_text, is_index
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ def _maximised(
         raise Unsupported(f"the sign of the coefficient of index {index.name} depends on the sizes")
     lower, upper, _ = bounds((c for c in further if index.atom in c.letters), index.atom)
     if any(scale != 1 for scale, _ in lower + upper):
-        raise Unsupported(f"a bound of index {index.name} has a stride")
+        raise with_stride(index.atom)
     ends = index.upper if sign > 0 else index.lower
     ends += tuple(by_text([end for _, end in (upper if sign > 0 else lower)]))
     endless = tuple(end for end in ends if not length <= end.letters)
@@ -395,8 +396,8 @@ def _on_axes(equation: Equation, term: Term) -> Term:
                 break
         else:
             raise Unsupported(
-                f"the token of {equation.name} depends on an index that stands in "
-                "a flattened axis alone"
+                f"the token of {equation.name} depends on index {atom_name(name)}, which shares an "
+                "axis with another index, as in (q - 1)*C + e"
             )
     return _substituted(Term(token, term.where), values)
 

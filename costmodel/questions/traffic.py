@@ -331,7 +331,8 @@ def _distinct(touched: Iterable[Touched]) -> Elements:
         named = Exact()
         for name, numbers in names.items():
             named = named + union_size(axes_of(name), numbers, ONE)
-        named = named * BATCH if kind == "rows" else named
+        if kind == "rows":  # rows of weights that each sequence of the batch chooses
+            named = named * BATCH
         number = union_size(axes, placed, ONE) + union_size(axes, others, ONE).least(named)
         result = result + Elements({kind: number})
     return result

@@ -37,6 +37,7 @@ from costmodel.symbolic.constraints import (
     nonnegative,
     projected,
     stride,
+    with_stride,
 )
 from costmodel.symbolic.polynomial import (
     Fn,
@@ -314,7 +315,7 @@ def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly],
     multiple of the variable)."""
     lower, upper, _ = bounds(by_text(constraints), variable)
     if any(scale != ONE for scale, _ in lower + upper):
-        raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
+        raise with_stride(variable)
     return [low for _, low in lower], [up for _, up in upper]
 
 

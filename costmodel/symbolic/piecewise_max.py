@@ -30,6 +30,7 @@ from costmodel.symbolic.constraints import (
     nonnegative,
     projected,
     variables_of,
+    with_stride,
 )
 from costmodel.symbolic.maximise import direction, highest
 from costmodel.symbolic.polynomial import (
@@ -432,7 +433,7 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
             )
             ends = upper if sign > 0 else lower
             if any(scale != ONE for scale, _ in ends):
-                raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
+                raise with_stride(variable)
             corner[variable] = the_tightest([end for _, end in ends], exists, -sign)
     there = frozenset(c.substitute(corner) for c in full)
     if not all(

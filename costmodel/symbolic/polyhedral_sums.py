@@ -25,6 +25,7 @@ from costmodel.symbolic.constraints import (
     is_plain,
     outside,
     simplified,
+    with_stride,
 )
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text
@@ -97,7 +98,7 @@ def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
     bound is preferred, so that the cases stay few. Unsupported if all variables have strides."""
     plain = [v for v in reversed(variables) if is_plain(constraints, v)]
     if not plain:
-        raise Unsupported(f"a bound of index {atom_name(variables[-1])} has a stride")
+        raise with_stride(variables[-1])
     if len(plain) < len(variables):
         for variable in plain:
             lows, highs, _ = _competing_bounds(constraints, variable)

@@ -30,8 +30,8 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     Raises:
         Unanswered: rows of several sizes in groups of layers, or a quantised type.
     """
-    if typed.name_of("cache") in QUANTISED:
-        raise Unanswered("vLLM 0.11.0 has no quantised cache: take another --cache-dtype")
+    if (cache := typed.name_of("cache")) in QUANTISED:
+        raise Unanswered(f"vLLM 0.11.0 has no cache of {cache}: take another --cache-dtype")
     windows = _windows(held)
     if len(windows) == len(_rows(held, typed)):
         return _planned(held, typed, context, batch, windows)
