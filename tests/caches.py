@@ -11,7 +11,8 @@ def clear_all() -> None:
     The mixers themselves stay, since tests hold them.
     """
     for name, module in tuple(sys.modules.items()):
-        if name.startswith("costmodel.") and not name.startswith("costmodel.mixers"):
+        derived = name.startswith(("costmodel.", "profiler.reconcile."))
+        if derived and not name.startswith("costmodel.mixers"):
             for value in tuple(vars(module).values()):
                 members = vars(value).values() if isinstance(value, type) else ()
                 for one in (value, *members):

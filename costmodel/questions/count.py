@@ -7,10 +7,11 @@ exact polynomials in the sizes, piecewise if needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Unpack
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import Mixer
+from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import CLASSES, TABLE
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, phase_name
@@ -72,11 +73,13 @@ def count(
     phase = phase_name(phase)
     if chosen.peer:
         return summed(peer_equations(mixer, phase, form, chosen.peer), chosen.peer)
-    system = system_of(mixer, form, chosen.rewrites, phase)
-    result = Counts({}, Counts({}))
-    for counts in count_equations(system, phase, chosen.accounting).values():
-        result = result + counts
-    return result
+    return _of_equations(system_of(mixer, form, chosen.rewrites, phase), phase, chosen.accounting)
+
+
+@cache
+def _of_equations(system: System, phase: str, accounting: str) -> Counts:
+    """The sum of the operations of all equations of a system in a phase."""
+    return sum(count_equations(system, phase, accounting).values(), Counts({}, Counts({})))
 
 
 def _of_parts(shares: Sequence[Share[Counts]]) -> Counts:

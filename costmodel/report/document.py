@@ -257,7 +257,7 @@ class Verbatim:
 
 
 Part = Heading | Paragraph | Table | Display | Verbatim
-Rows = tuple[Sequence[str], Sequence[Sequence[Any]]]
+Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
 """The header and the rows of CSV; a missing value is None."""
 
 

@@ -26,7 +26,8 @@ def parquet(document: Document, path: Path) -> None:
 
     assert document.rows is not None
     header, rows = document.rows()
-    columns = {name: column([row[k] for row in rows]) for k, name in enumerate(header)}
+    whole = [*rows]
+    columns = {name: column([row[k] for row in whole]) for k, name in enumerate(header)}
     files.write_table(pyarrow.table(columns), path)
 
 

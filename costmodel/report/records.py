@@ -37,7 +37,8 @@ class Csv(Writer):
         header, rows = document.rows()
         file = StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([[spreadsheet_cell(cell) for cell in row] for row in (header, *rows)])
+        writer.writerow(map(spreadsheet_cell, header))
+        writer.writerows(map(spreadsheet_cell, row) for row in rows)
         return file.getvalue()
 
 

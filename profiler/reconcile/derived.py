@@ -7,7 +7,8 @@ executes. A *peer* is another tool's counter of operations: torch's FlopCounterM
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from costmodel.errors import Unanswered, Unsupported
@@ -100,12 +101,40 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
         Unanswered, Unsupported: the equations do not say how many operations the call executes, or
             how many bytes it moves.
     """
-    phase = phase_name(measurement.phase)
+    printed = measurement.counts.get("peers", {})
+    found = _of_call(
+        mixer,
+        implementation,
+        phase_name(measurement.phase),
+        tuple(measurement.sizes.items()),
+        measurement.dtype,
+        measurement.device.split(":")[0],
+        frozenset(telltale_operations(measurement)),
+        tuple(classes_seen(printed.get(name)) for name in PEERS),
+    )
+    return replace(found, below=readings_below(measurement, mixer, found.form))
+
+
+@lru_cache(maxsize=4096)
+def _of_call(
+    mixer: Mixer,
+    implementation: Implementation,
+    phase: str,
+    measured: tuple[tuple[str, int], ...],
+    dtype: str,
+    backend: str,
+    telltale: frozenset[str],
+    known: tuple[frozenset[str], ...],
+) -> Derived:
+    """What the equations say of a call at its sizes (`measured`: letter and number), without
+    readings. The calls of one point, such as all rounds of a sweep, share one answer. `telltale`:
+    the operations by which `description_of` knows the rewrites; `known`: the classes for which
+    each counter in `PEERS` has a formula."""
     wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
-    sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
-    does = description_of(mixer, implementation, phase, telltale_operations(measurement))
+    every: dict[str, Any] = dict(measured)
+    sizes = {k: v for k, v in measured if k in wanted}
+    does = description_of(mixer, implementation, phase, telltale)
     first, second, causes = recounts(mixer, does, phase, sizes)
-    every: dict[str, Any] = dict(measurement.sizes)
     return Derived(
         does.form,
         phase,
@@ -113,10 +142,10 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
         first,
         second,
         causes,
-        predictions(measurement, mixer, does, phase, sizes),
-        traffic(mixer, phase, does.form).at(dtype=measurement.dtype, **every),
-        bytes_held(mixer, does, phase, measurement.dtype, measurement.sizes),
-        readings_below(measurement, mixer, does.form),
+        predictions(mixer, does, phase, sizes, backend, sum(second.values()), known),
+        traffic(mixer, phase, does.form).at(dtype=dtype, **every),
+        bytes_held(mixer, does, phase, dtype, every),
+        {},
     )
 
 
@@ -165,14 +194,17 @@ def recounts(
 
 
 def predictions(
-    measurement: Measurement,
     mixer: Mixer,
     does: Described,
     phase: str,
     sizes: Mapping[str, int],
+    backend: str,
+    total: int,
+    known: Sequence[frozenset[str]],
 ) -> dict[str, Prediction]:
     """A dict: name of a peer (another project's operation counter) -> the `Prediction` of the total
-    that the peer prints for the call. In a phase with gradients, or if the description `does`
+    that the peer prints for the call, of which rung 2 has `total` operations; `known` has the
+    classes of each peer (see `predict`). In a phase with gradients, or if the description `does`
     states no kernel class for some contraction, each prediction is only a reason."""
     if phase in TRAINING_STEP:
         of_gradients = "the count of {} for a backward pass is only measured, not derived"
@@ -181,11 +213,9 @@ def predictions(
     unnamed = [name for name in contraction_counts(system, phase) if name not in does.kernels]
     if unnamed:
         return dict.fromkeys(PEERS, Prediction(reason=_unpredicted(unnamed, phase)))
-    backend = measurement.device.split(":")[0]
-    printed = measurement.counts.get("peers", {})
     return {
-        name: predict(peer, backend, mixer, does, phase, sizes, classes_seen(printed.get(name)))
-        for name, peer in PEERS.items()
+        name: predict(peer, backend, mixer, does, phase, sizes, total, classes)
+        for (name, peer), classes in zip(PEERS.items(), known, strict=True)
     }
 
 
@@ -215,6 +245,7 @@ def predict(
     does: Described,
     phase: str,
     sizes: Mapping[str, int],
+    total: int,
     known: Collection[str],
 ) -> Prediction:
     """Predict the total that a peer (another project's operation counter) prints for the call, by
@@ -229,10 +260,10 @@ def predict(
     Args:
         backend: the device's type, `cpu` or `cuda`. does: what the module executes: form, rewrites,
             and a kernel class for each contraction.
+        total: the operations of rung 2, of all classes.
         known: the classes for which this version of the peer has a formula.
     """
     system = system_of(mixer, does.form, does.rewrites, phase)
-    total = sum(executed_classes(mixer, does, phase, sizes).values())
     causes: dict[str, int] = {}
 
     def add(cause: str, number: int) -> None:

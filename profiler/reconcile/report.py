@@ -7,6 +7,7 @@ of operations: torch's FlopCounterMode and fvcore.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from costmodel.language.functions import CLASSES
@@ -61,7 +62,7 @@ def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
             "summary": [summary_record(x) for x in found],
             "ladders": [x.to_json() for x in found],
         },
-        rows=lambda: (header, [row for x in found for row in csv_rows(x)]),
+        rows=lambda: (header, chain.from_iterable(map(csv_rows, found))),
     )
 
 

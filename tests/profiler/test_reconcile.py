@@ -6,11 +6,13 @@ import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace as replace_field
 from torch import Tensor, nn
 
 import costmodel as cm
@@ -19,6 +21,8 @@ from profiler.mixers.extractor import MeToeplitz, SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.modules import Implementation, implementations
 from profiler.modules.described import description_of, executed_classes
+from profiler.reconcile.derived import recounts
+from profiler.reconcile.ladder import ladders
 from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import document, summary_record
 from profiler.records.reading import MeasureError, Reading
@@ -27,7 +31,7 @@ from profiler.run.request import Request
 from tests.implementations import every, label
 from tests.ladders import reconciled
 from tests.printing import printed
-from tests.recorded import latency
+from tests.recorded import ATTENTION, latency
 from tests.small import complete, distinct, without_inference
 
 SIZES = (
@@ -520,3 +524,21 @@ def test_an_operation_put_in_surfaces_in_its_gradient(
 def test_what_one_new_token_holds_is_its_state() -> None:
     token = reconciled("me", implementations("me")["toeplitz"], SIZES[1], "inference")
     assert "the memory of one new token is its state" in token.memory["peak"].reason
+
+
+def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def counting(*args: Any) -> Any:
+        asked.append(args)
+        return recounts(*args)
+
+    monkeypatch.setattr("profiler.reconcile.derived.recounts", counting)
+    other = {**ATTENTION.sizes, "l": ATTENTION.sizes["l"] + 3}
+    rounds = [replace_field(ATTENTION, sizes=sizes) for sizes in (ATTENTION.sizes, other) * 3]
+    made, problems = ladders(rounds)
+    assert not problems and len(asked) <= 2
+    assert [x.sizes["l"] for x in made] == [sizes["l"] for sizes in (ATTENTION.sizes, other) * 3]
+    assert made[0].rungs["1"] == made[2].rungs["1"] != made[1].rungs["1"]
