@@ -177,7 +177,7 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
-    if "mean-gradient" in builder.rewrites and (terms := _mean(node)):
+    if "mean-gradient" in builder.rewrites and (terms := _mean(node)) is not None:
         handed = Div(builder.stored(gradient, scope), node.right)
         builder.hand(terms.body, handed, scope.inside(terms.over))
         return

@@ -212,7 +212,7 @@ class _Builder(Sums):
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:
-                if scores := self._softmax(equation):
+                if (scores := self._softmax(equation)) is not None:
                     self._hand_softmax(equation, scores)
                     continue
                 if row := self._normed(equation):

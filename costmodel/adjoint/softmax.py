@@ -66,7 +66,7 @@ def _exponent(system: System, equation: Equation) -> Node:
 def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
     """Yield (equation, its scores) for each equation that is a complete softmax."""
     for equation in system.equations:
-        if scores := softmax_of(system, equation):
+        if (scores := softmax_of(system, equation)) is not None:
             yield equation, scores
 
 

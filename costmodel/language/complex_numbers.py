@@ -18,6 +18,7 @@ from costmodel.errors import EquationError, WrongKind, described
 from costmodel.language.arguments import checked
 from costmodel.language.nodes import Array, Node
 from costmodel.language.writing import function, sum_
+from costmodel.symbolic.refused_operators import refuse_truth
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Complex:
 
     real: Node
     imag: Node
+
+    __bool__ = refuse_truth
 
     @property
     def conjugate(self) -> Complex:

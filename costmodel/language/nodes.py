@@ -26,7 +26,7 @@ from costmodel.language.indices import (
 )
 from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import A_ROOT, Poly, axis_atom, call, is_index
-from costmodel.symbolic.refused_operators import Written
+from costmodel.symbolic.refused_operators import Written, refuse_truth
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -156,6 +156,8 @@ class Node(Parts, Written):
     def in_words(self) -> str:
         """The node, in words for messages."""
         return "an expression"
+
+    __bool__ = refuse_truth
 
     def __add__(self, other: Any) -> Node:
         return Add(self, self.operand(other, node))

@@ -87,6 +87,9 @@ def _refusing(typed: str, instead: str) -> Callable[..., Never]:
     return refuse
 
 
+refuse_truth = _refusing("a choice (and, or, not, if)", COMPARED)
+"""`__bool__` of expressions, whose values Python does not know."""
+
 for _name, (_typed, _instead) in INSTEAD.items():
     _refused: Any = _refusing(_typed, _instead)
     if _name == "__torch_function__":  # torch warns about a method that belongs to the object
