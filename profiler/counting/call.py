@@ -43,12 +43,12 @@ class Call:
             raise CountError(f"{self.name}: expected a tensor {argument}, got {value!r}")
         return value
 
-    def values(self, tensor: Tensor, what: str) -> Tensor:
+    def values(self, tensor: Tensor, what: str, remedy: str = "") -> Tensor:
         """A tensor with the values of the argument `tensor`; CountError, which says that `what`
-        depends on values, if the values are not known."""
+        depends on values, and the remedy, if the values are not known."""
         found = self.known(tensor)
         if found is None:
-            raise CountError(f"{self.name}: {what} depends on values")
+            raise CountError(f"{self.name}: {what} depends on values{remedy}")
         return found
 
     @property

@@ -109,7 +109,8 @@ def filled_bags(call: Call) -> int:
     """The number of bags (groups of rows of an embedding bag) with at least one row besides those
     of `padding_idx`; CountError for offsets, and with a `padding_idx` for indices, without
     values."""
-    starts = call.values(call.tensor("offsets"), "the number of filled bags").tolist()
+    remedy = "; ids with two axes, or offsets that follow from sizes, are counted"
+    starts = call.values(call.tensor("offsets"), "the number of filled bags", remedy).tolist()
     rows, padding = call.tensor("indices"), call.arguments["padding_idx"]
     bags = list(zip(starts, [*starts[1:], rows.numel()], strict=True))[: call.output.shape[0]]
     if padding < 0:

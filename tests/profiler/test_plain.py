@@ -99,6 +99,10 @@ class Failing(nn.Module):
     def forward(self, x):
         return x @ x
 
+class Yields(nn.Module):
+    def forward(self, x):
+        yield x @ x.mT
+
 class Unbuilt(nn.Module):
     def __init__(self, d):
         raise ValueError("never")
@@ -264,6 +268,7 @@ REFUSED = {
     "Two": "own.py:Two cannot be called with x (b, l, d) alone: missing a required argument: 'oth",
     "short": "own.py:short cannot be called with its inputs: missing a required argument: 'other'; "
     "correct the inputs that it returns",
+    "Yields": "a call of own.py:Yields runs nothing: its forward is written with `yield`; return",
     "Unbuilt": "own.py:Unbuilt cannot be built at b=1, l=3, d=4: never",
     "Other": "own.py:Other makes a Other: expected a torch.nn.Module, or a pair of it and its inp",
     "Hidden": "own.py:Hidden needs hidden: give a function of the sizes that makes the module or",

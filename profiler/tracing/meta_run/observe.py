@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -332,8 +333,9 @@ def beside_meta(target: Target, sizes: Sizes) -> str:
 
     def runs(dtype: torch.dtype | None, device: str) -> bool:
         """Whether a forward pass in this dtype (None: the module's own) runs on this device."""
+        quiet = warnings.catch_warnings(action="ignore")
         try:
-            with as_exception(), torch.no_grad(), torch.device(device):
+            with as_exception(), torch.no_grad(), torch.device(device), quiet:
                 built = build_target(target, sizes) if device == "meta" else make(target, sizes)
                 module = built.module if dtype is None else built.module.to(dtype)
                 args, kwargs = tree_map(

@@ -7,6 +7,7 @@ branches. A tensor that depends on an input, or is random, has no value.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -141,8 +142,9 @@ class ValuesOfNumbers(TorchFunctionMode):
 @contextmanager
 def on_meta() -> Iterator[None]:
     """A context in which tensors are made on the meta device by default, and torch.tensor keeps its
-    numbers as the value."""
-    with torch.device("meta"), ValuesOfNumbers():
+    numbers as the value. Warnings are ignored: torch gives them the lines of this package, once for
+    every set of sizes."""
+    with torch.device("meta"), ValuesOfNumbers(), warnings.catch_warnings(action="ignore"):
         yield
 
 

@@ -378,11 +378,25 @@ def make(target: Target, sizes: Sizes) -> Made:
     return Made(module, args, kwargs, own)
 
 
+DEFERRED: Mapping[Callable[[Any], bool], str] = {
+    inspect.isgeneratorfunction: "yield",
+    inspect.iscoroutinefunction: "async def",
+    inspect.isasyncgenfunction: "async def",
+}
+"""Test of a function whose call runs none of its lines -> the words by which Python knows it."""
+
+
 def _refuse_arguments(
     target: Target, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], own: bool
 ) -> None:
-    """Raise TraceError if `forward` does not accept these arguments; `own`: whether the factory
-    made them."""
+    """Raise TraceError if `forward` does not accept these arguments, or is a generator or a
+    coroutine, so that its call runs nothing; `own`: whether the factory made them."""
+    for holds, written in DEFERRED.items():
+        if holds(module.forward):
+            raise TraceError(
+                f"a call of {target.name} runs nothing: its forward is written with `{written}`; "
+                f"return a list of its results"
+            )
     try:
         taken = inspect.signature(module.forward)
     except ValueError:  # one of torch's forwards, written in C++

@@ -155,6 +155,13 @@ def test_bags_whose_offsets_follow_from_sizes_are_counted() -> None:
     assert found["forward", "div"] == 6 + 6 + 3
 
 
+def test_torch_warns_of_nothing_in_a_run_without_data() -> None:
+    """The suite turns a warning into an error, which would refuse the module."""
+    loss = Function(lambda x: F.mse_loss(x, x[:, :1]))
+    found = observe(Target("loss", lambda: (loss, torch.ones(1, 3, 5))), {}, math_backend)
+    assert found.quantities["forward", "mul"] == 15
+
+
 PLACES: list[tuple[str, Callable[[Tensor, Tensor], Tensor], dict[str, int]]] = [
     ("scatter", lambda x, i: x.detach().scatter(1, i, x.detach()), {}),
     ("sum", lambda x, i: x.detach().scatter(1, i, x.detach(), reduce="add"), {"add": 6}),
