@@ -437,6 +437,20 @@ def test_columns_say_the_form_and_the_sizes_of_a_row(
     assert len(found["claims"]) == 12 * (2 if "8,16" in words else 1) and "left_out" not in found
 
 
+def test_a_caption_gives_each_mixer_its_own_value_of_a_letter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`groups of heads (mamba-2) $G = 1$` beside `rank of the gate (rwkv-7) $G = 64$`."""
+    path = tmp_path / "own.tex"
+    words = ["table", "mamba-2", "rwkv-7", "--phase", "inference", "--l", "5"]
+    assert (
+        cli.run([*words, "--columns", "mixer,sqrt,mul", "--format", "latex", "-o", str(path)]) == 0
+    )
+    found = checked(path, capsys)
+    assert {claim["mixer"] for claim in found["claims"]} == {"mamba-2", "rwkv-7"}
+    assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}
+
+
 def test_rows_are_known_by_their_titles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a comma of their own, with options, with a form."""
     path = tmp_path / "own.tex"

@@ -342,7 +342,7 @@ def _claim(
         "without": tuple(x for x in dict.fromkeys(beside) if x in OTHER and name == "other"),
     }  # fmt: skip
     known = load_mixer(mixer)
-    sizes = _own(cell.sizes, known)
+    sizes = _own({**cell.sizes, **cell.of_mixers.get(known.name, {})}, known)
     rounded = _ROUNDED.fullmatch(cell.text)
     unit = UNITS[rounded[2].lower()] if rounded else _unit(cell.heading)[1]
     stating: Callable[..., Claim]

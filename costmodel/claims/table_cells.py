@@ -36,18 +36,21 @@ _MARKED = re.compile(r"(\$[^$]+\$)\\,\\textsuperscript\{([a-z]+)\}")
 _FLOOR = re.compile(r"\$([^$=]+) = (\\lfloor[^$]+)\$")
 _SYMBOL = re.compile(r"\\?[A-Za-z]+(?:\{[^{}]*\})?(?:_\{(?:[^{}]|\{[^{}]*\})*\})?")
 _SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
+_OF_MIXERS = re.compile(rf"(?:\(([^()$]*)\)\s+)?{_SIZE.pattern}")
 _OWN_SIZES = re.compile(r"(?:, \$[^$=]+ = \d+\$)+")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its row and heading as printed, its text, and the values of `LABELS` and sizes."""
+    """One cell: its row and heading as printed, its text, the values of `LABELS` and sizes, and the
+    sizes of single mixers by their names, where a letter has several meanings."""
 
     row: str
     heading: str
     text: str
     labels: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    of_mixers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def of_csv(text: str) -> Iterator[Cell]:
@@ -80,7 +83,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
     text = re.sub(r"(?<!\\)%.*", "", text)
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
-    sizes: dict[str, int] = {}
+    sizes: dict[str, dict[str, int]] = {}
     labels: dict[str, str] = {}
     end = 0
     for found in _TABULAR.finditer(text):
@@ -109,7 +112,8 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
                         shown = shown.replace(short, floor)
                     if k not in letters and k not in said and not shown.startswith("--") and shown:
                         name, heading = _named(row[0], symbols), _plain(head[k])
-                        yield Cell(name, heading, shown, labels | of, sizes | own)
+                        general = sizes.get("", {}) | own
+                        yield Cell(name, heading, shown, labels | of, general, sizes)
 
 
 def _head(rows: list[list[str]]) -> list[str]:
@@ -152,11 +156,22 @@ def _in_our_letters(formula: str, symbols: Symbols) -> str:
     return _SYMBOL.sub(ours, formula)
 
 
-def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
-    """The sizes in a caption: `$l = 128$ and $t = l$` gives l and t the value 128."""
-    said = {_letter(x, symbols): _letter(value, symbols) for x, value in _SIZE.findall(caption)}
-    values = {x: said.get(value, value) for x, value in said.items() if is_letter(x)}
-    return {x: int(value) for x, value in values.items() if value.isdigit()}
+def _sizes(caption: str, symbols: Symbols) -> dict[str, dict[str, int]]:
+    """The sizes in a caption, by the name of the mixer that they are for: `sinks $s = 4$, groups
+    (mamba-2) $G = 1$, rank (rwkv-7) $G = 64$` gives mamba-2 and rwkv-7 their values of G. Under ""
+    stands the first value of each letter; `$t = l$` gives t the value of l."""
+    said = [
+        (names, _letter(x, symbols), _letter(value, symbols))
+        for names, x, value in _OF_MIXERS.findall(caption)
+    ]
+    first = {x: value for _, x, value in reversed(said)}
+    found: dict[str, dict[str, int]] = {}
+    for names, x, value in said:
+        number = first.get(value, value)
+        if is_letter(x) and number.isdigit():
+            for name in ("", *_plain(names).split(", ")):
+                found.setdefault(name, {}).setdefault(x, int(number))
+    return found
 
 
 def _body(inside: str) -> str:
