@@ -280,6 +280,29 @@ def test_flash_attention_2_splits_the_keys_of_a_token_only_where_heads_share_the
     assert growth("a100", 8) < 6 and growth("h100", 1) < 6
 
 
+@pytest.mark.parametrize(
+    ("on", "sizes", "more", "longer"),
+    [
+        # version 2 copies heads that share keys to the place of tokens, of several sequences
+        ("a100", {"b": 3, "g": 2, "n": 6}, {"b": 2, "g": 3, "n": 6}, False),
+        ("a100", {"b": 1, "g": 6, "n": 12}, {"b": 2, "g": 3, "n": 6}, True),
+        ("a100", {"b": 6, "g": 1, "n": 2}, {"b": 2, "g": 3, "n": 6}, True),
+        ("a100", {"b": 2, "g": 3, "n": 3}, {"b": 2, "g": 3, "n": 6}, True),
+        ("h100", {"b": 1, "g": 6, "n": 12}, {"b": 2, "g": 3, "n": 6}, False),
+        # a window that hides early keys has two edges to mask
+        ("h100", {"t": 61}, {"t": 67}, True),
+        ("h100", {"t": 59, "w": 59}, {"t": 61, "w": 61}, False),
+    ],
+)
+def test_copies_of_heads_and_the_edges_of_a_window_take_time(
+    on: str, sizes: dict[str, int], more: dict[str, int], longer: bool
+) -> None:
+    base = {"b": 1, "t": 61, "w": 61, "n": 2, "g": 1, "h": 64}
+    one, other = (microseconds("decode attention", on, "", **base | x) for x in (sizes, more))
+    assert (other > one + 0.5) == longer
+    assert longer or other == pytest.approx(one, abs=0.1)
+
+
 def test_a_short_chunk_of_flash_linear_attention_moves_its_own_rows_alone() -> None:
     few, many = (
         microseconds(
