@@ -204,6 +204,17 @@ def test_what_happens_is_told_step_by_step() -> None:
     assert "measuring latency" in said
 
 
+def test_counting_alone_takes_the_peak_from_the_run_that_lists_its_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = asked("self-attention", "explicit")
+    measured = measure_file.peak_of_call(prepare(request), "cpu")
+    monkeypatch.setattr(measure_file, "peak_memory", lambda *_, **__: pytest.fail("one more run"))
+    found = measure_file.count(request).readings["peak_memory"]
+    assert isinstance(measured, Reading) and found.value == measured.value
+    assert found.details["runs"] == 1
+
+
 def test_the_floor_grows_with_the_operations() -> None:
     floor = launch_estimate("cpu", 7, BRIEF)
     assert isinstance(floor, Reading)
