@@ -192,7 +192,11 @@ def words_of(error: BaseException) -> str:
 
     >>> words_of(ZeroDivisionError("division\nby zero")), words_of(SystemExit())
     ('ZeroDivisionError: division by zero', 'SystemExit')
+    >>> words_of(MemoryError())
+    'there is too little memory here; smaller sizes need less'
     """
+    if isinstance(error, MemoryError) and not text_of(error):
+        return TOO_LITTLE
     kind, said = shortened(_class_name(error)), " ".join(text_of(error).split())
     return f"{kind}: {said}" if said else kind
 
@@ -297,3 +301,11 @@ def address_space() -> int | None:
         return None
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if most == resource.RLIM_INFINITY else most
+
+
+def limit_words() -> str:
+    """A clause on the limit of memory (`ulimit -v`); "" without a limit."""
+    limit = address_space()
+    if limit is None:
+        return ""
+    return f"ulimit -v allows {limit >> 10:,} KB of memory, which is probably too little"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,6 +51,26 @@ def refused(capsys: pytest.CaptureFixture[str], *typed: str) -> str:
     assert printed.out == "" and "Traceback" not in printed.err
     assert printed.err.startswith("costmodel: ") and printed.err.count("\n") == 1
     return printed.err
+
+
+CLOSING = {
+    "import sys\nsys.stdout.close()\n": "defines no mixer",
+    "import sys\nsys.__stderr__.close()\nsys.stderr.close()\nsys.stdout.close()\n": (
+        "defines no mixer"
+    ),
+    "import sys\nsys.stdout.close()\nprint(1)": "does not import: ValueError: I/O operation on",
+}
+
+
+@pytest.mark.parametrize("text", CLOSING, ids=map(str, range(len(CLOSING))))
+def test_a_file_that_closes_the_standard_streams_is_one_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "cli.py", "table", f"{path}:mine"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert CLOSING[text] in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", RAISED, ids=map(str, range(len(RAISED))))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from costmodel.commands.streams import FAILED, INTERRUPTED, complain
-from costmodel.errors import address_space
+from costmodel.errors import limit_words
 
 CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 
@@ -22,8 +22,7 @@ def watched(command: str) -> Callable[[], object]:
     sentence on standard error if a library ended that process (`std::bad_alloc`, an exit of
     OpenBLAS or libgomp), which no `except` catches.
     """
-    limit = address_space()
-    if limit is None:
+    if not limit_words():
         return bool
     by_itself = mmap.mmap(-1, 1)  # a byte that both processes share
     child = os.fork()
@@ -35,7 +34,6 @@ def watched(command: str) -> Callable[[], object]:
     ended = by_itself[0] or code in (0, INTERRUPTED)
     crashed = not ended and (code > 0 or -code in CRASHES)
     if crashed:
-        allowed = f"ulimit -v allows {limit >> 10:,} KB of memory, which is probably too little"
-        complain(f"a library that {command} needs ended the process: {allowed}")
+        complain(f"a library that {command} needs ended the process: {limit_words()}")
     sys.stderr.flush()
     os._exit(FAILED if crashed else code if code >= 0 else 128 - code)

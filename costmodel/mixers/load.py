@@ -259,7 +259,7 @@ def _told(path: Path, what: str) -> Iterator[None]:
             the cause, and the line.
     """
     try:
-        with redirect_stdout(sys.stderr):  # stdout is for answers alone
+        with _streams_kept():
             yield
     except UnknownMixer:
         raise
@@ -270,6 +270,24 @@ def _told(path: Path, what: str) -> Iterator[None]:
         said = _said(error, path, line)
         where = f" (line {line}{_quoted(error, said, path, line)})" if line else ""
         raise UnknownMixer(f"{path} {what}: {said}{where}") from error
+
+
+@contextmanager
+def _streams_kept() -> Iterator[None]:
+    """A context in which standard output is standard error, since standard output is for answers
+    alone; a standard stream that was closed in it, by `sys.stdout.close()`, is open again after
+    it."""
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            closed = getattr(sys, name)
+            if closed.closed:
+                again = open(  # noqa: SIM115 - as long as the process
+                    descriptor, "w", 1, closed.encoding, closed.errors, closefd=False
+                )
+                setattr(sys, name, again)
 
 
 SAYING = (ValueError, NotImplementedError, RecursionError)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from costmodel.errors import shortened, text_of
+from costmodel.errors import TOO_LITTLE, shortened, text_of
 from profiler.records.quantities import LATENCIES, QUANTITIES
 from profiler.records.schema import Details, Name, Number, Record, RecordError, Samples, checked
 
@@ -161,12 +161,17 @@ Measured = Reading | Unavailable
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of an exception's message; the name of its class if the message is empty.
+    """The first line of an exception's message; if the message is empty, the name of its class, and
+    for a MemoryError a sentence.
 
     >>> reason_of(RuntimeError("out of memory\\nat frame 3"))
     'out of memory'
+    >>> reason_of(MemoryError())
+    'there is too little memory here; smaller sizes need less'
     """
     lines = text_of(error).splitlines()
+    if not lines and isinstance(error, MemoryError):
+        return TOO_LITTLE
     return lines[0].strip() if lines else shortened(type(error).__name__)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from costmodel.errors import limit_words
 from profiler.meters.cuda_graph import ContextLost
 from profiler.meters.failure import is_out_of_memory, requested
 from profiler.records.measurement import REASON, Measurement
@@ -48,7 +49,8 @@ def failure_of(error: BaseException) -> Failure:
     """Make the failure for an exception, of the kind that its chain of causes shows.
 
     `MEMORY` if any cause is an allocator's refusal; `LOST` if the device became unusable; `FAULT`
-    for an exception other than ValueError; `FAILED` for a MeasureError with another exception among
+    for an exception other than ValueError (with the limit of memory, if there is one, since C code
+    out of memory may raise anything); `FAILED` for a MeasureError with another exception among
     its causes, which the measured call raised; `REFUSED` otherwise.
     """
     sentence = reason_of(error)
@@ -58,7 +60,8 @@ def failure_of(error: BaseException) -> Failure:
     if any(isinstance(one, ContextLost) for one in raised):
         return Failure(LOST, sentence)
     if not isinstance(error, ValueError):
-        return Failure(FAULT, f"{type(error).__name__}: {sentence}")
+        limit = limit_words()
+        return Failure(FAULT, f"{type(error).__name__}: {sentence}{limit and f'; {limit}'}")
     if isinstance(error, MeasureError) and not all(isinstance(one, ValueError) for one in raised):
         return Failure(FAILED, sentence)
     return Failure(REFUSED, sentence)

@@ -93,3 +93,10 @@ def test_a_process_measures_nothing_more_on_a_device_that_it_lost(
         "device 'cuda' stopped answering this process when me toeplitz was measured: the rest "
         "needs a new process"
     ]
+
+
+def test_a_fault_names_the_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.sweep.failures.limit_words", lambda: "ulimit -v allows 7 KB")
+    found = failure_of(SystemError("error return without exception set"))
+    assert found.kind == FAULT
+    assert found.sentence.endswith("without exception set; ulimit -v allows 7 KB")
