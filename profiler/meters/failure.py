@@ -61,8 +61,10 @@ def failure_words(error: BaseException, doing: str = "") -> str:
         kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
         return f"the call failed{doing}: {kind}{reason_of(error)}"
     size = requested(error)
-    asked = f"{size} could not be had" if size else reason_of(error).rstrip(".")
-    return f"out of memory{doing}: {asked}; take smaller sizes, a smaller --b first"
+    asked = f"{size} could not be had; " if size else ""
+    if not size and whole_text(error):
+        asked = f"{reason_of(error).rstrip('.')}; "
+    return f"out of memory{doing}: {asked}take smaller sizes, a smaller --b first"
 
 
 def give_back(error: BaseException, device: torch.device) -> None:
