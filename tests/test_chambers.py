@@ -10,6 +10,7 @@ from hypothesis import given, settings
 import costmodel as cm
 from costmodel import Mixer
 from costmodel.errors import Unsupported
+from costmodel.questions.order import long_case
 from costmodel.symbolic import piecewise
 from costmodel.symbolic.examples import differs_from_zero
 from costmodel.symbolic.piecewise import Exact
@@ -67,6 +68,23 @@ def test_a_case_of_one_length_joins_its_neighbour() -> None:
         )
     )
     assert agrees(cut, "lw") == 2
+
+
+def test_the_case_of_long_sequences_is_found_without_comparing_each_pair_of_cases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of 16 cases or more, at the cost of a few comparisons with each other case."""
+    tried, compare = [], piecewise._joint_case
+    monkeypatch.setattr(
+        piecewise, "_joint_case", lambda *pair: (tried.append(pair), compare(*pair))[1]
+    )
+    pieces = [(frozenset({l - 7 * x - 1}), (l - 7 * x) * d) for x in (w, k, n, C)]
+    exact = Exact(tuple(pieces))
+    guards, value = long_case(exact)
+    assert guards == frozenset(where for held, _ in pieces for where in held)
+    assert value == sum((poly for _, poly in pieces), Poly())
+    cases = len(exact._split(frozenset(), None) or ())
+    assert len(tried) < 10 * cases < cases**2
 
 
 def test_a_gap_stays() -> None:

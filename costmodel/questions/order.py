@@ -96,8 +96,7 @@ def long_case(answer: Exact, growing: Collection[str] = ()) -> tuple[Constraints
     bound no size from above and stay true as the sizes in `growing` grow. Of equally good cases,
     the case whose value contains the most sizes.
     """
-    cases = answer.chambers()
-    return max(cases, key=lambda case: (*_favours_long(case[0], growing), len(case[1].letters)))
+    return answer.chamber(lambda case: (*_favours_long(case[0], growing), len(case[1].letters)))
 
 
 def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, ...]:

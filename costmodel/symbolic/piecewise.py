@@ -7,12 +7,12 @@ has two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from costmodel.symbolic.constraints import (
     Constraints,
@@ -141,6 +141,15 @@ class Exact:
         simpler = _join_cases(_simplest(found))
         return simpler if len(simpler) < len(found) else found
 
+    def chamber(self, rank: Callable[[Case], Any]) -> Case:
+        """The case that `rank` puts highest, as wide as it is in `chambers`, at the cost of a few
+        cases: a comparison with each other case, where `chambers` compares each pair of cases."""
+        cases = [(irredundant(kept), value) for kept, value in self._split(frozenset(), None) or ()]
+        best = _widened(max(cases, key=rank), cases)
+        (simpler,) = _simplest((best,), [value for _, value in cases])
+        wider = _widened(simpler, cases)
+        return best if wider[0] == best[0] else wider
+
     def has_more_cases(self, most: int) -> bool:
         """Whether the guards part the sizes into more than `most` cases, before cases of one value
         are joined; `chambers` compares each pair of these cases."""
@@ -181,10 +190,11 @@ def _sides(where: Constraints, guard: Poly) -> list[tuple[Constraints, bool]]:
     return [(kept, kept is inside) for kept in (inside, elsewhere) if kept is not None]
 
 
-def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """The cases, where each value is replaced by the shortest of all cases' values that equals it
-    in the case."""
-    values = sorted(by_text({value for _, value in cases}), key=lambda value: len(value.terms))
+def _simplest(cases: tuple[Case, ...], among: Collection[Poly] = ()) -> tuple[Case, ...]:
+    """The cases, where each value is replaced by the shortest of all cases' values, and of those
+    in `among`, that equals it in the case."""
+    found = {*among, *(value for _, value in cases)}
+    values = sorted(by_text(found), key=lambda value: len(value.terms))
     return tuple(
         (there, next(v for v in values if v == value or _is_value(v, value, there)))
         for there, value in cases
@@ -244,6 +254,16 @@ def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
             rest = (case for case in cases if case is not two)
             return _join_cases(tuple(joined if case is one else case for case in rest))
     return cases
+
+
+def _widened(one: Case, cases: Sequence[Case]) -> Case:
+    """A case, merged with each of `cases` that it can be merged with, one after another."""
+    waiting = [case for case in cases if case is not one]
+    for other in waiting:
+        joined = _joint_case(one, other) or _joint_case(other, one)
+        if joined is not None:
+            return _widened(joined, [case for case in waiting if case is not other])
+    return one
 
 
 @lru_cache(maxsize=20_000)
