@@ -499,6 +499,13 @@ def test_panels_of_a_long_table_have_one_caption() -> None:
     assert len(re.findall(r"\\caption\{", text)) == 1 and text.count("Continued") > 1
 
 
+def test_the_note_of_a_long_formula_begins_with_the_case_at_the_default_sizes() -> None:
+    """Of one with t <= 1 and t >= 2, the latter, though the terminal's order is the other one."""
+    text = latex_of("mamba-2", "--symbolic", "--phase", "inference", "--columns", "mixer,span")
+    (note,) = (line for line in text.splitlines() if line.startswith(r"\par") and "(a)" in line)
+    assert note.index(r"t \ge 2") < note.index(r"t \le 1")
+
+
 def test_a_caption_of_the_authors_replaces_ours_which_stands_below() -> None:
     typed = r"Costs of $n^2$ heads, 5\% \textbf{less}~\cite{x}"
     text = latex_of(*WINDOW, "--caption", typed)

@@ -434,9 +434,15 @@ class _Layout:
         return 3 if main is None else 4 + len(self._plain(Formula(main[1])))
 
     def main(self, cell: Text) -> tuple[Constraints, Any] | None:
-        """The case (guards, value) of a piecewise formula that its cell prints: the case that holds
-        at the default sizes. None for any other cell, and for a case longer than `HIGHEST`
-        characters."""
+        """The case (guards, value) of a piecewise formula that its cell prints: its `usual` case.
+        None for any other cell, and for a case longer than `HIGHEST` characters."""
+        found = self.usual(cell)
+        short = found is not None and len(self._plain(Formula(found[1]))) <= HIGHEST
+        return found if short else None
+
+    def usual(self, cell: Text) -> tuple[Constraints, Any] | None:
+        """The case (guards, value) of a piecewise formula that holds at the default sizes; None for
+        any other cell."""
         if not isinstance(cell, Formula) or cell.of:
             return None
         usual = defaultdict(lambda: 16, {x: y.default for x, y in LETTERS.items() if y.default})
@@ -446,9 +452,7 @@ class _Layout:
             for guards, value in cases(cell.value)
             if guards and all(guard.rational(usual) >= 0 for guard in guards)
         )
-        found = next(holding, None)
-        short = found is not None and len(self._plain(Formula(found[1]))) <= HIGHEST
-        return found if short else None
+        return next(holding, None)
 
     @cached_property
     def widths(self) -> list[int]:
@@ -585,18 +589,15 @@ class _Layout:
         return "\n".join(f"{lead} {line.strip()}" for line in lines)
 
     def _letter(self, cell: Text, letter: str) -> str:
-        """The paragraph of a letter: the formula, or the condition of its main case, and the other
-        cases."""
+        """The paragraph of a letter: the formula, the case at the default sizes first; or, where
+        the cell prints this case, its condition and the other cases."""
         assert isinstance(cell, Formula)
         main, names = self.main(cell), self.writer.page.names
         found = self.writer.cases(cell)
-        if main is not None:
-            others = [
-                f"${formula_latex(value, names)}$ if ${conditions_latex(guards, names)}$"
-                for guards, value in cases(cell.value)
-                if guards != main[0]
-            ]
-            found = [f"If ${conditions_latex(main[0], names)}$", *others]
+        if (usual := self.usual(cell)) is not None:
+            at = [guards for guards, _ in cases(cell.value)].index(usual[0])
+            lead = found.pop(at) if main is None else f"If ${conditions_latex(usual[0], names)}$"
+            found = [lead, *(found if main is None else found[:at] + found[at + 1 :])]
         mark = f"({letter})" if main is None else rf"\textsuperscript{{{letter}}}\,"
         return f"{mark} {'; '.join(found).replace(', ', ALLOWED)}."
 
