@@ -75,9 +75,12 @@ def test_the_case_of_long_sequences_is_found_without_comparing_each_pair_of_case
 ) -> None:
     """The first of 16 cases or more, at the cost of a few comparisons with each other case."""
     tried, compare = [], piecewise._joint_case
-    monkeypatch.setattr(
-        piecewise, "_joint_case", lambda *pair: (tried.append(pair), compare(*pair))[1]
-    )
+
+    def counted(one: piecewise.Case, two: piecewise.Case) -> piecewise.Case | None:
+        tried.append((one, two))
+        return compare(one, two)
+
+    monkeypatch.setattr(piecewise, "_joint_case", counted)
     pieces = [(frozenset({l - 7 * x - 1}), (l - 7 * x) * d) for x in (w, k, n, C)]
     exact = Exact(tuple(pieces))
     guards, value = long_case(exact)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -29,7 +30,7 @@ from costmodel.report.mathml import mathml
 
 MIXERS = ("self-attention", "gqa", "mla", "gated-deltanet", "mamba-2", "reformer", "she", "fnet",
           "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7", "gpt-2",
-          "strided-attention")  # fmt: skip
+          "strided-attention", "qwen3-next-attention")  # fmt: skip
 RECORDS = Path(__file__).with_name("recorded.jsonl")
 ROLES = ("activations", "weights", "cache", "state")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -376,23 +377,50 @@ def test_a_setting_that_is_refused_is_said_and_has_no_numbers(browser_page: Any)
         assert "Size d: expected a whole number" in said.inner_text() and not costs.is_visible()
     box.fill("64")
     assert said.count() == 0 and costs.is_visible()
-    link = "mixers=she+nonsense&size.d=abc&phase=foo&size.mamba-2.N=7&hue=2"
+    link = "mixers=she+nonsense&size.d=abc&phase=foo&size.mamba-2.N=7&hue=2&sizes=3&forms=x"
+    link += "&size.toString=3&form.she=constructor&type.constructor=fp32&type.weights=valueOf"
     browser_page.evaluate("link => { location.hash = link; }", link)
     said.first.wait_for()
     words = said.all_inner_texts()
-    wrong_ones = ("nonsense", "size.d = abc", "phase = foo", "size.mamba-2.N = 7", "hue = 2")
-    assert [text in one for text, one in zip(wrong_ones, words, strict=True)] == [True] * 5
+    setting = "is left out: expected a setting of this page"
+    wrong_ones = (
+        "nonsense", "size.d = abc", "phase = foo", "size.mamba-2.N = 7", f"hue = 2 {setting}",
+        f"sizes = 3 {setting}", f"forms = x {setting}", "size.toString = 3",
+        "form.she = constructor", "type.constructor = fp32", "type.weights = valueOf",
+    )  # fmt: skip
+    assert [text in one for text, one in zip(wrong_ones, words, strict=True)] == [True] * 11
+    box.fill("32")  # the sentence about d goes, the others stay
+    assert said.all_inner_texts() == [one for one in words if "size.d" not in one]
+
+
+def test_a_size_beyond_its_bound_has_no_numbers(browser_page: Any) -> None:
+    link = "mixers=qwen3-next-attention&phase=training&size.d=128&size.n=8&size.r="
+    note = browser_page.locator("#notes")
+    for size, said in (("16", False), ("64", True)):
+        browser_page.evaluate("link => { location.hash = link; }", link + size)
+        browser_page.wait_for_function(f"settings.sizes.r === {size}n")
+        assert ("r = 64 must be at most" in note.inner_text()) is said
+        assert (browser_page.locator("#costs td[data-figure]").count() == 0) is said
 
 
 def test_measured_points_stand_beside_the_curves(browser_page: Any) -> None:
-    (record,) = (
-        found
-        for found in map(json.loads, RECORDS.read_text(encoding="utf-8").splitlines())
-        if (found["mixer"], found["form"], found["phase"]) == ("she", "direct", "training")
-    )
-    browser_page.evaluate("location.hash = 'mixers=she&phase=training&size.d=128&over=l'")
-    value = record["readings"]["latency"]["value"]
-    browser_page.wait_for_function(f"plot?.data.at(-1).includes({value})")
-    browser_page.get_by_label("with measured").select_option("peak_memory_bytes")
-    value = record["readings"]["peak_memory"]["value"]
-    browser_page.wait_for_function(f"plot?.data.at(-1).includes({value})")
+    """Every implementation of a mixer has its entry; the page opens at the sizes of a record."""
+    found = [
+        record
+        for record in map(json.loads, RECORDS.read_text(encoding="utf-8").splitlines())
+        if (record["mixer"], record["phase"]) == ("she", "training")
+    ]
+    browser_page.evaluate("location.hash = 'mixers=she&phase=training&over=l'")
+    for record in found:
+        value = record["readings"]["latency"]["value"]
+        browser_page.wait_for_function(f"plot?.data.some(one => one.includes({value}))")
+        at = browser_page.evaluate(f"plot.data.findIndex(one => one.includes({value}))")
+        words = browser_page.evaluate(f"[plot.series[{at}].label, inUnit({value}, 's')]")
+        assert words[0].startswith(f"she {record['implementation']}, fp32, ")
+        assert re.fullmatch(r"[\d.]+ [µm]s", words[1])
+    assert len(found) == 2
+    assert browser_page.evaluate("plot.axes.at(-1).label") == "measured latency, hot"
+    assert browser_page.evaluate("Number(initial().sizes.d)") == found[0]["sizes"]["d"]
+    browser_page.get_by_label("with measured").select_option("peak memory")
+    value = found[0]["readings"]["peak_memory"]["value"]
+    browser_page.wait_for_function(f"plot?.data.some(one => one.includes({value}))")

@@ -41,8 +41,8 @@ def written(
     name. Print a link that opens the page with mixers and a size.
 
     Args:
-        points: measured points, each with mixer, form, phase, machine, dtype, sizes, and readings
-            in the units that their names carry.
+        points: measured points, each with mixer, implementation, form, phase, machine, dtype,
+            sizes, and readings, title -> [value, unit]; the page opens at the first one's sizes.
 
     Raises:
         UsageError: no file is named, or the file exists, unless `force`.
@@ -63,10 +63,12 @@ def written(
     shown = dict.fromkeys(candidate(name)[0] for name in named)
     data = catalogue(shown, phases(phase), read_convention(convention))
     # of many, the page opens with as many as its map has colours for
-    first = [candidate(name)[0].name for name in mixers or FIRST][: colours()]
+    known = {mixer.name for mixer in shown}
+    measured = [name for name in dict.fromkeys(each["mixer"] for each in points) if name in known]
+    first = [candidate(name)[0].name for name in mixers or measured or FIRST][: colours()]
     text = page({**data, "points": points, "first": first})
     with written_whole(output) as path:
         path.write_text(text, encoding="utf-8")
     printed(f"wrote {output}: {len(shown)} mixers and models, {len(text.encode()):,} bytes\n")
-    link = urlencode({"mixers": " ".join(first), "size.l": "4096"})
+    link = urlencode({"mixers": " ".join(first), **({} if points else {"size.l": "4096"})})
     printed(f"a link with mixers and sizes: {output.resolve().as_uri()}#{link}\n")

@@ -286,20 +286,21 @@ def _derived(
 
 
 def points(records: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """A dict for each record, for pictures: mixer, form, phase, machine, dtype, sizes, and column
-    -> value in the column's unit."""
+    """A dict for each record, for pictures: mixer, implementation, form, phase, machine, dtype,
+    sizes, and `readings`, the title of a measured quantity -> [value, its unit]."""
     machines = _machines(records)
     return [
         {
             "mixer": record.mixer,
+            "implementation": record.implementation,
             "form": record.form,
             "phase": phase_name(record.phase),
             "machine": machines[record.id],
             "dtype": record.dtype,
             "sizes": dict(record.sizes),
             "readings": {
-                column: record.readings[each.reading].value
-                for column, each in READ.items()
+                each.title: [record.readings[each.reading].value, each.unit]
+                for each in READ.values()
                 if each.title and each.reading in record.readings
             },
         }

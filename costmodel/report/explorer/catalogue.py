@@ -87,7 +87,8 @@ def _mixer(
     mixer: Mixer, phases: Sequence[str], convention: Convention, trees: Trees
 ) -> dict[str, Any]:
     """The object of JSON for one mixer: its names, source, sizes, the quantities that must be whole
-    numbers, and its forms with equations and answers by phase. `trees` collects the answers."""
+    numbers, pairs of a size and the bound that the size may not exceed, and its forms with
+    equations and answers by phase. `trees` collects the answers."""
     called = [name for name, full in mixer.variants.items() if full == mixer.name]
     return {
         "name": mixer.name,
@@ -100,6 +101,7 @@ def _mixer(
         "own": {x: [mixer.letter(x).meaning, mixer.letter(x).default] for x in mixer.own_sizes},
         "given": dict(mixer.given),
         "whole": [trees.poly(extent) for extent in extents(mixer, None)],
+        "bounds": [[*map(trees.poly, pair)] for pair in mixer.bounded_sizes],
         "powers": [trees.poly(size) for size in mixer.powers_of_two],
         "default": mixer.default_form,
         "forms": {

@@ -152,26 +152,39 @@ class Approximate {
 /* ---- measured points ---- */
 
 const READINGS = [...new Set(data.points.flatMap((point) => Object.keys(point.readings)))];
+const UNITS = Object.fromEntries(data.points.flatMap((point) => Object.entries(point.readings).map(([title, [, unit]]) => [title, unit])));
 function measuredAt(mixer, reading, letter) {
-  /* [size, value, machine] of the records of a mixer that differ from the settings in `letter` alone. */
-  const at = sizesOf(mixer);
+  /* [size, value, words] of the records of a mixer that differ from the settings in `letter` alone; the words name
+     implementation, element type and machine. */
+  const fits = (point) => {
+    const at = sizesOf(mixer, { [letter]: BigInt(point.sizes[letter]) });
+    return Object.entries(point.sizes).every(([x, n]) => !Object.hasOwn(at, x) || at[x] === BigInt(n));
+  };
   return data.points
-    .filter((point) => named([point.mixer])[0] === mixer.name && point.phase === settings.phase && point.form === formOf(mixer) && reading in point.readings)
-    .filter((point) => letter in point.sizes && Object.entries(point.sizes).every(([x, n]) => x === letter || !(x in at) || at[x] === BigInt(n)))
-    .map((point) => [point.sizes[letter], point.readings[reading], point.machine]);
+    .filter((point) => named([point.mixer])[0] === mixer.name && point.phase === settings.phase && Object.hasOwn(point.readings, reading))
+    .filter((point) => Object.hasOwn(point.sizes, letter) && fits(point))
+    .map((point) => [point.sizes[letter], point.readings[reading][0], `${point.implementation}, ${point.dtype}, ${point.machine}`]);
+}
+function inUnit(v, unit) {
+  /* A value with a prefix of its unit: 1.5 ms. */
+  if (unit === "1" || v === 0) return v.toPrecision(3);
+  const k = Math.max(-3, Math.min(5, Math.floor(Math.log10(Math.abs(v) * (1 + 1e-9)) / 3)));
+  return `${Number((v / 1000 ** k).toPrecision(3))} ${["n", "µ", "m", "", "k", "M", "G", "T", "P"][k + 3]}${unit}`;
 }
 
 /* ---- settings, kept in the link ---- */
 
 const LETTERS = Object.keys(data.letters);
-const isSize = (x) => x in data.letters || data.mixers.some((mixer) => x in mixer.own);
+const isSize = (x) => Object.hasOwn(data.letters, x) || data.mixers.some((mixer) => Object.hasOwn(mixer.own, x));
 /* The names of the mixers that are known by some names or aliases, each once. */
 const named = (names) => [...new Set(names.filter((name) => byName.has(name)).map((name) => byName.get(name).name))];
+/* The measured point whose phase and sizes the page opens with. */
+const opening = data.points.find((point) => named([point.mixer]).some((name) => named(data.first).includes(name)) && data.phases.includes(point.phase));
 const initial = () => ({
   mixers: named(data.first),
   focus: "",
   forms: {},
-  phase: data.phases[0],
+  phase: opening?.phase ?? data.phases[0],
   quantity: "total",
   over: "l",
   first: "1",
@@ -179,11 +192,13 @@ const initial = () => ({
   measured: READINGS[0] ?? "",
   x: "l",
   y: "d",
-  sizes: {},
+  // t follows l
+  sizes: Object.fromEntries(Object.entries(opening?.sizes ?? {}).filter(([x, n]) => isSize(x) && !(x === "t" && n === opening.sizes.l)).map(([x, n]) => [x, BigInt(n)])),
   types: {},
 });
 let settings = initial();
-/* What the page could not do as asked: letter -> sentence about its box, and sentences about the link. */
+/* What the page could not do as asked: letter -> sentence about its box, and [key, sentence, value] of keys of the link that
+   are left out; a sentence goes as soon as the reader changes the key's value. */
 const refused = new Map();
 let leftOut = [];
 const EXPECTED = `a whole number from 1 to ${LARGEST}`;
@@ -194,34 +209,36 @@ function readLink() {
   leftOut = [];
   for (const [key, text] of new URLSearchParams(location.hash.slice(1))) {
     const [kind, of] = key.split(/\.(.*)/s);
-    const take = (known, expected, set) => (known ? set() : leftOut.push(`The link's ${key} = ${text} is left out: expected ${expected}.`));
+    const take = (known, expected, set) => (known ? set() : leftOut.push([key, `The link's ${key} = ${text} is left out: expected ${expected}.`]));
     const among = (names) => take(names.includes(text), `one of ${names.join(", ")}`, () => { settings[key] = text; });
     if (key === "mixers") {
       const names = text.split(" ").filter(Boolean);
       const unknown = names.filter((name) => !byName.has(name));
       settings.mixers = named(names);
-      if (unknown.length || !names.length) leftOut.push(`The link's mixers ${unknown.join(", ") || "are none"}: left out, expected names of this page's list.`);
-    } else if (kind === "form") take(named([of]).length && text in byName.get(of).forms, "a form of a mixer of this page", () => { settings.forms[of] = text; });
-    else if (kind === "type") take(of in data.roles && text in data.bytes, `one of ${Object.keys(data.bytes).join(", ")} for ${Object.keys(data.roles).join(", ")}`, () => { settings.types[of] = text; });
+      if (unknown.length || !names.length) leftOut.push([key, `The link's mixers ${unknown.join(", ") || "are none"}: left out, expected names of this page's list.`]);
+    } else if (kind === "form") take(named([of]).length && Object.hasOwn(byName.get(of).forms, text), "a form of a mixer of this page", () => { settings.forms[of] = text; });
+    else if (kind === "type") take(Object.hasOwn(data.roles, of) && Object.hasOwn(data.bytes, text), `one of ${Object.keys(data.bytes).join(", ")} for ${Object.keys(data.roles).join(", ")}`, () => { settings.types[of] = text; });
     else if (kind === "size") take(isSize(of) && whole(text) !== null, isSize(of) ? EXPECTED : "a size of a mixer of this page", () => { settings.sizes[of] = whole(text); });
     else if (key === "phase") among(data.phases);
     else if (key === "quantity") among(Object.keys(data.figures));
     else if (key === "measured") among(["", ...READINGS]);
     else if (key === "focus") take(named([text]).length, "a mixer of this page", () => { settings.focus = text; });
     else if (["over", "x", "y"].includes(key)) take(isSize(text), "a size of a mixer of this page", () => { settings[key] = text; });
-    else take(["first", "last"].includes(key) && whole(text) !== null, key in settings ? EXPECTED : "a setting of this page", () => { settings[key] = text; });
+    else take(["first", "last"].includes(key) && whole(text) !== null, ["first", "last"].includes(key) ? EXPECTED : "a setting of this page", () => { settings[key] = text; });
   }
   if (!settings.mixers.length) settings.mixers = initial().mixers;
   settings.focus = named([settings.focus])[0] ?? settings.mixers[0];
+  leftOut = leftOut.map(([key, words]) => [key, words, link().get(key)]);
 }
-function writeLink() {
+function link() {
   const found = new URLSearchParams({ mixers: settings.mixers.join(" ") });
   for (const key of ["focus", "phase", "quantity", "over", "first", "last", "measured", "x", "y"]) found.set(key, settings[key]);
   for (const [name, form] of Object.entries(settings.forms)) found.set(`form.${name}`, form);
   for (const [role, type] of Object.entries(settings.types)) found.set(`type.${role}`, type);
   for (const [size, value] of Object.entries(settings.sizes)) found.set(`size.${size}`, String(value));
-  history.replaceState(null, "", `#${found}`);
+  return found;
 }
+const writeLink = () => history.replaceState(null, "", `#${link()}`);
 function whole(text) {
   const found = /^\s*0*([0-9]{1,13})\s*$/.exec(text);
   const value = found ? BigInt(found[1]) : 0n;
@@ -266,6 +283,10 @@ function misfit(mixer, exact) {
       const value = exact.poly(place);
       if (!fits(value)) return `${polyText(place)} = ${shownExact(value)} must be ${need}`;
     }
+  }
+  for (const [size, bound] of mixer.bounds) {
+    if (![size, bound].flatMap(lettersOf).every((x) => x in exact.sizes)) continue;
+    if (compare(exact.poly(size), exact.poly(bound)) > 0n) return `${polyText(size)} = ${shownExact(exact.poly(size))} must be at most ${polyText(bound)} = ${shownExact(exact.poly(bound))}`;
   }
   return "";
 }
@@ -463,7 +484,8 @@ function drawTable() {
     return [mixer, figures.map((figure) => value(mixer, figure, exact))];
   });
   // a column of zeros tells nothing apart, and a column without an answer is one note
-  const kept = figures.filter((figure, k) => rows.some(([, found]) => found[k].value && found[k].value[0] !== 0n));
+  const answered = figures.filter((figure, k) => rows.some(([, found]) => found[k].value && found[k].value[0] !== 0n));
+  const kept = answered.length ? answered : [settings.quantity];  // says why there is no answer
   const head = element("tr", {}, element("th", { scope: "col" }, "mixer"), ...kept.map((figure) => element("th", { scope: "col", title: data.figures[figure][1] }, label(figure))));
   const notes = new Map();
   const body = rows.map(([mixer, found], at) => {
@@ -481,7 +503,7 @@ function drawTable() {
   });
   const words = `Phase ${phase}; exact counts at the sizes above.`;
   $("costs").replaceChildren(element("caption", {}, words), element("thead", {}, head), element("tbody", {}, ...body));
-  $("notes").replaceChildren(...[...notes].map(([reason, columns]) => element("p", { class: "note" }, `– ${reason} (${columns.length} columns)`)));
+  $("notes").replaceChildren(...[...notes].map(([reason, columns]) => element("p", { class: "note" }, `– ${reason} (${columns.length} ${columns.length === 1 ? "column" : "columns"})`)));
 }
 
 function along(letter, first, last, count) {
@@ -523,10 +545,12 @@ function drawChart() {
   plot?.destroy();
   plot = null;
   $("chart").replaceChildren();
+  const unit = UNITS[settings.measured];
   const measured = mixers.flatMap((mixer, k) =>
-    [...new Set(points[k].map(([, , machine]) => machine))].map((machine) => ({
-      series: { label: `${mixer.called}, ${machine}`, scale: "measured", stroke: colour(k), fill: colour(k), paths: () => null, points: { show: true, size: 8 } },
-      values: sizes.map((n) => points[k].find(([size, , where]) => BigInt(size) === n && where === machine)?.[1] ?? null),
+    [...new Set(points[k].map(([, , words]) => words))].map((words, j) => ({
+      // the implementations of a mixer share its colour: filled, hollow, larger, ...
+      series: { label: `${mixer.called} ${words}`, scale: "measured", stroke: colour(k), paths: () => null, points: { show: true, size: 8 + 4 * Math.floor(j / 2), stroke: colour(k), fill: j % 2 ? "transparent" : colour(k) } },
+      values: sizes.map((n) => points[k].find(([size, , which]) => BigInt(size) === n && which === words)?.[1] ?? null),
     })));
   const drawn = series.some((values) => values.some((v) => v !== null));
   const title = `${label(settings.quantity)} along ${letter}, ${meaning(letter)}, phase ${settings.phase}`;
@@ -539,14 +563,14 @@ function drawChart() {
   const short = (v) => (v >= 1e15 ? v.toExponential(0) : v >= 1 ? new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(v) : String(v));
   const isPower = (v, base) => { const exponent = Math.log(v) / Math.log(base); return Math.abs(exponent - Math.round(exponent)) < 1e-9; };
   const decades = (base) => (_, splits) => splits.map((v) => (isPower(v, base) ? v : null));
-  const small = (v) => (v === null ? "–" : v.toPrecision(4));
+  const small = (v) => (v === null ? "–" : inUnit(v, unit));
   const axis = (text, base) => ({ stroke: ink, grid: { stroke: line, width: 1, filter: decades(base) }, ticks: { stroke: line, width: 1, filter: decades(base) }, label: text, labelSize: 22, size: 62, values: (_, splits) => splits.map((v) => (v === null ? "" : short(v))) });
   const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
   plot = new uPlot({
     width: Math.min($("chart").clientWidth || 640, 960), height: 380,
     scales: { x: { time: false, distr: 3, log: 2 }, y: { distr: 3, log: 10 }, measured: { distr: 3, log: 10 } },
     axes: [{ ...axis(`${letter}: ${meaning(letter)}`, 2), size: 40 }, axis(label(settings.quantity), 10),
-      ...(measured.length ? [{ ...axis(`measured ${settings.measured}`, 10), scale: "measured", side: 1, grid: { show: false }, values: (_, splits) => splits.map((v) => (v === null ? "" : v.toExponential(0))) }] : [])],
+      ...(measured.length ? [{ ...axis(`measured ${settings.measured}`, 10), scale: "measured", side: 1, grid: { show: false }, values: (_, splits) => splits.map((v) => (v === null ? "" : inUnit(v, unit))) }] : [])],
     series: [{ label: letter }, ...mixers.map((mixer, k) => ({ label: mixer.called, stroke: colour(k), width: 2, dash: dashes[Math.floor(k / 2) % 4], spanGaps: false, points: { show: false }, value: (_, v) => (v === null ? "–" : short(v)) })), ...measured.map(({ series: one }) => ({ ...one, value: (_, v) => small(v) }))],
     legend: { live: true },
   }, [sizes.map(Number), ...series, ...measured.map(({ values }) => values)], $("chart"));
@@ -664,7 +688,9 @@ function drawCard() {
 
 let waiting = 0;
 function drawCosts() {
-  $("refused").replaceChildren(...[...refused.values(), ...leftOut].map((words) => element("p", {}, words)));
+  const current = link();
+  leftOut = leftOut.filter(([key, , value]) => current.get(key) === value);
+  $("refused").replaceChildren(...[...refused.values(), ...leftOut.map(([, words]) => words)].map((words) => element("p", {}, words)));
   $("results").hidden = refused.size > 0;
   if (refused.size) return;
   drawTable();
