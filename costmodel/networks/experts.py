@@ -66,6 +66,7 @@ def experts(
     correction: str | None = None,
     apart: bool = False,
     offset: bool = False,
+    idle: bool = False,
 ) -> Mixer:
     """Write the equations of a mixture of experts as a mixer, x (l, d) to y (l, d): for each token,
     c of E gated FFNs, f wide.
@@ -82,6 +83,8 @@ def experts(
         apart: as in Gemma 4, the router reads x, by a norm with weights over sqrt(d), and experts
             read further rows z (l, d); each expert has a factor of its own.
         offset: the sum of the experts' outputs has a bias, as in JetMoE.
+        idle: the router scores Z experts more, which would return their input, as in LongCat-Flash;
+            a token here goes through c experts of the other E, the most work that the token needs.
     """
     if correction is None:
         correction = "buffer" if routing.startswith("sigmoid") else ""
@@ -91,22 +94,23 @@ def experts(
     c = m.size("c", "experts that a token goes through", 2)
     x, y = m.input("x", l, d), m.output("y", l, d)
     z = m.input("z", l, d) if apart else x
-    W_R = m.parameter("W_R", d, E)
+    scored = E + m.size("Z", "experts that return their input", 4) if idle else E
+    W_R = m.parameter("W_R", d, scored)
     b_R = m.parameter("b_R", E) if clamped else None
     gain = m.parameter("gain", d) if apart else None
     factor = m.parameter("factor", E) if apart else None
     b_out = m.parameter("b_out", d) if offset else None
     with m.form("direct") as f:
         i, b, a = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
-        e, r = f.index("e", 1, E), f.index("r", 1, min_(c, E))
-        R, read = f.array("R", l, E), x
+        e, r = f.index("e", 1, scored), f.index("r", 1, min_(c, E))
+        R, read = f.array("R", l, scored), x
         if gain is not None:
             normed, read = f.array("normed", l, d), f.array("read", l, d)
             normed[i, b] = rms_norm(x[i, b], over=b, eps=RMS_EPS)
             read[i, b] = normed[i, b] * gain[b] / Constant(d, 1)
         score = sum_(read[i, a] * W_R[a, e], over=a)
         R[i, e] = score if b_R is None else score + b_R[e]
-        at, w = routed(f, routing, R, (i, e, r), correction)
+        at, w = routed(f, routing, R, (i, e, r), correction, E)
         if factor is not None:
             share, w = w, f.array("weight", l, c)
             w[i, r] = share[i, r] * factor[at[i, r]]
@@ -120,17 +124,24 @@ def experts(
 
 
 def routed(
-    f: Form, routing: str, R: Array, of: tuple[Index, Index, Index], correction: str
+    f: Form,
+    routing: str,
+    R: Array,
+    of: tuple[Index, Index, Index],
+    correction: str,
+    choices: Poly | None = None,
 ) -> tuple[Array, Array]:
     """Write the equations of the choice and return two arrays: the numbers of the chosen experts
     (l, c) of each token and their weights (l, c), from the router's scores R (l, E), by the rule
     `routing` of `ROUTINGS`; `of` are the indices of token, expert and place among the chosen, and
-    `correction` is the kind of bias ("", "buffer", "parameter") added to the scores that choose."""
+    `correction` is the kind of bias ("", "buffer", "parameter") added to the scores that choose.
+    Only the first `choices` experts, None for all, are chosen from."""
     (l, E), (i, e, r) = R.shape, of
-    c = r.upper[0]
-    at, w = f.array("at", l, c, below=E), f.array("w", l, c)
+    c, choices = r.upper[0], choices or E
+    one = e if choices == E else f.index("one", 1, choices)
+    at, w = f.array("at", l, c, below=choices), f.array("w", l, c)
     if routing.startswith("chosen"):
-        at[i, r] = top_k(_moved(f, R, (i, e), correction)[i, e], over=e)
+        at[i, r] = top_k(_moved(f, R, (i, one), correction)[i, one], over=one)
         chosen = f.array("chosen", l, c)
         chosen[i, r] = R[i, at[i, r]]
         if routing == "chosen-softmax":
@@ -147,7 +158,7 @@ def routed(
     P = f.array("P", l, E)
     sigmoid = routing.startswith("sigmoid")
     P[i, e] = function("sigmoid", R[i, e]) if sigmoid else softmax(R[i, e], over=e)
-    at[i, r] = top_k(_moved(f, P, (i, e), correction)[i, e], over=e)
+    at[i, r] = top_k(_moved(f, P, (i, one), correction)[i, one], over=one)
     if routing == "sigmoid":
         w[i, r] = SCALE * P[i, at[i, r]]
         return at, w
@@ -170,7 +181,8 @@ def _moved(f: Form, scores: Array, at: tuple[Index, Index], correction: str) -> 
     if not correction:
         return scores
     declare = f.mixer.parameter if correction == "parameter" else f.mixer.buffer
-    best, moved = f.array("best", *scores.shape), declare("moved", scores.shape[1])
+    (l, _), choices = scores.shape, at[1].upper[0]
+    best, moved = f.array("best", l, choices), declare("moved", choices)
     best[at] = scores[at] + moved[at[1]]
     return best
 

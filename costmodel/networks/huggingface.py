@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from costmodel.data import read_data
+from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError
 from costmodel.networks.architectures import (
     falcon_h1,
@@ -19,6 +19,7 @@ from costmodel.networks.architectures import (
     gpt2,
     granitemoehybrid,
     lfm2,
+    longcat_flash,
     mamba,
     nemotron_h,
     qwen3_next,
@@ -46,6 +47,7 @@ READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
     "gpt2": gpt2.read,
     "granitemoehybrid": granitemoehybrid.read,
     "lfm2": lfm2.read,
+    "longcat_flash": longcat_flash.read,
     "mamba": mamba.read,
     "mamba2": mamba.read_2,
     "nemotron_h": nemotron_h.read,
@@ -82,7 +84,6 @@ OTHERS = "keys and values of another model"
 IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
 MISSING: Mapping[str, str] = {
-    "fuyu": IMAGES,
     **dict.fromkeys(
         (
             "deepseek_v32",
@@ -108,11 +109,8 @@ MISSING: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "emu3",
             "git",
-            "got_ocr2",
             "mllama",
-            "moss_transcribe_diarize",
             "phi4_multimodal",
         ),
         IMAGES,
@@ -123,7 +121,6 @@ MISSING: Mapping[str, str] = {
     "doge": "a mask that each token makes",
     "hrm_text": "layers that run several times",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
-    "longcat_flash": "experts that return their input",
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "roc_bert": "embeddings of a token's sound and shape",
     "rwkv": "the recurrence of RWKV-4",
@@ -136,8 +133,9 @@ MISSING: Mapping[str, str] = {
 
 
 def configuration(path: Path) -> Configuration:
-    """The fields of a `config.json`; of a model with images or sound, those of its text, or the
-    defaults of its text where the file has no such object and a reader of the type's text exists.
+    """The fields of a `config.json`; of a model with images or sound, those of its text. Without an
+    object with these fields, tables/transformers/texts.json has their defaults, and other fields of
+    the file are the text's, but for those that the table lists beside the text.
 
     Raises:
         ModelError: not JSON, or without a type of model.
@@ -148,13 +146,17 @@ def configuration(path: Path) -> Configuration:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
-    kind = f"{fields['model_type']}_text"
+    kind = fields["model_type"]
+    usual = read_data(data_dir("transformers") / "texts.json").get(kind, {})
     text = next((fields[name] for name in OF_TEXT if fields.get(name) is not None), None)
-    text = {} if text is None and kind in READERS else text
-    if fields["model_type"] not in READERS and isinstance(text, dict):
+    if text is None and usual:
+        own = {n: value for n, value in fields.items() if n not in (*usual["beside"], "model_type")}
+        text = {**usual["text"], **own}
+    if kind not in READERS and isinstance(text, dict):
         outer = ("_name_or_path", "dtype", "torch_dtype", "tie_word_embeddings")
         named = {name: fields[name] for name in outer if name in fields}
-        return Configuration(path, {"model_type": kind, **named, **text}, remark=TEXT_ALONE)
+        of_text = usual.get("text", {}).get("model_type", f"{kind}_text")
+        return Configuration(path, {"model_type": of_text, **named, **text}, remark=TEXT_ALONE)
     return Configuration(path, fields)
 
 

@@ -109,6 +109,7 @@ class Place(nn.Module):
         self.made = [(use.writes, use.reads) for use in sublayer.makes]
         self.joins = sublayer.residual.reads
         self.writes = "" if sublayer.out is None else sublayer.out.writes
+        self.names_normed = "" if sublayer.before is None else sublayer.before.writes
         for name, use in vars(sublayer).items():
             if isinstance(use, Use | None):
                 setattr(self, name, None if use is None else making(stack.placed(use)))
@@ -185,6 +186,8 @@ class Layer(nn.Module):
                 start = entry = stream
             if place.before is not None:
                 entry = passed(place.before, start)
+            if place.names_normed:
+                named[place.names_normed] = entry
             out = place.through(entry, memory, state, named)
             out = passed(place.dropout, passed(place.out, out))
             if place.writes:

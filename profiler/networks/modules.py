@@ -250,17 +250,18 @@ def head(
 
 def experts(
     p: Any, x: Tensor, other: Any, *, routing: str, activation: str, clamped: bool, squared: bool,
-    shared: str, correction: str | None, apart: bool, offset: bool,
+    shared: str, correction: str | None, apart: bool, offset: bool, idle: bool,
 ) -> Tensor:  # fmt: skip
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
     weights are gathered for each row, which suits small sizes. If `apart`, the router reads x, and
-    experts read the first rows of `other`."""
+    experts read the first rows of `other`. If `idle`, the router scores more experts than have
+    weights, of which none is chosen."""
     read = x
     if apart:
         read = rms_norm(p, x, None, "") * p.gain / x.shape[-1] ** 0.5
         x = other[0]
     scores = linear(p, read, "W_R", "b_R")
-    at, weights = routed(p, scores, routing)
+    at, weights = routed(p, scores, routing, p.W_down.shape[0] if idle else None)
     weights = weights * p.factor[at] if apart else weights
     act, rows = ACTIVATIONS[activation], x.unsqueeze(-2).unsqueeze(-2)
 
@@ -288,11 +289,15 @@ def experts(
     return y + (every * torch.sigmoid(x @ p.v).unsqueeze(-1) if shared == "gated" else every)
 
 
-def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
+def routed(
+    p: Any, scores: Tensor, routing: str, choices: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Choose c of E experts for each row: (numbers of the experts (b, s, c), their weights (b, s,
-    c)), from scores (b, s, E) by the rule `routing`."""
+    c)), from scores (b, s, E) by the rule `routing`; of the first `choices` experts, None for all.
+    """
     if routing.startswith("chosen"):
-        at = (scores + p.moved if hasattr(p, "moved") else scores).topk(p.chosen, -1).indices
+        best = scores[..., :choices]
+        at = (best + p.moved if hasattr(p, "moved") else best).topk(p.chosen, -1).indices
         chosen = scores.gather(-1, at)
         if routing == "chosen-softmax":
             return at, torch.softmax(chosen, -1)
@@ -301,7 +306,8 @@ def routed(p: Any, scores: Tensor, routing: str) -> tuple[Tensor, Tensor]:
         return at, shares / total if routing.endswith("-normalised") else shares
     sigmoid = routing.startswith("sigmoid")
     shares = torch.sigmoid(scores) if sigmoid else torch.softmax(scores, -1)
-    best = shares + p.moved if hasattr(p, "moved") else shares
+    best = shares[..., :choices]
+    best = best + p.moved if hasattr(p, "moved") else best
     at = best.topk(p.chosen, -1).indices
     weights: Tensor = shares.gather(-1, at)
     if routing.endswith("-normalised"):

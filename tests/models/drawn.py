@@ -23,10 +23,12 @@ from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
 from costmodel.networks.architectures.rows import ROWS as DECODER_ROWS
 from costmodel.networks.architectures.t5 import T5S
 from costmodel.networks.configuration import COUNT_NOTHING
+from costmodel.networks.huggingface import READERS
 
 ROWS = {**DECODER_ROWS, **ENCODER_ROWS}
 FILE = Path(__file__).parent / "configurations.json"
 DEFAULTS = Path(__file__).parents[2] / "tables" / "transformers" / "defaults.json"
+TEXTS = DEFAULTS.with_name("texts.json")
 TOKENS = 30
 
 DRAWN = 6
@@ -69,6 +71,7 @@ INCOMPLETE = (
     "bert",
     "dbrx",
     "dots1",
+    "emu3_text_model",
     "lfm2_moe",
     "hunyuan_v1_dense",
     "hunyuan_v1_moe",
@@ -330,6 +333,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "hy_v3": {"mlp_bias": (False,)},
     "phimoe": {"num_experts_per_tok": (2,)},
     "internlm3": {"attention_bias": (), "mlp_bias": ()},
+    "emu3_text_model": {"pad_token_id": (1,), "architectures": (["Emu3ForCausalLM"],)},
 }
 """model_type of a row -> fields with values other than those in `SOME`; () for none."""
 
@@ -462,6 +466,25 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "block_multiple_of": (8,),
         "block_ffn_dim_multiplier": (1.0, 1.5),
         "block_auto_adjust_ff_dim": (True, False),
+    },
+    "longcat_flash": {
+        "pad_token_id": (None,),
+        "vocab_size": (7, 31),
+        "hidden_size": (24, 48),
+        "num_layers": (1, 3),
+        "num_attention_heads": (6,),
+        "ffn_hidden_size": (1, 11),
+        "q_lora_rank": (5, 7),
+        "kv_lora_rank": (3, 8),
+        "qk_nope_head_dim": (5, 6),
+        "qk_rope_head_dim": (4,),
+        "head_dim": (4,),
+        "v_head_dim": (3, 7),
+        "moe_topk": (2, 3),  # the class cannot run with 1
+        "n_routed_experts": (4,),
+        "zero_expert_num": (0, 3),
+        "expert_ffn_hidden_size": (1, 10),
+        **TIED,
     },
     "granitemoehybrid": {
         **USUAL,
@@ -715,6 +738,8 @@ def ran(made: Any) -> dict[str, Any]:
     with torch.no_grad(), FlopCounterMode(display=False) as counted:
         out = model(**read)
     found = {"products": counted.get_total_flops() // 2}
+    if getattr(made, "zero_expert_num", None):
+        found = {}  # products depend on the chosen experts
     given = read.get("past_key_values")
     kept = given or getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
     if kept is None or made.is_encoder_decoder:
@@ -779,6 +804,41 @@ def defaults(kinds: Iterable[str]) -> dict[str, Any]:
     return found
 
 
+def texts() -> dict[str, Any]:
+    """Type of a model with images or sound, whose text is of a type that is read -> `text`: the
+    fields of its default text; `beside`: the other fields of its class; `parameters`: those of the
+    text's class."""
+    import torch
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
+
+    usual = {one.name for one in fields(PretrainedConfig)} | {"tie_word_embeddings"}
+    found: dict[str, Any] = {}
+    for kind in sorted(CONFIG_MAPPING):
+        if "text_config" not in getattr(CONFIG_MAPPING[kind], "sub_configs_defaults", ()):
+            continue
+        try:
+            whole = CONFIG_MAPPING[kind]()
+            made = whole.text_config
+            if kind in READERS or made.model_type not in {*READERS} - {*ENCODERS, *BARTS}:
+                continue
+            with torch.device("meta"):
+                classes = MODEL_FOR_CAUSAL_LM_MAPPING
+                model = classes[type(made if type(made) in classes else whole)](made)
+        except (ImportError, KeyError, ValueError, StrictDataclassError):
+            continue  # a class without defaults, or a text of another kind
+        model.tie_weights()
+        own = CONFIG_MAPPING[kind].sub_configs_defaults["text_config"]
+        given = {} if isinstance(own, type) else own.init_kwargs
+        numbers = {id(p): p.numel() for p in model.parameters()}
+        found[kind] = {
+            "text": {"model_type": made.model_type, **given},
+            "beside": sorted({one.name for one in fields(CONFIG_MAPPING[kind])} - usual),
+            "parameters": sum(numbers.values()),
+        }
+    return found
+
+
 PLAIN = (bool, int, float, str, type(None))
 """Types of values that stand in a file as they are."""
 
@@ -790,6 +850,7 @@ BY_CLASS = (
     "gemma4_unified_text",
     "gpt2",
     "gpt-sw3",
+    "longcat_flash",
     "vit",
     "zamba",
     "zamba2",
@@ -804,6 +865,8 @@ def main(kinds: Sequence[str]) -> None:
         for kind, one in defaults(sorted({*ROWS, *ENCODERS, *T5S, *BARTS, *BY_CLASS})).items()
     )
     DEFAULTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    of_texts = ",\n".join(f"{json.dumps(k)}: {json.dumps(one)}" for k, one in texts().items())
+    TEXTS.write_text(f"{{\n{of_texts}\n}}\n", encoding="utf-8")
     every = sorted({*FIELDS, *ROWS})
     kept = json.loads(FILE.read_text(encoding="utf-8")) if kinds else []
     kept = [one for one in kept if one["config"]["model_type"] not in kinds]

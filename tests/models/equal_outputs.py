@@ -39,7 +39,7 @@ NEIGHBOURS = ("glm", "glm4", "gptj")
 """Types that turn neighbouring channels, where the mixer turns those of two halves."""
 
 IN_ORDER = {
-    **dict.fromkeys(("glm4", "kolibri1"), (0, 2, 1, 3)),
+    **dict.fromkeys(("glm4", "kolibri1", "longcat_flash"), (0, 2, 1, 3)),
     "gemma4_text": (0, 1, 2, 5, 7, 6, 3, 4),
 }
 """Type -> its norms in the order in which rows pass them, where the class names them otherwise."""
@@ -182,7 +182,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(down_proj|c_proj|fc2|fc_out|dense_4h_to_h)\.bias", "b_2", ""),
     ],
     "experts": [
-        (r"(gate|router|router\.layer|router\.gate|router\.proj)\.weight", "W_R", "columns"),
+        (r"(gate|router|router\.(layer|gate|proj|classifier))\.weight", "W_R", "columns"),
         (r"router\.scale", "gain", ""), (r"router\.per_expert_scale", "factor", ""),
         (r"router\.bias", "b_R", ""), (r"experts\.gate_up_proj", "W_gate W_up", "columns"),
         (r"experts\.up_proj", "W_up", "columns"),
@@ -302,6 +302,7 @@ OF_LAYERS: Mapping[str, str] = {
 them."""
 
 MOVED: Sequence[tuple[str, str]] = [
+    (r"(self_attn|mlps|input_layernorm|post_attention_layernorm)\.(\d)", r"\1_\2"),
     ("router", "experts.router"), ("experts", "experts.experts"),
     ("per_layer_(input_gate|projection|table|map|norm)", r"layer_input.\1"),
     ("fc1", "mlp.fc1"), ("fc2", "mlp.fc2"), ("shared_mlp", "block_sparse_moe.shared_expert"),
@@ -312,7 +313,8 @@ MOVED: Sequence[tuple[str, str]] = [
 ]  # fmt: skip
 """How names of a layer begin that belong to another module of the layer, and how there."""
 
-AFTER: Mapping[str, int] = {
+AFTER: Mapping[str, float] = {
+    "mlps_0": 0.1, "self_attn_1": 0.2, "mlps_1": 2,
     **dict.fromkeys(("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "ffn"), 1),
     "experts": 2, "layer_input": 3,
 }  # fmt: skip

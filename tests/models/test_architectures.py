@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from cli import app
 from costmodel import networks
+from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError, SizeError
 from costmodel.networks import huggingface
 from costmodel.networks.answers import together
@@ -29,6 +30,10 @@ from tests.models.drawn import FILE, TOKENS
 
 RECORDED = json.loads(FILE.read_text(encoding="utf-8"))
 KINDS = sorted({one["config"]["model_type"] for one in RECORDED})
+EVERY_TEXT: dict[str, Any] = read_data(data_dir("transformers") / "texts.json")
+TEXTS = {one["text"]["model_type"]: kind for kind, one in EVERY_TEXT.items()}  # the last of each
+TEXTS = {kind: EVERY_TEXT[kind] for kind in [*TEXTS.values(), "fuyu"]}
+"""A type with images or sound for each type of text, as `drawn.texts` records it."""
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
@@ -345,6 +350,24 @@ def test_of_a_model_with_images_the_text_is_read_and_that_is_said(
     assert found.parameters().at() == text.parameters().at()
     assert found.described.remark.startswith(huggingface.TEXT_ALONE)
     assert not text.described.remark.startswith(huggingface.TEXT_ALONE)
+
+
+@pytest.mark.parametrize("kind", sorted(TEXTS))
+def test_the_default_text_of_a_model_with_images_has_the_parameters_of_its_class(
+    tmp_path: Path, kind: str
+) -> None:
+    one = TEXTS[kind]
+    beside = dict.fromkeys({*one["beside"]} - {"text_config"}, 7)
+    net = read(tmp_path, {"model_type": kind, **beside})
+    assert net.parameters().at() == one["parameters"]
+
+
+def test_fields_beside_a_missing_text_are_those_of_the_text(tmp_path: Path) -> None:
+    flat = {"model_type": "fuyu", "num_hidden_layers": 3, "patch_size": 5}
+    inner = {**TEXTS["fuyu"]["text"], "num_hidden_layers": 3}
+    assert read(tmp_path, flat).parameters().at() == read(tmp_path, inner).parameters().at()
+    with pytest.raises(ModelError, match="'num_layer' = 3 is not read"):
+        read(tmp_path, {"model_type": "fuyu", "num_layer": 3})
 
 
 def test_a_type_that_is_not_read_is_refused_with_the_part_that_is_missing(tmp_path: Path) -> None:

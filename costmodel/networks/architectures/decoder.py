@@ -156,10 +156,12 @@ def mixture(
             part_sizes["S"] = copies * width or wide
         else:
             shared = ""
+    if idle := c.number("zero_expert_num"):
+        part_sizes["Z"] = idle
     activation = squared or activation or c.activation("hidden_act")
     made = experts(
         routing, activation, clamped=clamped, squared=bool(squared), shared=shared,
-        correction=correction, offset=offset,
+        correction=correction, offset=offset, idle=bool(idle),
     )  # fmt: skip
     return part("experts", made, **part_sizes)
 

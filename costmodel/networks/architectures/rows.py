@@ -554,6 +554,10 @@ ROWS: Mapping[str, Plain] = {
         name="Dots1", options=NORMED, numbers=DEEPSEEK, kinds=_late,
         experts=Experts(scores="sigmoid", shared="plain"),
     ),
+    "emu3_text_model": Plain(
+        name="Emu3", bare="TextModel",
+        fixed={"attention_bias": (False,), "mlp_bias": (False,)},
+    ),
     "ernie4_5": Plain(
         name="Ernie4_5", turned="rotary-pairs", switches=USE_BIAS, ffn_bias="use_bias",
     ),
