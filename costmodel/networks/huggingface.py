@@ -31,6 +31,7 @@ from costmodel.networks.architectures.bart import BARTS
 from costmodel.networks.architectures.bert import ENCODERS
 from costmodel.networks.architectures.encoder_rows import ENCODER_ROWS
 from costmodel.networks.architectures.gemma4 import GEMMA_4
+from costmodel.networks.architectures.plain import TEXT_ALONE
 from costmodel.networks.architectures.rows import ROWS
 from costmodel.networks.architectures.t5 import T5S
 from costmodel.networks.blocks import Description
@@ -78,7 +79,6 @@ FOREIGN: Mapping[str, str] = {
 OF_TEXT = ("text_config", "llm_config", "language_config")
 """Names of the object with the fields of a model's text."""
 
-TEXT_ALONE = "the text's model alone: towers and maps for images or sound are not counted"
 INDEXER = "an indexer that chooses keys"
 OTHERS = "keys and values of another model"
 IMAGES = "images or sound beside the text"
@@ -100,7 +100,7 @@ MISSING: Mapping[str, str] = {
     "deepseek_v4": f"attention to compressed rows, and {STREAMS}",
     "hy_v4": f"{STREAMS}, and {INDEXER}",
     "beam": "sums that are scaled by their depth, and gates with a bias",
-    **dict.fromkeys(("moshi", "musicgen", "musicgen_melody"), "several tokens of sound at a time"),
+    **dict.fromkeys(("musicgen", "musicgen_melody"), "several tokens of sound at a time"),
     "prophetnet": "streams that each predict a further token",
     "whisper": "attention whose queries and values have biases, and keys none",
     **dict.fromkeys(
@@ -108,11 +108,7 @@ MISSING: Mapping[str, str] = {
         OTHERS,
     ),
     **dict.fromkeys(
-        (
-            "git",
-            "mllama",
-            "phi4_multimodal",
-        ),
+        ("mllama",),
         IMAGES,
     ),
     "blt": "patches of bytes",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ FILE = Path(__file__).parent / "configurations.json"
 DEFAULTS = Path(__file__).parents[2] / "tables" / "transformers" / "defaults.json"
 TEXTS = DEFAULTS.with_name("texts.json")
 TOKENS = 30
+
+TOWERS = r"image_encoder|visual_projection|img_temporal|embed_tokens_extend"
+"""Names of parameters beside those of a text."""
 
 DRAWN = 6
 """Drawn configurations of each type."""
@@ -333,6 +337,9 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "hy_v3": {"mlp_bias": (False,)},
     "phimoe": {"num_experts_per_tok": (2,)},
     "internlm3": {"attention_bias": (), "mlp_bias": ()},
+    "git": {"pad_token_id": (1,), "max_position_embeddings": (40,), "num_attention_heads": (6, 12)},
+    "moshi": {"ffn_dim": (2, 22), "hidden_act": ("silu", "relu")},
+    "phi4_multimodal": {"pad_token_id": (1,), "head_dim": ()},
     "emu3_text_model": {"pad_token_id": (1,), "architectures": (["Emu3ForCausalLM"],)},
 }
 """model_type of a row -> fields with values other than those in `SOME`; () for none."""
@@ -700,7 +707,7 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     with torch.device("meta"):
         model = class_of(made)(made)
     model.tie_weights()
-    numbers = {id(p): p.numel() for p in model.parameters()}
+    numbers = {id(p): p.numel() for n, p in model.named_parameters() if not re.search(TOWERS, n)}
     found = {"config": dict(config), "parameters": sum(numbers.values())}
     return found if len(config) == 1 else {**found, **ran(made)}
 

@@ -6,7 +6,7 @@ and shapes of the class's parameters, and its scores for some tokens, in float64
 drawn from their names, so that the tests load the same into a twin without transformers.
 
 The class has the constants of the equations: the configurations choose those of scores, multipliers
-and angles, and the command sets those under the roots of norms.
+and angles, and the command sets those under the roots of norms, and tables of sines.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from costmodel.networks.blocks import Description
+from profiler.networks.modules import sinusoids
 from profiler.networks.twin import Twin
 
 FILE = Path(__file__).parent / "equal_outputs.json"
@@ -37,6 +38,9 @@ STRAIGHT_EXPERTS = ("gpt_oss", "aria_text")
 
 NEIGHBOURS = ("glm", "glm4", "gptj")
 """Types that turn neighbouring channels, where the mixer turns those of two halves."""
+
+POSITIONS_LATE = ("blenderbot-small",)
+"""Types that add positions to the normed embedding, where the class names the norm last."""
 
 IN_ORDER = {
     **dict.fromkeys(("glm4", "kolibri1", "longcat_flash"), (0, 2, 1, 3)),
@@ -172,8 +176,8 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(up_proj|w3|proj_up)\.weight", "W_up", "columns"),
         (r"(down_proj|w2|output_linear|proj_down)\.weight", "W_down", "columns"),
         (r"gate_proj\.bias", "b_gate", ""), (r"ffn_sub_norm\.weight", "gain_F", ""),
-        (r"(gate_up_proj|input_linear)\.weight", "W_gate W_up", "columns"),
-        (r"up_proj\.bias", "b_up", ""), (r"down_proj\.bias", "b_down", ""),
+        (r"(gate_up_proj|input_linear|fc1)\.weight", "W_gate W_up", "columns"),
+        (r"fc2\.weight", "W_down", "columns"), (r"up_proj\.bias", "b_up", ""), (r"down_proj\.bias", "b_down", ""),
     ],
     "ffn": [
         (r"(up_proj|c_fc|fc1|fc_in|dense_h_to_4h)\.weight", "W_1", "columns"),
@@ -229,7 +233,8 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     for group in (beside, *at.values()):  # weights that no score reads
         for name in [name for name in group if re.match(r"encoder_attn|bert\.pooler", name)]:
             del group[name]
-    last = sorted(beside, key=lambda name: name.endswith("predictions.bias"))
+    late = "positions" if about.model_type in POSITIONS_LATE else "predictions.bias"
+    last = sorted(beside, key=lambda name: late in name)
     stack = net.stack
     own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()
            if p.requires_grad]  # fmt: skip
@@ -362,7 +367,7 @@ def _load_part(modules: Sequence[Any], base: str, tensors: Mapping[str, Tensor],
     named = dict(pair for one in modules for pair in one.named_parameters())
     given, lacking = {**named, **dict(part.named_buffers())}, {*named}
     for full, value in tensors.items():
-        name = full.removeprefix("attention.")
+        name = full.removeprefix("attention.").replace("_proj.linear.", "_proj.")
         found = [(names, how) for theirs, names, how in RULES[base] if re.fullmatch(theirs, name)]
         if len(found) != 1:
             raise ValueError(f"{kind}: {len(found)} rules of {base} name {name}")
@@ -452,6 +457,10 @@ def computed(config: Mapping[str, Any]) -> dict[str, Any]:
             tensors = {}
             kept = [(n, b) for n, b in model.named_buffers() if n.endswith("correction_bias")]
             for name, value in [*model.named_parameters(), *kept]:
+                if name.endswith("embed_positions.weight") and not value.requires_grad:
+                    place = {"dtype": torch.float64, "device": value.device}
+                    value.data.copy_(sinusoids(value.shape[0], value.shape[1], place))
+                    continue
                 tensors[name] = list(value.shape)
                 value.data.copy_(drawn(name, value.shape))
             with torch.no_grad():

@@ -21,6 +21,7 @@ from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError, SizeError
 from costmodel.networks import huggingface
 from costmodel.networks.answers import together
+from costmodel.networks.architectures.plain import TEXT_ALONE
 from costmodel.networks.blocks import Description
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import counting
@@ -31,8 +32,8 @@ from tests.models.drawn import FILE, TOKENS
 RECORDED = json.loads(FILE.read_text(encoding="utf-8"))
 KINDS = sorted({one["config"]["model_type"] for one in RECORDED})
 EVERY_TEXT: dict[str, Any] = read_data(data_dir("transformers") / "texts.json")
-TEXTS = {one["text"]["model_type"]: kind for kind, one in EVERY_TEXT.items()}  # the last of each
-TEXTS = {kind: EVERY_TEXT[kind] for kind in [*TEXTS.values(), "fuyu"]}
+LAST = {one["text"]["model_type"]: kind for kind, one in EVERY_TEXT.items()}
+TEXTS = {kind: EVERY_TEXT[kind] for kind in [*LAST.values(), "fuyu"]}
 """A type with images or sound for each type of text, as `drawn.texts` records it."""
 
 LLAMA: dict[str, Any] = {
@@ -348,8 +349,8 @@ def test_of_a_model_with_images_the_text_is_read_and_that_is_said(
     text, own = read(tmp_path, inner), {name: inner} if name else {}
     found = read(tmp_path, {"model_type": kind, **own, "vision_config": {"depth": 3}})
     assert found.parameters().at() == text.parameters().at()
-    assert found.described.remark.startswith(huggingface.TEXT_ALONE)
-    assert not text.described.remark.startswith(huggingface.TEXT_ALONE)
+    assert found.described.remark.startswith(TEXT_ALONE)
+    assert not text.described.remark.startswith(TEXT_ALONE)
 
 
 @pytest.mark.parametrize("kind", sorted(TEXTS))

@@ -208,6 +208,7 @@ def decoder(
     before: Sequence[Use] = (),
     pooler: bool = False,
     sets: int | None = None,
+    beyond: int = 0,
 ) -> Description:
     """Put a network together: an embedding, a layer for each of `blocks`, a norm, and, for the
     class with a head, scores of the vocabulary with their loss.
@@ -228,6 +229,7 @@ def decoder(
         before: what stands before the head.
         pooler: the class without a head has a linear map and tanh of the first row.
         sets: how many sets of parameters all layers share; None: each layer has its own.
+        beyond: rows of the table of tokens beyond those of the vocabulary.
 
     Raises:
         ModelError: the configuration names another class.
@@ -257,6 +259,7 @@ def decoder(
     if (longest := c.size_or_none("max_position_embeddings")) is not None:
         own["l"] = longest
     narrow = {"d": entry[0].sizes["d"]} if entry and "d" in entry[0].sizes else {}
+    narrow |= {"u": Poly.atom("u") + beyond} if beyond else {}
     stack = Stack(
         (Use("embedding", parts.look_up(scaled), table=True, sizes=narrow), *entry),
         in_turn(blocks),

@@ -158,6 +158,9 @@ def latent(c: Configuration, *options: str) -> Use:
     return replace(found, token_form="absorbed")
 
 
+TEXT_ALONE = "the text's model alone: towers and maps for images or sound are not counted"
+"""The remark on models with images or sound."""
+
 ABSORBED = "a new token attends to latent rows (absorbed), a whole sequence to keys and values"
 
 
@@ -210,6 +213,7 @@ class Plain:
         divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
         head_bias: whether scores have a bias, or the field that says.
         positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
+        beyond: rows of the table of tokens beyond those of the vocabulary.
         segments: the field with the number of kinds of segments, each with a row; "": none.
         narrow: the field with the width of embedded rows, which a linear map makes d wide where the
             width is another; "": they are d wide. `widened`: the map stands there at equal widths
@@ -264,6 +268,7 @@ class Plain:
     head_bias: bool | str = False
     positions: str = ""
     offset: int = 0
+    beyond: int = 0
     segments: str = ""
     narrow: str = ""
     widened: bool = False
@@ -352,7 +357,7 @@ class Plain:
             sets=c.size(self.groups) if self.groups else None,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
             cap=_switched(c, self.cap), divided=self.divided,
-            bias=_switched(c, self.head_bias), entry=entry,
+            bias=_switched(c, self.head_bias), entry=entry, beyond=self.beyond,
         )  # fmt: skip
 
     def _kinds(self, c: Configuration, number: int) -> list[str]:

@@ -26,6 +26,7 @@ from costmodel.networks.architectures.plain import (
     FULL,
     LINEAR,
     NEAR,
+    TEXT_ALONE,
     Experts,
     Plain,
     latent,
@@ -523,6 +524,12 @@ ROWS: Mapping[str, Plain] = {
         ffn="plain", ffn_bias=True, width="dff", activation="relu", positions="sinusoidal",
         scaled=True, head_bias=True, dropout="resid_pdrop embd_pdrop",
     ),
+    "git": Plain(
+        name="Git", norm="layer", place="after", end=False, options=("bias",), turned="",
+        ffn="plain", ffn_bias=True, embedding_norm=True, positions="learned", head_bias=True,
+        dropout="hidden_dropout_prob", remark=TEXT_ALONE,
+        numbers="attention_probs_dropout_prob vision_config num_image_with_embedding",
+    ),
     "cwm": Plain(name="Cwm", kinds=first(4)),
     "dbrx": Plain(
         name="Dbrx", norm="layer, no bias", mixers={FULL: _dbrx}, activation="silu", width="",
@@ -802,6 +809,11 @@ ROWS: Mapping[str, Plain] = {
         numbers="max_seq_len emb_pdrop resid_pdrop learned_pos_emb init_device logit_scale "
         "no_bias embedding_fraction norm_type verbose expansion_ratio init_config tokenizer_name",
     ),
+    "moshi": Plain(
+        name="Moshi", ties=False, width=lambda c: c.size("ffn_dim") // 2, beyond=1,
+        remark=TEXT_ALONE,
+        numbers="num_codebooks audio_vocab_size audio_encoder_config depth_decoder_config",
+    ),
     "nanochat": Plain(
         name="NanoChat", norm="rms, no weights", ffn="plain", cap="final_logit_softcapping",
         remark="norms of queries and keys, which have no weights, are not counted",
@@ -844,6 +856,11 @@ ROWS: Mapping[str, Plain] = {
     ),
     "phi3": Plain(
         name="Phi3", share=1.0, numbers="original_max_position_embeddings",
+        fixed=dict.fromkeys(("resid_pdrop", "embd_pdrop"), (0.0,)),
+    ),
+    "phi4_multimodal": Plain(
+        name="Phi4Multimodal", share=1.0, remark=TEXT_ALONE,
+        numbers="original_max_position_embeddings vision_config audio_config",
         fixed=dict.fromkeys(("resid_pdrop", "embd_pdrop"), (0.0,)),
     ),
     "phimoe": Plain(
