@@ -177,7 +177,8 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(down_proj|w2|output_linear|proj_down)\.weight", "W_down", "columns"),
         (r"gate_proj\.bias", "b_gate", ""), (r"ffn_sub_norm\.weight", "gain_F", ""),
         (r"(gate_up_proj|input_linear|fc1)\.weight", "W_gate W_up", "columns"),
-        (r"fc2\.weight", "W_down", "columns"), (r"up_proj\.bias", "b_up", ""), (r"down_proj\.bias", "b_down", ""),
+        (r"fc2\.weight", "W_down", "columns"), (r"up_proj\.bias", "b_up", ""),
+        (r"down_proj\.bias", "b_down", ""),
     ],
     "ffn": [
         (r"(up_proj|c_fc|fc1|fc_in|dense_h_to_4h)\.weight", "W_1", "columns"),
