@@ -199,7 +199,10 @@ def fused_kernels(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     unknown = options - ATTENTION_OPTIONS if name == "self-attention" else set()
     if name not in FUSED or unknown:
         what = f"{name} with {', '.join(sorted(unknown))}" if unknown else name
-        raise Unanswered(f"no kernel of {what} is among those whose times are predicted")
+        raise Unanswered(
+            f"no kernel of {what} is among those whose times are predicted, those of "
+            f"{', '.join(FUSED)}; reconcile --board predicts the operations that torch dispatches"
+        )
     decode = case.phase == "inference"
     tokens = sizes["t"] if decode else sizes["l"]
     taken: dict[str, float] = {"b": sizes.get("b", 1), "t" if decode else "l": tokens}
