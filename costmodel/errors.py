@@ -192,11 +192,7 @@ def words_of(error: BaseException) -> str:
 
     >>> words_of(ZeroDivisionError("division\nby zero")), words_of(SystemExit())
     ('ZeroDivisionError: division by zero', 'SystemExit')
-    >>> words_of(MemoryError())
-    'there is too little memory here; smaller sizes need less'
     """
-    if isinstance(error, MemoryError) and not text_of(error):
-        return TOO_LITTLE
     kind, said = shortened(_class_name(error)), " ".join(text_of(error).split())
     return f"{kind}: {said}" if said else kind
 
