@@ -34,7 +34,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("mamba-2", "chunked", "path_length"): "which rows T_X reads of U_X depends on more than their "
-    "distance, or some rows between are left out",
+    "distance and the place in a chunk",
     ("rwkv-7", "chunked", "span"): "the recurrence reads rows further back than the previous row",
     **{
         (name, f"chunked-{way}", question): reason

@@ -74,7 +74,7 @@ def agree(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     assert all("traffic" in line and line.endswith(CHOSEN) for line in left), left
 
 
-UNDERIVED = "a bound of index q has a stride, such as 2*q <= l"
+UNDERIVED = "index q skips entries by a stride of B"
 """Why the span of a gradient summed over rows of one place in their blocks is searched."""
 CHOSEN = "depends on the values of bucket"
 """Why there is no traffic of learned numbers that a table chooses."""

@@ -84,7 +84,7 @@ def test_only_a_size_that_another_form_lacks_is_free() -> None:
 
 def test_what_is_not_searched_says_why() -> None:
     long = replace(case("training"), sizes={**SIZES, "l": MOST + 1})
-    with pytest.raises(Unanswered, match="is searched in at most 131,072 rows"):
+    with pytest.raises(Unanswered, match="at most 131,072 are allowed"):
         best(long, COSTS["total"])
     symbolic = replace(case("training"), symbolic=True).figure(COSTS["total"])
     assert not isinstance(symbolic, Missing)

@@ -417,8 +417,8 @@ def test_the_condition_on_traffic_is_the_one_by_hand(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("line", "said"),
     {
-        "self-attention local-attention": "a floor stands in the difference",
-        "self-attention she --by span": "a function of l stands in the difference",
+        "self-attention local-attention": "the difference has a floor",
+        "self-attention she --by span": "the difference has a function of l",
         "self-attention mamba --by peak": "is the largest of several formulas",
         "self-attention convolution --over h": "size h is d/n",
         "self-attention self-attention+bias --by exp": "the same exp at every size",

@@ -105,8 +105,8 @@ BAD = {
     "1e2.5": "expected an operator or the end at character 2, got 'e2'",
     "(" * 41 + "l" + ")" * 41: "nests deeper than 40 levels",
     "2" + "**2" * 60: "nests deeper than 40 levels",
-    "1" + "+1" * 300: "at most 300 operations in a row",
-    "1" + "+(1+1+1+1+1)" * 600: "at most 5000 numbers",
+    "1" + "+1" * 300: "at most 300 are allowed",
+    "1" + "+(1+1+1+1+1)" * 600: "more than 5000 numbers",
     "where(l)": "expected where(value, a condition that is at least 0 there)",
 }
 
@@ -127,7 +127,7 @@ BAD_VALUES = {
     "9**9**9": "more than 100000 bits",
     "sum(t, t, 1, 10**9)": "sums more than 1000000 terms",
     "sum(t, t, 1, l/2)": "a sum's last value needs a whole number, got 5/2",
-    "ceil_log2(0)": "ceil_log2 needs a positive number, got 0",
+    "ceil_log2(0)": "ceil_log2(0): expected a positive number",
     "ceil_log2(1/2)": "ceil_log2 needs a whole number, got 1/2",
 }
 

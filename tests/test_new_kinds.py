@@ -181,5 +181,5 @@ def test_one_kind_names_arrays() -> None:
 
         array: Array
 
-    with pytest.raises(TypeError, match=r"^Other names an array: Ref alone may read one$"):
+    with pytest.raises(TypeError, match=r"^Other has a field 'array', which Ref alone may have"):
         kind(free=True, alone="")(Other)

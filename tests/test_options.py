@@ -538,7 +538,7 @@ def test_options_that_cannot_be_typed_or_are_not_offered_are_refused() -> None:
     with pytest.raises(EquationError, match=r"letters and hyphens, got 'a\+b'"):
         offering({"a+b": "two"})(lambda chosen: Mixer("never"))
     with pytest.raises(
-        EquationError, match="'two' is said to exclude another option, but is no option"
+        EquationError, match="apart= names 'two', which is no option: expected some of one"
     ):
         offering({"one": "1"}, {("one", "two"): "why"})(lambda chosen: Mixer("never"))
 

@@ -761,12 +761,12 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
     [
         (dilated, "which rows y reads of x depends on more than their distance"),
         (last_row, "which rows y reads of x depends on more than their distance"),
-        (chunk_sums, "the sign of the coefficient of index"),
-        (mean_and_first, "M is made of some rows and belongs to no row"),
-        (half_a_mean, "M is made of some rows and belongs to no row"),
-        (two_axes, "the rows of P lie on one of several axes"),
-        (two_chunks_back, "depends on more than their distance, or some rows between are left out"),
-        (window_and_chunks, "depends on more than their distance, or some rows"),
+        (chunk_sums, "bounds index"),
+        (mean_and_first, "M is made of some rows, not all, and has no row of its own"),
+        (half_a_mean, "M is made of some rows, not all, and has no row of its own"),
+        (two_axes, "which axis of P has the rows of tokens is not told: axes 1 and 2 may"),
+        (two_chunks_back, "depends on more than their distance and the place in a chunk"),
+        (window_and_chunks, "depends on more than their distance and the place"),
         (within_a_chunk, "the row of an entry of S is not known"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
@@ -794,7 +794,7 @@ def test_an_earlier_row_may_not_reach_further() -> None:
     row alone, it would be one hop from 1 to l, and two from C to l."""
     chunks, end = Chunks(size("l"), "C"), Poly.atom(OUTER) * size("C")
     require_in_order(chunks, [end, end + 1])
-    with pytest.raises(Unsupported, match="an earlier row may be read further ahead than the rows"):
+    with pytest.raises(Unsupported, match="a row may reach further ahead than the rows after it"):
         require_in_order(chunks, [size("l"), end + 1])
 
 

@@ -274,7 +274,9 @@ def test_a_maximum_over_no_term_is_refused() -> None:
     for ask in (cm.count, cm.span, cm.critical_path):
         with pytest.raises(Unsupported) as caught:
             ask(made)
-        assert str(caught.value).removeprefix("y: ") == "the maximum over j may have no term"
+        assert str(caught.value).removeprefix("y: ") == (
+            "the maximum over j may have no term: give every entry a range with a value"
+        )
 
 
 def test_a_maximum_over_terms_that_may_be_nothing_is_refused() -> None:

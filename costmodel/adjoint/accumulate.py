@@ -166,7 +166,7 @@ class Sums:
         if len(firsts) > 1 or cut:
             raise Unsupported(
                 f"the gradient of {array.name}: the number of additions depends on which entry "
-                "is the maximum"
+                "is the maximum, that is on values; the forward pass (phase training) has counts"
             )
 
     def _kinds(

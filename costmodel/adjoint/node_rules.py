@@ -223,7 +223,11 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     elif node.function in OF_OPERAND:
         rule, known = OF_OPERAND[node.function], node.body
     else:
-        raise Unsupported(f"the gradient of the function {node.function} has no rule")
+        there = ", ".join(sorted({*OF_RESULT, *OF_OPERAND}))
+        raise Unsupported(
+            f"{scope.equation.name}: the gradient of the function {node.function} has no rule: "
+            f"expected one of {there}"
+        )
     handed = rule(gradient, known)
     # a gradient that the rule uses several times is computed once
     if sum(part is gradient for part, _ in walk(handed)) > 1:
@@ -240,11 +244,17 @@ def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> No
         for part in node.parts:
             builder.hand(part.body, gradient, scope.inside(part.over))
         return
-    if len(node.parts) > 1 or not isinstance(node.body, Ref) or len(node.over) > 1:
-        raise Unsupported(
-            f"{scope.equation.name}: the gradient of a maximum needs one range of one index, and "
-            "an entry of an array as the term"
-        )
+    fault = (
+        "over several ranges is not derived: give the index one range"
+        if len(node.parts) > 1
+        else "over several indices is not derived: take a maximum over one index at a time"
+        if len(node.over) > 1
+        else "of an expression is not derived: define the expression as an array first"
+        if not isinstance(node.body, Ref)
+        else ""
+    )
+    if fault:
+        raise Unsupported(f"{scope.equation.name}: the gradient of a maximum {fault}")
     largest = Ref(scope.equation.array, scope.equation.positions)
     first = Bracket(gradient, node.body, "=", largest, first=node.over)
     builder.hand(node.body, first, scope.inside(node.over))

@@ -147,7 +147,7 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
     if not implied(around, index.as_poly() - 1):
         raise Unsupported(
             f"a gradient keeps values over index {index.name}, which may be less than 1, and the "
-            "axes of arrays begin at 1"
+            f"axes of arrays begin at 1: number {index.name} from 1"
         )
     return next(_tops(index, by_atom))
 

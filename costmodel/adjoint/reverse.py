@@ -19,7 +19,7 @@ from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, pla
 from costmodel.adjoint.derivatives import ONE, ZERO, where_larger
 from costmodel.adjoint.gather_adjoint import Picked
 from costmodel.adjoint.node_rules import RULES, Scope
-from costmodel.adjoint.norms import NormedRow, computed_again, length_of_row, normed_row
+from costmodel.adjoint.norms import REWRITES, NormedRow, computed_again, length_of_row, normed_row
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
@@ -196,8 +196,8 @@ class _Builder(Sums):
                 return named
             self.regions |= found
         raise Unsupported(
-            f"{arrays[0].name}: the iteration that finds the entries with a "
-            "gradient does not converge"
+            f"{', '.join(array.name for array in arrays)}: which entries have a gradient is not "
+            f"settled after {ROUNDS} rounds; the forward pass (phase training) is derived"
         )
 
     def _reached(self, array: Array) -> list[Constraints]:
@@ -286,7 +286,7 @@ class _Builder(Sums):
         if len(scopes) != 1:
             raise Unsupported(
                 f"{equation.name}: only a part of each softmax row is read, and "
-                "softmax-gradient takes whole rows"
+                "softmax-gradient takes whole rows: leave out the rewrite softmax-gradient"
             )
         (scope,) = scopes
         assert isinstance(equation.value, Div) and isinstance(equation.value.right, Ref)
@@ -318,9 +318,11 @@ class _Builder(Sums):
         the row rather than in its entries. Unsupported if only a part of the row is read."""
         for scope in self._scopes(equation):
             if row.over not in scope.free:
+                rewrite = REWRITES["rms_norm" if row.centred is None else "layer_norm"]
                 raise Unsupported(
-                    f"{equation.name}: only a part of each normalised row is read, "
-                    "and the gradient from the result takes whole rows"
+                    f"{equation.name}: only a part of each normalised row is read, and its "
+                    f"gradient from the result takes whole rows: leave out the rewrite "
+                    f"{rewrite}"
                 )
             gradient = Ref(self.grads[equation.array], equation.positions)
             result = Ref(equation.array, equation.positions)
@@ -459,8 +461,10 @@ class _Builder(Sums):
         if cotangent is not None:
             if isinstance(gradient, Bracket) and gradient.first and cotangent.over:
                 raise Unsupported(
-                    f"the gradient of {ref.array.name} has no fixed number of terms: an entry may "
-                    "be the maximum of several rows, and of how many depends on the values"
+                    f"{scope.equation.name}: one entry of {ref.array.name} may be the maximum of "
+                    "several rows, and the number of these rows depends on values, so that its "
+                    "gradient has no fixed number of additions; the forward pass (phase training) "
+                    "has counts"
                 )
             # the new indices over what a gather may read give the entry's axes no names
             chosen = {index.name for index in read.over}

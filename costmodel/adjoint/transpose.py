@@ -37,6 +37,7 @@ from costmodel.symbolic.constraints import (
     irredundant,
     is_plain,
     projected,
+    require_plain,
     stride,
     with_stride,
 )
@@ -145,7 +146,7 @@ def transposed(
             if set(left) & here.letters:
                 raise Unsupported(
                     f"the gradient of {ref.array.name}: position '{target}' cannot be solved for "
-                    "an index"
+                    f"an index, as i + 2*j can for i; the forward pass (phase training) is derived"
                 )
             where |= {c.substitute(solved) for c in (entry - here, here - entry)}
             continue
@@ -275,8 +276,11 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
         if inside:
             inside |= {c for c in own - given if stride(c, variable)[0] != ONE}
         lower, upper, _ = bounds(_tight(own - inside, known - inside), variable)
-        if any(scale != ONE for scale, _ in lower + upper) or not (lower and upper):
-            raise with_stride(variable)
+        require_plain(variable, lower + upper)
+        if not (lower and upper):
+            raise Unsupported(
+                f"index {atom_name(variable)} has {'no upper' if lower else 'no lower'} bound"
+            )
         ends = ([end for _, end in side] for side in (lower, upper))
         low, high = (tuple(by_text(dict.fromkeys(side))) for side in ends)
         found.insert(0, Index(atom_name(variable), low, high))
@@ -300,7 +304,10 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
     if not guards:
         return indices
     if not indices:
-        raise Unsupported(f"{what} exists at some sizes and not at others")
+        raise Unsupported(
+            f"{what} has no index, and exists at some sizes and not at others; the forward pass "
+            "(phase training) is derived"
+        )
     first, *others = indices
     low, upper = first.lower[0], first.upper
     for guard in by_text(guards):

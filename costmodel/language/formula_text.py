@@ -22,7 +22,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import FormulaError
+from costmodel.errors import FormulaError, shortened
 from costmodel.symbolic.formulas import (
     FUNCTIONS,
     GROWING,
@@ -210,7 +210,10 @@ class _Reader:
             raise self.unexpected(wrong.token, wrong.expected, last) from None
         tree = self.tree(found, frozenset(), 1)
         if _depth(tree) > MOST_DEPENDENT:
-            raise FormulaError(f"a formula has at most {MOST_DEPENDENT} operations in a row")
+            raise FormulaError(
+                f"the formula has {_depth(tree):,} operations that wait for each other: at most "
+                f"{MOST_DEPENDENT} are allowed"
+            )
         return Formula(self.text, tree, frozenset(self.letters))
 
     def tokens(self) -> Iterator[Token]:
@@ -234,7 +237,8 @@ class _Reader:
                 continue
             if position - start > MOST_DIGITS:
                 raise FormulaError(
-                    f"a formula has numbers and names of at most {MOST_DIGITS:,} characters"
+                    f"'{shortened(match[0])}' is too long: numbers and names have at most "
+                    f"{MOST_DIGITS:,} characters"
                 )
             if arguments[-1:] == [depth] and match[0].isdigit():
                 position = start + 1  # \frac12 is 1/2
@@ -250,7 +254,8 @@ class _Reader:
                 number += 1
                 if number > MOST_TOKENS:
                     raise FormulaError(
-                        f"a formula has at most {MOST_TOKENS} numbers, names and signs"
+                        f"the formula has more than {MOST_TOKENS} numbers, names and signs: write "
+                        "a shorter one"
                     )
                 yield Token(kind, value, start + at, end_pos=position)
 

@@ -124,7 +124,10 @@ class Index(Written):
         """
         instead = values.get(self.atom)
         if instead is not None and not instead.variables:
-            raise Unsupported("the computation depends on which entry is the maximum")
+            raise Unsupported(
+                f"the value of index {self.name} is the place of a maximum, which depends on "
+                "values; the forward pass (phase training) is derived"
+            )
         name = self.name if instead is None else atom_name(min(instead.variables))
         lower, upper = (
             tuple(b.substitute(values) for b in ends) for ends in (self.lower, self.upper)
@@ -172,7 +175,8 @@ class UnionIndex(Index):
     def constraints(self) -> Constraints:
         """Raise EquationError: a union of ranges is no conjunction of constraints."""
         raise EquationError(
-            f"index {self.name} runs over a union of ranges, and one range is expected here"
+            f"index {self.name} runs over several ranges where one range is needed: declare an "
+            f"index with one, f.index(name, lower, upper)"
         )
 
     @property

@@ -139,7 +139,10 @@ def position_value(position: Position) -> Poly:
         Unsupported: a gather, whose position depends on values.
     """
     if isinstance(position, Gather):
-        raise Unsupported(f"a position depends on the values of {position.at.array.name}")
+        raise Unsupported(
+            f"a position is an entry of {position.at.array.name}, that is a value: the answer "
+            "needs positions that follow from indices and sizes"
+        )
     return position.value if isinstance(position, Flat) else position
 
 
@@ -260,7 +263,10 @@ def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
         new.free, new.alone = free, alone
         first = next((known for known in KINDS if "array" in known._fields), new)
         if "array" in new._fields and first is not new:
-            raise TypeError(f"{new.__name__} names an array: {first.__name__} alone may read one")
+            raise TypeError(
+                f"{new.__name__} has a field 'array', which {first.__name__} alone may have: give "
+                "the field another name"
+            )
         KINDS.append(new)
         return made
 

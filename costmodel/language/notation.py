@@ -369,7 +369,9 @@ COMPOSITES: Mapping[str, Callable[[Notation, Composite], Piece]] = {
 
 def _composite(notation: Notation, node: Composite) -> Piece:
     if node.name not in COMPOSITES:
-        raise Unsupported(f"the composite '{node.name}' has no rule by which equations print it")
+        raise Unsupported(
+            f"no rule prints the composite '{node.name}': expected one of {', '.join(COMPOSITES)}"
+        )
     return COMPOSITES[node.name](notation, node)
 
 

@@ -134,13 +134,15 @@ class Family:
         for option in (name for pair in self.apart for name in pair):
             if option not in self.offers:
                 raise EquationError(
-                    f"'{option}' is said to exclude another option, but is no option"
+                    f"apart= names '{option}', which is no option: expected some of "
+                    f"{', '.join(self.offers)}"
                 )
         for name, text in self.variants.items():
             for option in _options_of(text):
                 if option not in self.offers:
                     raise EquationError(
-                        f"'{name}' stands for '{text}', but '{option}' is no option"
+                        f"'{name}' stands for '{text}', but '{option}' is no option: expected "
+                        f"some of {', '.join(self.offers)}"
                     )
 
     @cached_property

@@ -64,7 +64,7 @@ class Tally:
     def halved(self) -> dict[str, int]:
         """Half of the operations, by class; TransformError if a number is odd."""
         if any(number % 2 for number in self.operations.values()):
-            raise TransformError("a complex transform with an odd number of operations")
+            raise TransformError(f"half of an odd number of operations: {dict(self.operations)}")
         return {name: number // 2 for name, number in self.operations.items()}
 
 
@@ -108,7 +108,9 @@ def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
     `points`, as (bin, part) -> value for bins 1 .. points/2 + 1 and parts 1 (real), 2 (imaginary).
     TransformError for more entries than `points`."""
     if len(operands) > points:
-        raise TransformError(f"a transform of {points} points over {len(operands)} entries")
+        raise TransformError(
+            f"a transform has {len(operands)} entries, more than its {points} points"
+        )
     signal = [Complex(complex(operands.get((k + 1,), 0.0))) for k in range(points)]
     bins = _fft(signal, -1, tally)[: points // 2 + 1]
     return {

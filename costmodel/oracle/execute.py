@@ -255,7 +255,8 @@ class Execution:
         later token reads. OracleError unless the form is causal and l > t; l must be so large that
         every such read occurs."""
         if not self.causal or self.sizes["l"] <= t:
-            raise OracleError(f"state({t}) needs a causal form executed beyond token {t}")
+            wrong = "the form is not causal" if not self.causal else f"l is {self.sizes['l']}"
+            raise OracleError(f"state({t}): {wrong}; expected a causal form, and l above {t}")
         return len(self.held.after(t))
 
     @cached_property

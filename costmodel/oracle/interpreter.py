@@ -424,7 +424,7 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
     kind, scatters = node.kind, node.scatters
     spared = interpreter.accounting == "strict" and not scatters
     if kind not in ("sum", "max"):
-        raise OracleError(f"unknown reduction '{kind}'")
+        raise OracleError(f"unknown reduction '{kind}': expected sum or max")
 
     def step(point: Point, instance: Instance) -> Scalar:
         """The sum or maximum of R terms at a point; the instance tallies R - 1 operations (R for a
@@ -523,8 +523,10 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     too, whose results run over the other free indices (X[k, p, a] = rfft of x[j, a] over j: an
     instance for each a, results for k and p). OracleError for a wrong number of indices."""
     if transform.kind not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise OracleError(f"{equation.name}: transform '{transform.kind}' is none of {known}")
+        raise OracleError(
+            f"{equation.name}: unknown transform '{transform.kind}': expected one of "
+            f"{', '.join(ALGORITHMS)}"
+        )
     over = [index.atom for index in transform.over]
     inside = {*names_in(transform.body.positions)} - {*over}
     shared = [index for index in equation.indices if index.atom in inside]

@@ -249,7 +249,8 @@ class Decoding:
             if entry not in there:
                 if entry not in self.owners.writer:
                     raise OracleError(
-                        f"token {t} needs {entry[0].name}{list(entry[1])}, which is not held"
+                        f"token {t} needs {entry[0].name}{list(entry[1])}, which no earlier token "
+                        "keeps and no instance computes"
                     )
                 instance = self.owners.writer[entry]
                 if id(instance) not in found:
@@ -269,7 +270,8 @@ class Decoding:
         for entry in (*self.given.get(t, ()), *self.held.after(t)):
             if memory[entry].value != self.run.memory[entry].value:
                 raise OracleError(
-                    f"token {t} gives another value of {entry[0].name}{list(entry[1])}"
+                    f"token {t} by itself gives {entry[0].name}{list(entry[1])} = "
+                    f"{memory[entry].value}, and the whole run {self.run.memory[entry].value}"
                 )
         return done
 

@@ -94,7 +94,9 @@ class Places:
         """
         if isinstance(position, Gather):
             name = position.at.array.name
-            raise OracleError(f"the left side of an equation has a position that {name} holds")
+            raise OracleError(
+                f"a left side has an entry of {name} as a position: expected indices and sizes"
+            )
         if not isinstance(position, Flat):
             return self.value(position)
         outer, inner, extent = map(self.value, (position.outer, position.inner, position.extent))

@@ -347,7 +347,10 @@ def _rows(bits: int, number: int) -> Sequence[int]:
 def _refuse_many(number: int, what: str) -> None:
     """Raise Unsupported if `number` exceeds `MOST`; `what` says what is counted."""
     if number > MOST:
-        raise Unsupported(f"{number:,} {what} at these sizes; at most {MOST:,} are followed")
+        raise Unsupported(
+            f"{number:,} {what} at these sizes, and at most {MOST:,} are followed: choose smaller "
+            "sizes"
+        )
 
 
 def furthest_apart(system: System, sizes: Mapping[str, int]) -> int:

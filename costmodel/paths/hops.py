@@ -183,7 +183,7 @@ def by_hub(rows: Rows) -> Exact:
         regions = (around | here for around in found.around)
         pairs += [projected(region, found.over) for region in regions if not infeasible(region)]
     if outside(every | {1 - row}, pairs) or outside(every | {1 - read}, pairs):
-        raise Unsupported("row 1 is not read by all rows, or does not read all rows")
+        raise Unsupported("row 1 and another row do not read each other")
     # one hop for l >= 2, and a second one at sizes at which some pair of rows is not joined
     result, counted = Exact(((frozenset({last - 2}), Poly.of(1)),)), list[Constraints]()
     for side in (row - read - 1, read - row - 1):
@@ -390,8 +390,7 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
             if not outside(inside | {end - upper}, covered):
                 return end
     raise Unsupported(
-        f"which rows {held[0].words} depends on more than their distance, or some rows between "
-        "are left out"
+        f"which rows {held[0].words} depends on more than their distance and the place in a chunk"
     )
 
 
@@ -408,11 +407,13 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             known = chunks.inside | where | after | {apart - 1}
             ahead = further.substitute(later) - far
             if further != chunks.length and not chunks.proves(known, ahead):
-                raise Unsupported("an earlier row may be read further ahead than the rows after it")
+                raise Unsupported("a row may reach further ahead than the rows after it")
         # counted from the lower row's chunk, the furthest row must not depend on the chunk
         alike = far == chunks.length or OUTER not in (far - Poly.atom(OUTER) * chunks.size).letters
         if not alike:
-            raise Unsupported("the distance of the rows that are read differs from chunk to chunk")
+            raise Unsupported(
+                "how far rows at one place of a chunk reach differs from chunk to chunk"
+            )
 
 
 def by_chunks(rows: Rows, chunks: Chunks, sign: int) -> Exact:
@@ -494,9 +495,9 @@ def _rows_on_the_way(
         if far == chunks.itself(chunks.classes[at_end]):
             if at_end:
                 return list(places.values()), {}
-            raise Unsupported(f"row {row}, inside a chunk, is read by no later row")
+            raise Unsupported(f"no later row reads row {row}, which is inside a chunk")
         places[inner] = row
         if far == chunks.length:
             return list(places.values()), {}
         row = far.substitute({OUTER: outer, INNER: inner})
-    raise Unsupported(f"the chunk of row {row}, or the place of the row there, is not known")
+    raise Unsupported(f"row {row} is not derived as a chunk and a place in it")

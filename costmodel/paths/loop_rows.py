@@ -65,15 +65,15 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
         # the rows before are the token's own at all points, or at none
         if any(found != [known] for known, found in fresh if found):
             name = parts[0].equation.name
-            raise Unsupported(f"{name}: one token computes only some rows of the recurrence")
+            raise Unsupported(
+                f"{name}: one new token computes only some rows of the recurrence, and depths are "
+                "derived of all rows: ask for phase training"
+            )
         if not any(found for _, found in fresh):
             return False
     if block.reach > 1:
         name = parts[0].equation.name
-        raise Unsupported(
-            f"{name}: the recurrence reads rows further back than the previous row; with a number "
-            "for every size, a search finds span and sequential operations"
-        )
+        raise Unsupported(f"{name}: the recurrence reads rows further back than the previous row")
     return True
 
 
@@ -116,9 +116,8 @@ def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
             not number and infeasible(part.constraints | {row - end})
         ):
             if len(ends) > 1:
-                raise Unsupported(
-                    f"{part.equation.name}: equations of the recurrence end at different rows"
-                )
+                last = (f"{array.name} at row {row}" for array, row in block.last_rows.items())
+                raise Unsupported(f"arrays of the recurrence end apart: {', '.join(last)}")
             return end
     return None
 
@@ -139,7 +138,10 @@ def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
-        raise Unsupported(f"{part.equation.name}: the recurrence has more than one first row")
+        raise Unsupported(
+            f"{part.equation.name}: row {row} of the recurrence has an equation of its own, and "
+            "only row 1 may have one"
+        )
     return None if infeasible(joined) else replace(part, constraints=joined)
 
 
@@ -169,7 +171,8 @@ def check_rows(block: Block, part: IterationDomain) -> None:
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):
         raise Unsupported(
-            f"{part.equation.name}: the phase computes only some rows of the recurrence"
+            f"{part.equation.name}: the phase computes only some rows of the recurrence, and "
+            "depths are derived of all rows"
         )
 
 
@@ -303,8 +306,8 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
                 alike = [other.where for other in levels if other.depth == level.depth]
                 if ROW in rate.depth.letters or outside(known, alike):
                     raise Unsupported(
-                        f"{array.name}: the rows of the recurrence differ in their chains to the "
-                        "next row"
+                        f"{array.name}: the chain from one row of the recurrence to the next is "
+                        "longer at some rows than at others"
                     )
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found
@@ -318,8 +321,11 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
-    if any(scale != ONE for scale, _ in lower + upper):
-        raise Unsupported(f"{array.name}: some rows of the recurrence lie at a stride")
+    for scale, _ in lower + upper:
+        if scale != ONE:
+            raise Unsupported(
+                f"{array.name}: only every {scale}-th row of the recurrence reads some operand"
+            )
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))
     # rows from 2 on exist for at least 2 rows, which may decide which bound is the tightest
@@ -420,8 +426,8 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported(
-            f"{entry.array.name}: operands of the recurrence do not deepen by a constant from row "
-            "to row"
+            f"{entry.array.name}: from row to row of the recurrence, the depth of an operand grows "
+            "by another number"
         )
     ways = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(ways.rows):

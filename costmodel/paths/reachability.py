@@ -92,7 +92,10 @@ def rows_on_axes(system: System) -> Rows:
             continue
         axes = _of_readers(system, array, possible[array], chosen)
         if len(axes) > 1:
-            raise Unsupported(f"the rows of {array.name} lie on one of several axes")
+            raise Unsupported(
+                f"which axis of {array.name} has the rows of tokens is not told: axes "
+                f"{' and '.join(str(axis + 1) for axis in sorted(axes))} may"
+            )
         if axes:
             chosen[array] = _axis_atom(next(iter(axes)))
         else:
@@ -119,7 +122,9 @@ def rows_of(system: System) -> Rows:
     made_of = _made_of(Rows(system, chosen), without)
     for array in without:
         if array in indexed and not made_of[array]:
-            raise Unsupported(f"{array.name} has no axis with one entry per token")
+            raise Unsupported(
+                f"{array.name} has no axis with one entry per token, and no rows of chunks"
+            )
         chosen[array] = _in_chunk(Rows(system, chosen), array, made_of[array])
     return Rows(system, chosen)
 
@@ -527,7 +532,9 @@ def _require_whole(rows: Rows, array: Array, asked: frozenset[Array] = frozenset
                 _require_whole(rows, other, asked | {array})
         looped = any(read.ref.array in asked | {array} for read in made_of)
         if not (without or looped or any(_reads_all(rows, equation, r) for r in made_of)):
-            raise Unsupported(f"{array.name} is made of some rows and belongs to no row")
+            raise Unsupported(
+                f"{array.name} is made of some rows, not all, and has no row of its own"
+            )
 
 
 def _made_of_all(rows: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:

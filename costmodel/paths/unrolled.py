@@ -166,7 +166,10 @@ def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
     import numpy as np
 
     if node.first:
-        raise Unsupported("the entry that gets the gradient of a maximum depends on the values")
+        raise Unsupported(
+            f"which entry over {', '.join(index.name for index in node.first)} gets the gradient "
+            "of a maximum depends on values; the forward pass (phase training) has one depth"
+        )
     return reduce(np.maximum, (depths.of(grid, child) for child in node.children))
 
 
@@ -254,6 +257,8 @@ def deepest(system: System, phase: str, sizes: Mapping[str, int], *, steps: bool
             depends on values.
     """
     if phase == "inference":
-        raise Unsupported("a search covers whole sequences, and the phase is one new token")
+        raise Unsupported(
+            "one new token is not searched, whole sequences are: ask for phase training"
+        )
     of_one = {letter: size for letter, size in sizes.items() if letter != "b"}
     return _deepest(system, phase, tuple(sorted(of_one.items())), steps)

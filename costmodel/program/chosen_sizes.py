@@ -259,7 +259,10 @@ def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
     known |= {letter for mixer in mixers for letter in mixer.letters}
     for letter in given:
         if letter not in known:
-            raise SizeError(f"size {letter} is a size of none of these mixers")
+            raise SizeError(
+                f"size {letter} is a size of none of these mixers: expected one of "
+                f"{', '.join(sorted(known))}"
+            )
 
 
 def refuse_foreign(given: Iterable[str], mixers: Iterable[Mixer], phases: Iterable[str]) -> None:
@@ -267,7 +270,8 @@ def refuse_foreign(given: Iterable[str], mixers: Iterable[Mixer], phases: Iterab
     having = {x for mixer, phase in product(mixers, phases) for x in letters_of(mixer, phase)}
     for letter in given:
         if letter not in having:
-            only = " in this phase: t is for inference" if letter == "t" else ""
+            other = f"expected one of {', '.join(sorted(having))}"
+            only = " in this phase: t is for inference" if letter == "t" else f": {other}"
             raise SizeError(f"size {letter} is a size of none of these mixers{only}")
 
 
@@ -404,7 +408,9 @@ def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
     for power in (1, -1):
         if terms.keys() == {((letter, power),)}:
             return power, terms[(letter, power),]
-    raise Unsupported(f"the values of {letter} at which {extent} is whole are not derived")
+    raise Unsupported(
+        f"the values of {letter} at which {extent} is whole are not derived: give {letter} a value"
+    )
 
 
 def _divisors_of(number: int) -> list[int]:

@@ -24,6 +24,7 @@ from costmodel.symbolic.constraints import (
     nonnegative,
     outside,
     projected,
+    require_plain,
     variables_of,
     with_stride,
 )
@@ -283,10 +284,11 @@ def _maximised(
         return
     sign = next((s for s in (1, -1) if nonnegative(slope * s)), 0)
     if not sign:
-        raise Unsupported(f"the sign of the coefficient of index {index.name} depends on the sizes")
+        raise Unsupported(
+            f"whether row '{token}' rises or falls with index {index.name} depends on the sizes"
+        )
     lower, upper, _ = bounds((c for c in further if index.atom in c.letters), index.atom)
-    if any(scale != 1 for scale, _ in lower + upper):
-        raise with_stride(index.atom)
+    require_plain(index.atom, lower + upper)
     ends = index.upper if sign > 0 else index.lower
     ends += tuple(by_text([end for _, end in (upper if sign > 0 else lower)]))
     endless = tuple(end for end in ends if not length <= end.letters)
@@ -396,8 +398,9 @@ def _on_axes(equation: Equation, term: Term) -> Term:
                 break
         else:
             raise Unsupported(
-                f"the token of {equation.name} depends on index {atom_name(name)}, which shares an "
-                "axis with another index, as in (q - 1)*C + e"
+                f"the last token that {equation.name} depends on follows from index "
+                f"{atom_name(name)}, which is no position by itself: give {atom_name(name)} an "
+                f"axis of {equation.array.name}"
             )
     return _substituted(Term(token, term.where), values)
 

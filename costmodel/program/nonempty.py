@@ -169,7 +169,9 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
     found = with_terms(node, around)
     if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)
-        raise Unsupported(f"the maximum over {names} may have no term")
+        raise Unsupported(
+            f"the maximum over {names} may have no term: give every entry a range with a value"
+        )
     return found
 
 

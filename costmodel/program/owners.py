@@ -120,7 +120,10 @@ class Owners:
                 break
         else:
             names = ", ".join(dict.fromkeys(e.array.name for e in waiting))
-            raise Unsupported(f"the iteration that finds the owner of {names} does not converge")
+            raise Unsupported(
+                f"which token triggers the work on {names} is not settled after "
+                f"{len(block.equations) + 2} rounds; whole sequences (phase training) are derived"
+            )
         for array in dict.fromkeys(equation.array for equation in block.equations):
             tau = {e: self.tokens.instance(e) for e in block.equations if e.array is array}
             found = {e: self._equations.setdefault(e, tau[e]) for e in tau}
@@ -184,7 +187,8 @@ class Owners:
             named = {name for read in reads(equation) for name in names_in(read.ref.positions)}
             if not apart <= named:
                 raise Unsupported(
-                    f"one step gives entries of {array.name} that several tokens read"
+                    f"one operation gives entries of {array.name} that several tokens read, so "
+                    "that no single token triggers it; whole sequences (phase training) are derived"
                 )
         return {equation: found}
 
@@ -457,10 +461,12 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
     conditions on the entries). `reached` relates entries and their readers' owners (`OWNER`);
     Unsupported if it bounds a multiple of `OWNER`."""
     lower, upper, rest = bounds(reached, OWNER)
-    if any(scale != ONE for scale, _ in lower):
-        raise Unsupported(
-            f"the owner of {array.name} (the token that triggers its work) lies at a stride"
-        )
+    for scale, _ in lower:
+        if scale != ONE:
+            raise Unsupported(
+                f"only every {scale}-th token triggers work on {array.name}; whole sequences "
+                "(phase training) are derived"
+            )
     lows = tuple(low for _, low in lower)
     some = [up - low * scale for scale, up in upper for low in lows]
     return lows, frozenset(c for c in (*rest, *some) if not implied(whole(array), c))

@@ -104,7 +104,8 @@ def without_inference(system: System) -> Unanswered | None:
     if it is defined."""
     if unsupported := underivable(system):
         return Unanswered(
-            f"the token of each entry is not derived: {unsupported}", unsupported.advice
+            f"which tokens each entry depends on is not derived: {unsupported}",
+            unsupported.advice,
         )
     system = token_by_token(system)
     known = tokens(system)

@@ -135,7 +135,8 @@ class Tokens:
                 return
             alike = alike and not settled
         raise Unsupported(
-            f"the iteration that finds the token of {block.equations[0].name} does not converge"
+            f"the last token that {block.equations[0].name} depends on is not settled after "
+            f"{len(block.equations) + 4} rounds"
         )
 
     def of(self, array: Array) -> Terms:
@@ -147,7 +148,10 @@ class Tokens:
         Unsupported: the array's token has no terms in its axes (possible for arrays without
         readers)."""
         if table and array not in table and array in self.system.defining:
-            raise Unsupported(f"the token of an entry of {array.name} is not derived from its axes")
+            raise Unsupported(
+                f"the last token that an entry of {array.name} depends on is not derived from its "
+                "axes"
+            )
         return table.get(array, ())
 
     def at(self, ref: Ref) -> Terms:

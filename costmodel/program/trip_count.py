@@ -43,7 +43,10 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
             Poly.of(1),
         )
         if len(exact.pieces) != 1:
-            raise Unsupported("the number of terms of a reduction depends on cases")
+            raise Unsupported(
+                f"the number of terms over {_listed(over)} differs by case: bound each index by "
+                "one lower and one upper bound"
+            )
         return exact.pieces[0][1].substitute({f"outer {a}": Poly.atom(a) for a in outer})
     number = Poly.of(1)
     for index in over:
@@ -82,7 +85,10 @@ def numbers_of_terms(
     for one, places in there.items():
         number_of_one = _in_cases(_terms_at(one.over, places), around)
         if max(len(number_of_one.pieces), len(_splits(number_of_one))) > MOST_CASES:
-            raise Unsupported("the number of terms of a reduction depends on cases")
+            raise Unsupported(
+                f"the number of terms over {_listed(one.over)} has more than {MOST_CASES} cases: "
+                "give the indices fewer bounds"
+            )
         number_of_all = number_of_all + number_of_one
     cases = number_of_all.chambers()
     if len(node.parts) > 1 and _each_smallest_in_its_case(
@@ -93,6 +99,10 @@ def numbers_of_terms(
         where = frozenset(c for c in guards if not proven(around, c))
         if number.terms and not infeasible(around | where):
             yield number, where
+
+
+def _listed(over: tuple[Index, ...]) -> str:
+    return ", ".join(index.name for index in over)
 
 
 def _all_have_values(over: tuple[Index, ...], around: Constraints) -> bool:

@@ -85,7 +85,10 @@ def best(case: Case, figure: Figure) -> Best:
     others = {x: value for x, value in case.sizes.items() if x != letter}
     last = others["t" if case.phase == "inference" else "l"]
     if last > MOST:
-        raise Unanswered(f"the best {letter} is searched in at most {MOST:,} rows")
+        raise Unanswered(
+            f"the best {letter} is searched in {last:,} rows, and at most {MOST:,} are allowed: "
+            f"give a smaller {'t' if case.phase == 'inference' else 'l'}"
+        )
     answer = case.answer(figure)
     terms = answer.terms if isinstance(answer, Largest) else (answer,)
     known = {x: Poly.of(value) for x, value in others.items()}

@@ -121,7 +121,7 @@ def _most(
 
 
 def _none(node: Node, part: IterationDomain, around: Constraints) -> Work:
-    raise AssertionError("no step of its own")  # `after` is called for nodes with a step alone
+    raise AssertionError(f"{type(node).__name__} has no step: expected a node with one")
 
 
 WORK: Rules[Callable[..., Work]] = Rules(
@@ -213,7 +213,10 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     chains = [replace(chain, ties=ties) for chain in longest if isinstance(chain, Chain)]
     path = (reduce(Chain.joined, chains) if chains else Chain(ties=ties)).path(at)
     if path.length.at(at) != most:
-        raise Unsupported("the longest chain goes through rows whose chains are not distinguished")
+        raise Unsupported(
+            f"the span at large sizes is {most}, and the longest chain that was kept has "
+            f"{path.length.at(at)} levels: ask for the span alone"
+        )
     return path
 
 

@@ -277,7 +277,10 @@ def _bracket(grid: Grid, node: Bracket) -> Any:
 
 def _opaque(grid: Grid, node: Along | Select) -> Any:
     """Raise Unsupported: `ALONE` evaluates these nodes, as whole right sides."""
-    raise Unsupported(f"{node.kind} must be the whole right side of its equation")
+    raise Unsupported(
+        f"{node.kind} stands inside an expression: define an array by {node.kind} alone, and read "
+        "it"
+    )
 
 
 RULES: Rules[Callable[..., Any]] = Rules(

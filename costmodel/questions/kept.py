@@ -250,7 +250,9 @@ class _HoldsEquations(Exception):
 def the_mixer() -> Mixer:
     """Stand for the mixer in a written answer: `_Reader` calls a function that returns the mixer in
     its place. Called itself, it raises UnpicklingError."""
-    raise pickle.UnpicklingError("an answer is read beside its mixer")
+    raise pickle.UnpicklingError(
+        "an answer was read without `_Reader`, which puts its mixer in place"
+    )
 
 
 class _Writer(pickle.Pickler):
@@ -296,7 +298,7 @@ class _Reader(pickle.Unpickler):
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:
                 return found
-        raise pickle.UnpicklingError(f"an answer holds no {module}.{name}")
+        raise pickle.UnpicklingError(f"{module}.{name}: expected a class of costmodel")
 
 
 def _written(answer: object, mixer: Mixer | None) -> bytes:

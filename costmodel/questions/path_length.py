@@ -158,7 +158,8 @@ def _of_parts(shares: Sequence[Share[PathLength]]) -> PathLength:
         if len(found) > 1 and not single:
             named = ", ".join(found.values())
             raise Unsupported(
-                f"layers reach differently far, and a path may go through any: {named}"
+                f"layers reach differently far, and a path may go through any of {named}: ask for "
+                "each mixer by itself"
             )
         most = _longer(most, (single or [*found])[0])
     return PathLength(most)

@@ -215,7 +215,8 @@ def _row(system: System, array: Array) -> Exact:
     partial = any(c.letters & {*across} for where in regions for c in where - every)
     if partial and (len(rows) > 1 or any(c.letters & {*across} for row in rows for c in row)):
         raise Unsupported(
-            f"{array.name}: the rows of the recurrence differ in their number of entries"
+            f"{array.name}: rows of the recurrence differ in their number of entries: define "
+            f"{array.name} at every entry of each row"
         )
     return union_size(across, [projected(where, [here]) for where in regions], ONE)
 

@@ -466,12 +466,14 @@ class Case:
         """The number that a figure's search finds at the case's sizes. `Missing` if the figure has
         no search, the case is symbolic, or the search takes too long; `reason`: why no formula."""
         if self.symbolic:
-            return Missing(reason)
+            if figure.search is None or self.phase == "inference":
+                return Missing(reason)
+            return Missing(f"{reason}; with a number for every size, a search finds {figure.name}")
         try:
             found = self.about.searched(figure, self)
             return Missing(reason) if found is None else Searched(found, reason)
         except Unsupported as further:
-            return Missing(f"{reason}; {further}")
+            return Missing("; ".join(dict.fromkeys((reason, str(further)))))
         except MemoryError:
             return Missing(f"{reason}; for a search {TOO_LITTLE}")
 

@@ -119,7 +119,8 @@ def each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> A
     columns = [np.broadcast_to(array, shape).ravel().tolist() for array in arrays]
     found = [one(dict(zip(sizes, chosen, strict=True))) for chosen in zip(*columns, strict=True)]
     if not found:
-        raise SizeError("an array of sizes is empty")
+        empty = " and ".join(x for x, array in zip(sizes, arrays, strict=True) if not array.size)
+        raise SizeError(f"the array of size {empty} is empty: give at least one value")
     return _stacked(found, shape) if shape else found[0]
 
 

@@ -474,8 +474,8 @@ def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
             if nonnegative(scale * sign - 1) or _is_product(scale * sign):
                 return scale * sign, sign
     raise Unsupported(
-        f"the sign of the coefficient of index {atom_name(variable)} in "
-        f"'{constraint} >= 0' depends on the sizes"
+        f"whether '{constraint} >= 0' bounds index {atom_name(variable)} from below or from above "
+        "depends on the sizes"
     )
 
 
@@ -533,6 +533,26 @@ def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
         constraints = frozenset(c.substitute(dict([found])) for c in constraints) - {Poly()}
 
 
+def strided(variable: str, stride: Poly) -> Unsupported:
+    """The refusal of an index of which only every `stride`-th multiple is a position, as q in
+    K[q*C, c], with advice to read all positions."""
+    name = atom_name(variable)
+    if not name.isidentifier():  # the axis of an array, which an author does not name
+        return Unsupported(f"an index skips entries by a stride of {stride}")
+    return Unsupported(
+        f"index {name} skips entries by a stride of {stride}",
+        f"read all entries, at ({name} - 1)*{stride} + e with an index e in 1..{stride}, into an "
+        f"array [{name}, e], which may then be read in part",
+    )
+
+
+def require_plain(variable: str, ends: Iterable[Bound]) -> None:
+    """Raise Unsupported (`strided`) if a bound of a variable bounds a multiple of the variable."""
+    for scale, _ in ends:
+        if scale != ONE:
+            raise strided(variable, scale)
+
+
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
     """The constraints with the hidden variables eliminated: by equations where possible, else by
     Fourier-Motzkin. Unsupported where a lower and an upper bound have strides (bound multiples of
@@ -555,15 +575,7 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
                     # `scale` consecutive integers hold a multiple of the scale
                     if low_scale == up_scale and implied(known, up - low - low_scale + 1):
                         continue
-                    name = atom_name(variable)
-                    if not name.isidentifier():
-                        raise Unsupported("an index skips entries by a stride")
-                    raise Unsupported(
-                        f"index {name} skips entries by a stride of {low_scale}",
-                        f"read all entries, at ({name} - 1)*{low_scale} + e with an index e in "
-                        f"1..{low_scale}, into an array [{name}, e], which may then be read in "
-                        "part",
-                    )
+                    raise strided(variable, low_scale)
                 remaining.add(between_bounds(low_scale, low, up_scale, up))
         remaining = {c for c in remaining if c.variables or not nonnegative(c)}
     return frozenset(remaining)

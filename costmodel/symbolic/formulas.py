@@ -140,7 +140,7 @@ def _ceil_log2(value: polynomial.Number) -> polynomial.Number:
     """ceil(log2 value); FormulaError unless the value is a positive whole number."""
     whole = _integer(value, "ceil_log2", f"ceil_log2({value})")
     if whole < 1:
-        raise FormulaError(f"ceil_log2 needs a positive number, got {value}")
+        raise FormulaError(f"ceil_log2({value}): expected a positive number")
     return ceil_log2(whole)
 
 
@@ -291,7 +291,7 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
             raise NotPolynomial(f"a division by {right}")
         return left / right
     if node.op == "*" and len(left.terms) * len(right.terms) > MOST_MONOMIALS:
-        raise NotPolynomial("a product with too many terms")
+        raise NotPolynomial(f"a product of {len(left.terms):,} and {len(right.terms):,} terms")
     return {"+": Poly.__add__, "-": Poly.__sub__, "*": Poly.__mul__}[node.op](left, right)
 
 
@@ -357,7 +357,7 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
     terms = len(base.terms)
     # limits on the products of terms that expanding takes, and on the monomials (comb counts them)
     if abs(power) * terms > 200 or comb(max(terms + power - 1, 0), max(power, 0)) > MOST_MONOMIALS:
-        raise NotPolynomial(f"a power with too many terms: {power} of {len(base.terms)}")
+        raise NotPolynomial(f"the power {power} of a sum of {terms:,} terms, which has too many")
     return base**power
 
 

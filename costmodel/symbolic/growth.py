@@ -79,7 +79,9 @@ class Growth:
             if isinstance(name, Log) and not name.of.letters.isdisjoint(values):
                 one, *more = logarithms([name.of.put(values)])
                 if more:
-                    raise NoGrowth(f"{name} becomes a sum of logarithms")
+                    raise NoGrowth(
+                        f"{name} is a sum of logarithms for the growth given: give one term"
+                    )
             found *= one**power
         return found
 
@@ -422,7 +424,7 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
     found: dict[Growth, None] = {}
     for growth in inside:
         if growth.logs:
-            raise NoGrowth(f"a logarithm of {growth}")
+            raise NoGrowth(f"the growth of a logarithm of {growth} is not derived")
         whole = all(power > 0 for power in growth.rates.values())
         parts = [Growth.of((x, 1)) for x in growth.rates] if whole else [growth]
         found.update({Growth.of((Log(part), 1)): None for part in parts})

@@ -36,6 +36,7 @@ from costmodel.symbolic.constraints import (
     infeasible,
     nonnegative,
     projected,
+    require_plain,
     stride,
     with_stride,
 )
@@ -314,8 +315,7 @@ def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly],
     """(lower bounds, upper bounds) of a variable; Unsupported if a bound has a stride (bounds a
     multiple of the variable)."""
     lower, upper, _ = bounds(by_text(constraints), variable)
-    if any(scale != ONE for scale, _ in lower + upper):
-        raise with_stride(variable)
+    require_plain(variable, lower + upper)
     return [low for _, low in lower], [up for _, up in upper]
 
 

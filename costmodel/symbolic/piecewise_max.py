@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, Self
 
 from costmodel.errors import Unsupported
 from costmodel.symbolic.constraints import (
-    ONE,
     Constraints,
     bounds,
     implied,
@@ -29,6 +28,7 @@ from costmodel.symbolic.constraints import (
     is_plain,
     nonnegative,
     projected,
+    require_plain,
     variables_of,
     with_stride,
 )
@@ -432,14 +432,13 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
                 projected(full, [v for v in waiting if v != variable]), variable
             )
             ends = upper if sign > 0 else lower
-            if any(scale != ONE for scale, _ in ends):
-                raise with_stride(variable)
+            require_plain(variable, ends)
             corner[variable] = the_tightest([end for _, end in ends], exists, -sign)
     there = frozenset(c.substitute(corner) for c in full)
     if not all(
         proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
     ):
-        raise Unsupported("the point of largest depth is not proven")
+        raise Unsupported(f"at which entries the depth {level.depth} is largest is not proven")
     where = frozenset(c for c in exists if c not in known and not proven(known, c))
     return Level(level.depth.substitute(corner), where)
 
@@ -545,7 +544,8 @@ def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
     found = tightest(ends, where, sign)
     if found is None:
         raise Unsupported(
-            "which of several bounds of an index is the tightest depends on the sizes"
+            "which bound of an index is the tightest depends on the sizes: "
+            f"{', '.join(map(str, ends))}"
         )
     return found
 

@@ -24,6 +24,7 @@ from costmodel.symbolic.constraints import (
     infeasible,
     is_plain,
     outside,
+    require_plain,
     simplified,
     with_stride,
 )
@@ -59,7 +60,8 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     outer = [v for v in variables if v != variable]
     lows, highs, known = _competing_bounds(constraints, variable)
     if not lows or not highs:
-        raise Unsupported(f"index {atom_name(variable)} lacks a lower or an upper bound")
+        side = "upper" if lows else "lower"
+        raise Unsupported(f"index {atom_name(variable)} has no {side} bound: give it both")
     result = Exact()
     # a case for each pair of a largest lower and a smallest upper bound; of equal bounds the first
     for a, low in enumerate(lows):
@@ -98,7 +100,8 @@ def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
     bound is preferred, so that the cases stay few. Unsupported if all variables have strides."""
     plain = [v for v in reversed(variables) if is_plain(constraints, v)]
     if not plain:
-        raise with_stride(variables[-1])
+        lower, upper, _ = bounds(constraints, variables[-1])
+        require_plain(variables[-1], lower + upper)
     if len(plain) < len(variables):
         for variable in plain:
             lows, highs, _ = _competing_bounds(constraints, variable)
@@ -155,7 +158,8 @@ def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
     for monomial, number in weight.terms.items():
         if any(isinstance(a, Fn) and variable in Poly.atom(a).letters for a, _ in monomial):
             raise Unsupported(
-                f"the sum over index {atom_name(variable)} holds a function of this index"
+                f"the sum of '{Poly({monomial: number})}' over index {atom_name(variable)} has no "
+                "formula that is known here"
             )
         power = dict(monomial).get(variable, 0)
         rest = Poly({tuple(p for p in monomial if p[0] != variable): number})
@@ -164,7 +168,8 @@ def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
     for power, coefficient in powers.items():
         if power < 0:
             raise Unsupported(
-                f"the sum over index {atom_name(variable)} holds a negative power of this index"
+                f"the sum of '{coefficient}*{atom_name(variable)}**{power}' over index "
+                f"{atom_name(variable)} has no formula that is known here"
             )
         difference = _power_sum(power, high) - _power_sum(power, low - 1)
         result = result + coefficient * difference

@@ -283,7 +283,7 @@ def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
     for guards, poly in difference.pieces:
         for part in (poly, *guards):
             if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):
-                raise Unsupported("a floor stands in the difference")
+                raise Unsupported("the difference has a floor: give numbers for the other sizes")
     found: list[tuple[Constraints, Poly]] = [*difference.chambers()]
     for _, general in found:
         if all(general == poly or _alike(poly, general, letter, where) for where, poly in found):
@@ -378,9 +378,14 @@ def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
         powers = dict(monomial)
         power = powers.pop(letter, 0)
         if any(isinstance(atom, Fn) and letter in Poly.atom(atom).letters for atom in powers):
-            raise Unsupported(f"a function of {letter} stands in the difference")
+            raise Unsupported(
+                f"the difference has a function of {letter}: give numbers for the other sizes"
+            )
         if not 0 <= power <= 2:
-            raise Unsupported(f"the difference has a degree of {power} in {letter}")
+            raise Unsupported(
+                f"the difference has the power {power} of {letter}, and 0 to 2 are solved: give "
+                "numbers for the other sizes"
+            )
         found[2 - power] = found[2 - power] + Poly({tuple(powers.items()): number})
     return found[0], found[1], found[2]
 
@@ -455,7 +460,10 @@ def _quadratic(
     """
     root, twice = b * b - 4 * a * c, 2 * a
     if len(root.terms) > LEGIBLE:
-        raise Unsupported(f"the condition has a square root of {len(root.terms)} terms")
+        raise Unsupported(
+            f"the condition has a square root of {len(root.terms)} terms, more than {LEGIBLE}: "
+            "give numbers for some sizes"
+        )
     below, above = Bound(letter, "<", -b, twice, root, -1), Bound(letter, ">", -b, twice, root)
     one_root = implied(where, -c)
     if sign > 0:

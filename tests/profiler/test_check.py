@@ -155,7 +155,9 @@ def test_a_form_without_derived_tokens_names_the_questions_that_need_them() -> N
     asked, _, reason = open_proof.detail.partition(" are not derived: ")
     assert open_proof.passed is None
     assert {"counts of one token", "state of one token"} <= {*asked.split(", ")}
-    assert reason.startswith("the token of each entry is not derived: the token of rows depends on")
+    assert reason.startswith(
+        "which tokens each entry depends on is not derived: the last token that rows depends on"
+    )
     assert verdicts(proofs) == {**EQUATIONS_HOLD, "direct: causality equals execution": None}
 
 

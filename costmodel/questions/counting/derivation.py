@@ -172,7 +172,10 @@ def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> In
     there = projected(constraints, [other.atom for other in inner])
     lower, upper, _ = bounds(there, index.atom)
     if not (lower and upper) or any(scale != ONE for scale, _ in (*lower, *upper)):
-        raise Unsupported(f"the points of index {index.name} are no interval")
+        raise Unsupported(
+            f"{index.name} takes some values of a range and leaves out others: split the equation "
+            "so that each part runs over a range"
+        )
     return Index(index.name, _needed(lower, 1, there), _needed(upper, -1, there))
 
 

@@ -171,7 +171,8 @@ def _sorted_entries(node: Select, points: Points) -> Poly:
         if value is None:
             raise Unsupported(
                 f"{points.equation.name}: the length of a sort depends on index "
-                f"{atom_name(name)}, and the sum of its comparisons is not derived"
+                f"{atom_name(name)}, and the sum of its comparisons is not derived: sort rows of "
+                "one length"
             )
         number = number.substitute({name: value})
     return number

@@ -214,7 +214,7 @@ def peer_counts(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
         )
     if phase in TRAINING_STEP:
         if not PEERS[peer].gradients:
-            raise Unanswered(f"{peer} counts forward passes only")
+            raise Unanswered(f"{peer} counts forward passes only: ask for phase training")
         passes.append(gradient_contractions(forward))
     kernels = {equation.part_of: equation.array.kernel for equation in forward.equations}
     found: dict[str, Counts] = {}

@@ -229,7 +229,10 @@ class Cells:
         low, high = self.bounds(poly)
         exponents = [self._side(one, ONE, floor, first, last) for one in (low, high)]
         if any(not _is_few(side(a), side(b), 2) for side, at in exponents for a, b in pairwise(at)):
-            raise Unsupported(f"2**({poly}) has too many values")
+            raise Unsupported(
+                f"2**({poly}) has too many values from {first:,} to {last:,}: choose a shorter "
+                "range"
+            )
         bounds = (low,) if low == high else (low, high)
         return self._values(first, [self._side(one, ONE, of, first, last) for one in bounds])
 
@@ -259,7 +262,7 @@ class Cells:
                 return
             self.period = lcm(self.period, period)
         if self._remains(below):
-            raise Unsupported(f"floor(({above})/({below})) has an uncertain divisor")
+            raise Unsupported(f"floor(({above})/({below})) divides by a function of the size")
         sides = [
             self._side(one, below, floor, first, last) for one in dict.fromkeys(self.bounds(above))
         ]

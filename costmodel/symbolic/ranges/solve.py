@@ -194,10 +194,13 @@ def _by_class(
     `CLASSES`."""
     if not 1 < period <= CLASSES:
         if period == 1:
-            raise Unsupported(f"no ranges of {letter} are derived from {first:,} to {last:,}")
+            raise Unsupported(
+                f"the ranges of {letter} from {first:,} to {last:,} are not derived: give values "
+                f"of {letter}"
+            )
         raise Unsupported(
             f"the order changes with the remainder of {letter} by {period:,}, and at most "
-            f"{CLASSES:,} remainders are tried"
+            f"{CLASSES:,} remainders are tried: give values of {letter}"
         )
     found: list[tuple[Range, L]] = []
     for offset in range(first - period, first):  # the sizes period*k + offset, with k from 1 on

@@ -189,4 +189,4 @@ def test_a_pass_that_cannot_be_compared_says_why() -> None:
 
     forward, backward = compare_passes(trace(Pooled, over="l,d", grad="both"), m)
     assert not forward.explained and forward.reason == ""
-    assert "an entry may be the maximum of several rows" in backward.reason
+    assert "one entry of x may be the maximum of several rows" in backward.reason
