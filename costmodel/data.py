@@ -24,7 +24,7 @@ def data_dir(name: str) -> Path:
     for place in places:
         if place.is_dir():
             return place
-    raise DataMissing(f"no tables '{name}': looked for {places[0]} and {places[1]}")
+    raise DataMissing(f"no tables '{name}' in {places[0]} or {places[1]}: install costmodel again")
 
 
 MOST_BYTES = 1 << 26

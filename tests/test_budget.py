@@ -186,7 +186,7 @@ REFUSED = {
     "--total 3GB": "'3GB' is an amount of bytes",
     "--total 1e99": "at most 10**40",
     "--state 1GB --largest Q": "size Q is a size of none of these mixers",
-    "--state 1GB --largest w": "self-attention: size w is none of its sizes",
+    "--state 1GB --largest w": "self-attention: no size w: expected one of",
     "--state 1GB --t 5": "size t is given and asked for",
     "--state 1GB --phase training": "exists in inference only, not in training",
     "--limit foo=3": "no limit can be set for 'foo': choose from",

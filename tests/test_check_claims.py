@@ -290,7 +290,9 @@ def test_a_claim_at_sizes_that_no_tried_size_fits_is_not_called_true() -> None:
     (claim,) = claims_of(["mul = d"], "self-attention", "inference")
     found = check(replace(claim, sizes={"l": 3, "t": 128}))
     assert found.verdict == "not-checkable"
-    assert found.note.startswith("nothing is compared: none of the 5,000 smallest sizes fits")
+    assert found.note.startswith(
+        "nothing is compared: with the sizes given, none of the 5,000 smallest"
+    )
     for mixer, phase in (("she", "training"), ("self-attention", "inference")):
         (claim,) = claims_of(["mul = d"], mixer, phase)
         found = check(replace(claim, sizes={"t": 128}))

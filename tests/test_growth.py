@@ -153,11 +153,11 @@ def test_what_stands_in_an_order(text: str, terms: str) -> None:
     [
         ("2**l", "grows faster than any power"),
         ("Min(l, d)", "which argument of 'Min(d, l)' is smaller depends on the sizes"),
-        ("sqrt(l) - d", "the growth of a difference inside O(...)"),
-        ("d/(sqrt(l) + d)", "a division by a sum inside O(...)"),
-        ("sqrt(l)**d", "an exponent inside O(...) must be a positive number"),
-        ("log(l, l + d)", "the base of a logarithm inside O(...) must be one size"),
-        ("log(l)*Min(l, log(d))", "the growth of Min inside O(...) is not derived"),
+        ("sqrt(l) - d", "O(...) holds a difference"),
+        ("d/(sqrt(l) + d)", "O(...) holds a division by a sum"),
+        ("sqrt(l)**d", "O(...) holds the exponent d: expected a positive number"),
+        ("log(l, l + d)", "O(...) holds a logarithm to a base of several terms"),
+        ("log(l)*Min(l, log(d))", "O(...) holds Min, whose growth is not derived"),
     ],
 )
 def test_what_has_no_growth_says_why(text: str, said: str) -> None:

@@ -149,7 +149,7 @@ def test_a_ratio_over_zero_is_not_checkable() -> None:
         ({"kind": "value", "formula": "2*l", "sizes": {"l": [2, 3]}},
          "a claim of kind value takes one value of each size, and l has a list"),
         ({"kind": "number", "mixer": "me", "quantity": "parameters", "sizes": {"l": []}},
-         "a list of sizes holds at least one value"),
+         "size l has an empty list of values"),
     ],
 )  # fmt: skip
 def test_lists_of_sizes_that_a_claim_does_not_take(keys: dict[str, Any], said: str) -> None:

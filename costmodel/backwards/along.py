@@ -180,7 +180,7 @@ def along(case: Case, letter: str) -> Along:
     if letter in mixer.given:
         raise Unanswered(f"size {letter} is given in braces: leave it out of the braces")
     if letter not in letters:
-        raise Unanswered(f"size {letter} is none of its sizes, {', '.join(letters)}")
+        raise Unanswered(f"no size {letter}: expected one of {', '.join(letters)}")
     if letter in case.sizes or letter in case.ties:
         raise SizeError(f"size {letter} is given and asked for: leave out one of the two")
     fixed: dict[str, tuple[int, ...] | str] = {x: (size,) for x, size in case.sizes.items()}

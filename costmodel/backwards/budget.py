@@ -134,7 +134,7 @@ def limits(asked: Iterable[tuple[str, object]]) -> tuple[Limit, ...]:
         quantity = _figure_named(name)
         if quantity.name in found:
             raise SizeError(
-                f"{quantity.name} has two limits, {found[quantity.name].typed} and {text}"
+                f"{quantity.name} has two limits, {found[quantity.name].typed} and {text}: give one"
             )
         most = amount(quantity.name, text, in_bytes=quantity.unit == "bytes")
         found[quantity.name] = Limit(quantity, most, str(text))

@@ -204,7 +204,7 @@ class Crossover:
         found = reduce(_common, (one.line.values for one in self.candidates))
         if not found:
             names = ", ".join(self.names)
-            raise SizeError(f"no {self.over} fits all of {names} at these sizes")
+            raise SizeError(f"no {self.over} fits all of {names} at these sizes: give other sizes")
         return found
 
     @cached_property
@@ -289,8 +289,8 @@ class Crossover:
         found = [one for one in self._all if one.least]
         if not found:
             raise Unanswered(
-                f"at every {self.over} a position is beyond the weights of one of "
-                f"{', '.join(self.names)}"
+                f"at every {self.over}, a position is beyond the rows of weights that one of "
+                f"{', '.join(self.names)} has: give a smaller position t, or more rows"
             )
         if all(len(one.least) == len(self.names) for one in found):
             names = " and ".join(self.names)

@@ -303,7 +303,7 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
     "d^2"; NoGrowth if it has several terms."""
     found = printed_growths(parse(text, growing=True), sizes)
     if len(found) > 1:
-        raise NoGrowth(f"the growth of {letter} must be one term, and {text} has several")
+        raise NoGrowth(f"'growing' gives {letter} the growth {text}, of several terms: give one")
     return found[0]
 
 
@@ -319,7 +319,9 @@ def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
         return leading(_growths_of_call(node.name, inside, sizes), sizes)
     if isinstance(node, BinaryOperation):
         return leading(_growths_of_binary(node, sizes), sizes)
-    raise NoGrowth("the growth of a sum over an index inside O(...) is not derived")
+    raise NoGrowth(
+        "O(...) holds a sum over an index, whose growth is not derived: write its leading terms"
+    )
 
 
 def _as_poly(node: Tree) -> Poly | None:
@@ -343,7 +345,7 @@ def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth
     if node.op == "/" and len(right) == 1:
         return [a / right[0] for a in left]
     what = "a division by a sum" if node.op == "/" else "a difference"
-    raise NoGrowth(f"the growth of {what} inside O(...) is not derived")
+    raise NoGrowth(f"O(...) holds {what}, whose growth is not derived: write its leading terms")
 
 
 def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
@@ -352,7 +354,11 @@ def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
     plain = _as_poly(exponent)
     power = None if plain is None else plain.constant()
     if power is None or power <= 0:
-        raise NoGrowth("an exponent inside O(...) must be a positive number")
+        raise NoGrowth(
+            "O(...) holds an exponent that is no positive number"
+            if plain is None
+            else f"O(...) holds the exponent {plain}: expected a positive number"
+        )
     return [one ** Fraction(power) for one in base]
 
 
@@ -370,8 +376,11 @@ def _growths_of_call(
         above = logarithms(first)
         below = logarithms(others[0]) if others else (ONE,)
         if len(below) != 1:
-            raise NoGrowth("the base of a logarithm inside O(...) must be one size or a number")
+            raise NoGrowth(
+                "O(...) holds a logarithm to a base of several terms: expected one size, or a "
+                "number"
+            )
         return [one / below[0] for one in above]
     if name in ("floor", "ceil", "Max"):
         return [one for part in inside for one in part]
-    raise NoGrowth(f"the growth of {name} inside O(...) is not derived")
+    raise NoGrowth(f"O(...) holds {name}, whose growth is not derived: write its leading terms")

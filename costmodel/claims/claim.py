@@ -149,7 +149,9 @@ class Claim(ABC):
             need = f"give {' or '.join(TRAINING_STEP)} as the phase, got {self.phase!r}"
             raise ValueError(f"'recompute' is for a claim about gradients: {need}")
         if self.misprint and set(self.misprint) != {"reason", "derived"}:
-            raise ValueError("a misprint states its reason and the derived value")
+            raise ValueError(
+                f"'misprint' takes the keys reason and derived, got {', '.join(self.misprint)}"
+            )
         _ = self.formulas
         list(self.chosen_sizes())
         convention(self.convention)
@@ -167,7 +169,8 @@ class Claim(ABC):
         """
         values = [v if isinstance(v, list) else [v] for v in self.sizes.values()]
         if not all(values):
-            raise ValueError("a list of sizes holds at least one value")
+            empty = next(letter for letter, size in self.sizes.items() if size == [])
+            raise ValueError(f"size {empty} has an empty list of values: give at least one")
         if (number := prod(map(len, values))) > MOST_SIZES:
             most = f"a claim gives at most {MOST_SIZES:,}"
             raise ValueError(f"{number:,} combinations of sizes: {most}")

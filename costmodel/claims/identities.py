@@ -131,7 +131,8 @@ def compare_formula(
         tried += more
     if not (proven or tried):
         raise Unanswered(
-            f"nothing is compared: none of the {SEARCHED:,} smallest sizes fits the sizes given"
+            f"nothing is compared: with the sizes given, none of the {SEARCHED:,} smallest other "
+            "sizes fits: give other sizes"
         )
     return IdentityCheck(formula, answer, proven, tried, found)
 

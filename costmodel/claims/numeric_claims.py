@@ -277,7 +277,7 @@ class IntervalClaim(FigureClaim):
                              f"{', '.join(missing)} is not given")  # fmt: skip
         if given.poly is None or not _grows(given, self.letter):
             raise Unanswered(f"{self.quantity} is not proven to grow with {self.letter}, so the "
-                             "interval is not solved")  # fmt: skip
+                             "interval is not solved: state the quantity at one size")  # fmt: skip
         low = _smallest_reaching(given, self.letter, self.figure.low)
         return Interval(low, _largest_not_exceeding(given, self.letter, self.figure.high)), given
 

@@ -366,7 +366,10 @@ def _claim(
             claim = stating(**said, sizes=sizes)
             claim.validate()
             if said["form"] and said["form"] not in known.forms:
-                raise ValueError(f"{mixer} has no form '{said['form']}'")
+                raise ValueError(
+                    f"{mixer} has no form '{said['form']}': expected one of "
+                    f"{', '.join(known.forms)}"
+                )
             for formula in claim.formulas:
                 _refuse_letters(formula.letters, known, mixer)
     except (ValueError, TooMuch) as reason:

@@ -92,7 +92,10 @@ def memory(
     path = Path(model) if is_file else None
     described = networks.described(None if is_file else model, path, {}, ignore or ())
     if engine is not None and not described.model_type:
-        raise UsageError(f"--engine is about a config.json: {engine} knows no network '{model}'")
+        raise UsageError(
+            f"--engine {engine} reads a config.json, and '{model}' is a name: give the file of a "
+            "configuration"
+        )
     usual = dtype or described.dtype or "bf16"
     chosen(usual, "--dtype", [*BYTES])
     for option, name in (("--weight-dtype", weight_dtype), ("--cache-dtype", cache_dtype)):

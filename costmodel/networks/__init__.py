@@ -344,7 +344,10 @@ def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choic
     found = replace(choices, **typed)
     for name, (option, there, what) in NEEDED.items():
         if name in typed and not there(found):
-            raise ModelError(f"{found.name}: {option} is about {what}, which this network has not")
+            raise ModelError(
+                f"{found.name}: {option} is about {what}, which this network has not: leave out "
+                f"{option}"
+            )
     return found
 
 

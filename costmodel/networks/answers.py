@@ -95,7 +95,9 @@ def join_of(question: Callable[[Answers], T]) -> Join[T]:
     question without a rule, whose function no `over_parts` decorates."""
     if question not in JOINS:
         name = question.__name__.strip("_").replace("_", " ")
-        raise Unanswered(f"{name}: derived for one mixer alone, not for a network")
+        raise Unanswered(
+            f"{name}: derived for one mixer alone, not for a network: ask for each of its mixers"
+        )
     return JOINS[question]
 
 
@@ -447,7 +449,7 @@ class NetworkAnswers(Answers):
     @property
     def system(self) -> System:
         """Always raises Unanswered: a network has no equations beside those of its parts."""
-        raise Unanswered("a network has no equations beside those of its parts")
+        raise Unanswered("a network has no equations of its own: ask for those of its parts")
 
     @property
     def unanswered(self) -> str | None:
@@ -513,7 +515,9 @@ class NetworkAnswers(Answers):
         Parameters mark tables of embeddings; traffic gains the network's input and output; weights
         read by row are counted once."""
         if question is peak_of and self.stage != "training-step":
-            raise Unanswered("the largest live set of a network is derived for a training step")
+            raise Unanswered(
+                "the largest live set of a network is derived for --phase training-step alone"
+            )
         if question is peak_of:
             raise Unsupported("the largest live set of a network needs a number for every size")
         if join.larger is not None:

@@ -188,7 +188,7 @@ class Assembly:
         from a configuration, and was made of none."""
         if self.described.choices is None:
             raise ModelError(
-                f"{self.name} was read from a configuration, it is not made of choices"
+                f"{self.name} was read from a configuration and has no choices: ask for its blocks"
             )
         return self.described.choices
 

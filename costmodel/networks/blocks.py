@@ -318,7 +318,10 @@ class Description:
                 their weights."""
         *others, last = self.stacks
         if last.sets is not None:
-            raise ModelError(f"--replace {old}: the layers share their weights, and so their parts")
+            raise ModelError(
+                f"--replace {old}: the layers share their weights, so that no single layer has "
+                "another mixer: leave out --replace"
+            )
         blocks = [last.blocks[k % len(last.blocks)] for k in range(number)]
         for layer in layers:
             if not 1 <= layer <= number:
@@ -352,8 +355,8 @@ class Description:
         *others, last = self.stacks
         if last.sets is not None:
             raise ModelError(
-                f"layers.{next(iter(ranges))}: the layers share their weights, and are not told "
-                f"apart"
+                f"layers.{next(iter(ranges))}: the layers share their weights, so that no layer is "
+                "chosen by its number: write layers.*"
             )
         first = min(layer for layers in ranges.values() for layer in layers)
         before = "1" if first == 2 else f"1-{first - 1}"

@@ -141,10 +141,13 @@ class Choices:
                 raise ModelError(f"{self.name}: {name} '{value}' is unknown{hint} is one of "
                                  f"{', '.join(known)}")  # fmt: skip
         if not self.mixers or not self.encoder_mixers:
-            raise ModelError(f"{self.name}: name at least one mixer for the layers")
+            stack = "encoder's layers" if self.mixers else "layers"
+            raise ModelError(f"{self.name}: name at least one mixer for the {stack}")
         for name, least in (("position_rows", 0), ("segments", 0), ("towers", 1), ("hidden", 1)):
             if getattr(self, name) < least:
-                raise ModelError(f"{self.name}: {name} must be at least {least}")
+                raise ModelError(
+                    f"{self.name}: {name} is {getattr(self, name)}: expected {least} or more"
+                )
         for letter, values in self.sizes.items():
             for value in values if isinstance(values, tuple) else (values,):
                 checked({letter: value})

@@ -57,7 +57,10 @@ def description(c: Choices) -> Description:
         choices=c,
     )
     if c.form and not any(c.form == use.form for use in found.parts()):
-        raise ModelError(f"{c.name}: none of its mixers has a form '{c.form}'")
+        raise ModelError(
+            f"{c.name}: none of its mixers has a form '{c.form}': their forms are "
+            f"{', '.join(dict.fromkeys(name for use in found.parts() for name in use.mixer.forms))}"
+        )
     return found
 
 

@@ -30,9 +30,12 @@ def load(path: Path) -> dict[str, Choices]:
         raise ModelError(f"{path}: 'schema' is 1, got {data.get('schema')!r}")
     citation, entries = data.get("citation"), data.get("models")
     if not isinstance(citation, str) or not citation:
-        raise ModelError(f"{path}: 'citation' says where the networks are printed")
+        raise ModelError(
+            f"{path}: 'citation' is a text that says where the networks are printed, got "
+            f"{data.get('citation')!r}"
+        )
     if not isinstance(entries, list):
-        raise ModelError(f"{path}: 'models' is a list of networks")
+        raise ModelError(f"{path}: 'models' is a list of networks, got {entries!r}")
     found: dict[str, Choices] = {}
     for number, entry in enumerate(entries, 1):
         choices = _choices(f"{path.name}, network number {number}", entry, found, citation)
@@ -51,7 +54,7 @@ def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str
     if name in found:
         raise ModelError(f"{where}: the name is taken already")
     if source is not None and (not isinstance(source, str) or source not in found):
-        raise ModelError(f"{where}: it builds on '{source}', which no entry above it defines")
+        raise ModelError(f"{where}: 'from' names '{source}', which no entry above defines")
     base = Choices(source=citation) if source is None else found[source]
     own = {key: value for key, value in entry.items() if key != "from"}
     return from_entry(where, own, base)

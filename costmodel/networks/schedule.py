@@ -308,7 +308,9 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
     one, two = (_paths(schedule(network, n), stage, recompute, PASSED) for n in (few, more))
     first = _paths(schedule(network, 1), stage, recompute, PASSED) if again is None else one
     if not len(first) == len(one) == len(two):
-        raise Unsupported("the paths through the network change with its number of layers")
+        raise Unsupported(
+            "the paths through the network change with its number of layers: give --L"
+        )
     single = call("Max", 0, Poly.of(2) - Poly.atom("L"))
     every: list[Path] = []
     for least, a, b in zip(first, one, two, strict=True):
@@ -596,7 +598,9 @@ def longest_in_order(
             most[block.place] = max(known, block, key=lambda one: one.layers * one.number)
     counted = further.constant() or 0
     if any(counted % block.layers for block in most.values()):
-        raise Unsupported("the path through the network changes with its number of layers")
+        raise Unsupported(
+            "the path through the network changes with its number of layers: give --L"
+        )
     return tuple(
         replace(block, times=block.times + further * (Poly.of(1) / block.layers))
         if block.place is not None and most.get(block.place) is block

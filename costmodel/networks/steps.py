@@ -56,5 +56,8 @@ def over_steps_at(step: Exact, sizes: Mapping[str, int]) -> int:
     except Unsupported:
         first, number = sizes["p"] + 1, sizes["q"] - 1
         if number > MOST_STEPS:
-            raise Unsupported(f"{number} steps are too many to add up one by one") from None
+            raise Unsupported(
+                f"{number:,} steps are too many to add up one by one: give q of {MOST_STEPS + 1:,} "
+                "or less"
+            ) from None
         return sum(step.at({**sizes, "t": t}) for t in range(first, first + number))

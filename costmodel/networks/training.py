@@ -202,7 +202,10 @@ def _sums_between_parts(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[s
         shares = [_entries_per_wire(entries, len(runs[k].reads[name]))
                   for entries, (k, name) in zip(given, reading, strict=True)]  # fmt: skip
         if not any((share - number).is_zero for share in shares):
-            raise Unsupported(f"{wire.name}: no reader hands a gradient to every entry")
+            raise Unsupported(
+                f"{wire.name}: each of its readers gives gradients to some entries alone, so that "
+                "the additions of gradients are not derived; the forward pass (phase training) is"
+            )
         found[wire.name, _total(shares) - number] += 1
     return found
 
@@ -403,7 +406,10 @@ def keeper(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> tuple[Use, E
             return use, number
     if len(found) > 1:
         names = " and ".join(use.name for use, _ in found)
-        raise Unsupported(f"{wire.name}: {names} keep different entries of it")
+        raise Unsupported(
+            f"{names} keep different entries of {wire.name}, so that the entries kept by both are "
+            "not derived; the forward pass (phase training) keeps none"
+        )
     return found[0] if found else None
 
 

@@ -199,10 +199,8 @@ def fused_kernels(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     unknown = options - ATTENTION_OPTIONS if name == "self-attention" else set()
     if name not in FUSED or unknown:
         what = f"{name} with {', '.join(sorted(unknown))}" if unknown else name
-        raise Unanswered(
-            f"no kernel of {what} is among those whose times are predicted, those of "
-            f"{', '.join(FUSED)}; reconcile --board predicts the operations that torch dispatches"
-        )
+        known = [*sorted(ATTENTION_OPTIONS)] if unknown else [*FUSED]
+        raise Unanswered(f"no time is predicted of {what}: expected {', '.join(known)}")
     decode = case.phase == "inference"
     tokens = sizes["t"] if decode else sizes["l"]
     taken: dict[str, float] = {"b": sizes.get("b", 1), "t" if decode else "l": tokens}
@@ -212,7 +210,7 @@ def fused_kernels(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     }[name].split()  # fmt: skip
     taken |= {letter: sizes[letter] for letter in letters if letter in sizes}
     if name == "mla" and "R" not in sizes:
-        raise Unanswered("no kernel of latent attention without a shared key is predicted")
+        raise Unanswered("no time is predicted of mla without a shared key (size R)")
     if name in ("self-attention", "kda"):
         taken["h"] = sizes.get("h", sizes["d"] // sizes["n"])
     if name == "self-attention":

@@ -158,7 +158,10 @@ def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False
     """
     family = family_of(calls.kernel, source)
     if family is None:
-        raise BoardError(f"no family of kernels predicts {calls.kernel} by '{source}'")
+        raise BoardError(
+            f"no time is predicted of {calls.kernel} by '{source}': the families are "
+            f"{', '.join(BY_NAME)}"
+        )
     fit = fit_for(family, on.name)
     least = calls.arithmetic(on) if repeated else calls.roofline(on)
     fitted = family.seconds(fit.constants, calls, on)

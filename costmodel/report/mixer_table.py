@@ -177,7 +177,9 @@ def baseline(request: Request) -> Callable[[Case], Case]:
         """The case of self-attention whose figures the ratios of `case` divide by, at the same
         sizes, or given or default ones; Unanswered for a network, and where it has no answers."""
         if isinstance(case.mixer, Whole):
-            raise Unanswered("no ratio: a network is no mixer beside self-attention")
+            raise Unanswered(
+                f"no ratio: ratios compare a mixer with {BASELINE}, and this is a network"
+            )
         sizes: dict[str, int] = {}
         form = mixer.default_form
         for letter in letters_of(mixer, case.phase, form):
@@ -267,7 +269,10 @@ def table(request: Request) -> Table:
     left_out: dict[str, None] = {}
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
     if not forms:
-        raise EquationError(f"none of these mixers has a form '{request.form}'")
+        raise EquationError(
+            f"none of these mixers has a form '{request.form}': their forms are "
+            f"{', '.join(dict.fromkeys(name for mixer in request.mixers for name in mixer.forms))}"
+        )
     found = {}
     for phase in request.phases:
         found[phase] = [row for each in forms for row in _rows(*each, phase, request, left_out)]

@@ -243,7 +243,7 @@ def interval_rank(n: int, confidence: float) -> int:
         below += number
         if below > allowed:
             return rank
-    raise AssertionError("all choices of signs together are more than allowed")
+    raise AssertionError(f"confidence {confidence} allows all 2**{n} choices of signs")
 
 
 def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, float] | None:
@@ -325,7 +325,7 @@ def _tested(
     confidence = 1 - level / pairs
     interval = location_interval(logs, confidence)
     if interval is None:
-        raise AssertionError("enough rounds for the test are enough for its interval")
+        raise AssertionError(f"no interval of {len(logs)} rounds at confidence {confidence}")
     low, high = map(math.exp, interval)
     ratio = math.exp(location(logs))
     p = signed_rank_p(logs)

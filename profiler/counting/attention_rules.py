@@ -43,7 +43,10 @@ def is_causal(call: Call) -> bool:
         return bool(call.arguments["is_causal"])
     kind = call.arguments.get("custom_mask_type", 0)
     if kind not in (0, 1):  # 1: aligned at the first row and key
-        raise CountError(f"{call.name}: no rule for a causal mask aligned at the last key")
+        raise CountError(
+            f"{call.name}: no rule for a causal mask aligned at the last key, only for one "
+            "aligned at the first row and key"
+        )
     return bool(kind)
 
 

@@ -56,7 +56,9 @@ class Call:
         """The first tensor of the result; CountError if the result has none."""
         for tensor in tensors_in(self.result):
             return tensor
-        raise CountError(f"{self.name}: expected a tensor as its result")
+        raise CountError(
+            f"{self.name}: expected a tensor as its result, got {type(self.result).__name__}"
+        )
 
     @property
     def inputs(self) -> list[Tensor]:

@@ -137,7 +137,7 @@ def embedding_bag_backward(call: Call) -> Operations:
     times the row's weight, or for a mean divided by the bag's size; for a maximum, each entry of
     the bag's gradient is added to one row. CountError for scale_grad_by_freq."""
     if call.arguments["scale_grad_by_freq"]:
-        raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
+        raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True, only for False")
     grad, mode = call.tensor("grad"), call.arguments["mode"]
     if mode == MAX:
         return Operations(add=grad.numel())

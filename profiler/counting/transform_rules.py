@@ -26,8 +26,10 @@ def transforms_along(call: Call, length: int, entries: int, factor: int) -> Oper
     real transform, 2 for a complex one. CountError for an empty axis, and if the nominal number of
     adds is not whole."""
     if length < 1:
-        raise CountError(f"{call.name}: expected a length of at least 1")
+        raise CountError(f"{call.name}: a transform of length {length}: expected 1 or more")
     steps = entries * (length - 1).bit_length()
     if steps * factor % 2:
-        raise CountError(f"{call.name}: no whole number of adds for an odd length: use an even one")
+        raise CountError(
+            f"{call.name}: no whole number of adds for the odd length {length}: use an even one"
+        )
     return Operations(mul=steps * factor, add=steps * factor * 3 // 2)

@@ -54,7 +54,7 @@ def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
     rows = table_rows(text)
     header = next(rows, None)
     if header is None:
-        raise ReportError("ncu wrote no table")
+        raise ReportError("ncu wrote no table: its messages say why")
     if missing := [name for name in (*HEAD, *metrics) if name not in header]:
         raise ReportError(f"ncu's table has no column {', '.join(missing)}")
     found, units = [], dict.fromkeys(metrics, "")
@@ -123,7 +123,7 @@ def scale(name: str, unit: str) -> int:
     """
     found = re.fullmatch(r"([KMGT]?)[a-z]*", unit.strip())
     if not found:
-        raise ReportError(f"ncu gives {name} in the unit {unit!r}, which is not known")
+        raise ReportError(f"ncu gives {name} in the unit {unit!r}: expected letters, such as Mbyte")
     return SCALES[found[1]]
 
 

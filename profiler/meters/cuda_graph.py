@@ -113,7 +113,7 @@ class TorchGraphs:
         torch.cuda.synchronize(self.device)
         ones = torch.ones(2, device=self.device)
         if float((ones + ones).sum()) != 4.0:
-            raise RuntimeError("it cannot add two numbers")
+            raise RuntimeError(f"{self.device} cannot add two numbers")
 
 
 @contextmanager

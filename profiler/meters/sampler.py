@@ -475,7 +475,9 @@ class LatencyLimits:
     def __post_init__(self) -> None:
         if not (1 <= self.min_blocks <= self.max_blocks and self.regions and self.warmup_calls):
             raise ValueError(
-                f"expected 1 <= min_blocks <= max_blocks, regions and warmup_calls >= 1: {self}"
+                f"expected 1 <= min_blocks <= max_blocks, got {self.min_blocks} and "
+                f"{self.max_blocks}; and regions and warmup_calls of 1 or more, got {self.regions} "
+                f"and {self.warmup_calls}"
             )
 
     @classmethod

@@ -71,12 +71,16 @@ def predicted_s(
     if on is None:
         raise Unanswered(NO_BOARD)
     if compiled:
-        raise Unanswered("times are predicted for the operations that torch dispatches, and a "
-                         "compiled call has kernels of its own")  # fmt: skip
+        raise Unanswered(
+            "times are predicted for the operations that torch dispatches, and a compiled call has "
+            "kernels of its own: measure without --compile"
+        )
     if dispatch["unknown"]:
         raise Unanswered(f"the work of {', '.join(dispatch['unknown'])} is not counted")
     if sum(op.get("calls", 0) for op in dispatch["by_op"].values()) < dispatch["launched"]:
-        raise Unanswered("the record does not hold the work of each operation of torch")
+        raise Unanswered(
+            "the record does not hold the work of each operation of torch: measure again"
+        )
     try:
         return sum(taken_s(name, op, dtype, on) for name, op in dispatch["by_op"].items())
     except BoardError as reason:

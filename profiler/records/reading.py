@@ -75,15 +75,26 @@ class Reading(Record, frozen=True):
         least = min(found.value, *found.samples) if found.samples else found.value
         signed = quantity is not None and quantity.signed
         if (least < 0 and not signed) or (least == 0 and name in LATENCIES):
-            raise RecordError(f"{where}: {least} is below what may be measured")
+            raise RecordError(
+                f"{where}: {least} {found.unit} is too small: expected "
+                f"{'more than 0' if name in LATENCIES else '0 or more'}"
+            )
         low, high = details.get("ci_low"), details.get("ci_high")
         if (low is None) != (high is None):
-            raise RecordError(f"{where}.details: one end of an interval without the other")
+            raise RecordError(
+                f"{where}.details: got {'ci_high' if low is None else 'ci_low'} alone: expected "
+                "both ci_low and ci_high, or neither"
+            )
         if low is not None and high is not None:
             if not low <= found.value <= high:
-                raise RecordError(f"{where}.details: {found.value} lies outside {low} to {high}")
+                raise RecordError(
+                    f"{where}.details: the value {found.value} lies outside its interval, ci_low "
+                    f"{low} to ci_high {high}"
+                )
             if low < 0 and found.unit != "J":
-                raise RecordError(f"{where}.details.ci_low: {low} is below what may be measured")
+                raise RecordError(
+                    f"{where}.details.ci_low: {low} {found.unit} is too small: expected 0 or more"
+                )
         return found
 
 

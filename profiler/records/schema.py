@@ -374,7 +374,10 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
         return value
     if isinstance(value, int):
         if abs(value) > LARGEST:
-            raise RecordError(f"{where}: expected a whole number of at most {LARGEST}")
+            raise RecordError(
+                f"{where}: expected a whole number of at most {LARGEST}, got one of "
+                f"{value.bit_length()} bits"
+            )
         return value
     if isinstance(value, str):
         return CONTROL.sub("\ufffd", value)
@@ -389,7 +392,9 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
         }
     if isinstance(value, list | tuple):
         return [plain(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
-    raise RecordError(f"{where}: {type(value).__name__} is no JSON")
+    raise RecordError(
+        f"{where}: JSON has no {type(value).__name__}: expected a text, a number, a list or a table"
+    )
 
 
 def looked_at(value: Any, depth: int = 0) -> Any:
@@ -404,5 +409,7 @@ def looked_at(value: Any, depth: int = 0) -> Any:
         if kind is dict or kind is list:
             looked_at(each, depth + 1)
         elif kind is int and abs(each) > LARGEST:
-            raise RecordError(f"expected a whole number of at most {LARGEST}")
+            raise RecordError(
+                f"expected a whole number of at most {LARGEST}, got one of {each.bit_length()} bits"
+            )
     return value

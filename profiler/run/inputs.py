@@ -63,7 +63,9 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
     if len(sets) < 2:
         raise ValueError(f"expected at least two sets of inputs to rotate, got {len(sets)}")
     if len({tuple(map(input_layout, arguments)) for arguments in sets}) > 1:
-        raise ValueError("expected sets of inputs of the same shapes and types, got different ones")
+        raise ValueError(
+            "the sets of inputs have different shapes or types: give all sets those of the first"
+        )
     ring = cycle([tuple(arguments) for arguments in sets])
     return lambda: fn(*next(ring))
 

@@ -255,7 +255,12 @@ def users_class(
     module = load(Path(path))
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise MeasureError(f"{path} has no class '{name}' that is a torch.nn.Module")
+        there = [x for x, kind in vars(module).items()
+                 if isinstance(kind, type) and issubclass(kind, nn.Module)]  # fmt: skip
+        raise MeasureError(
+            f"{path} has no class '{name}' that is a torch.nn.Module: it has "
+            f"{', '.join(there) or 'none'}"
+        )
     claimed = _users_implementation(mixer, found, wanted)
     refuse_unequal(mixer, claimed, wanted, ("training", "inference"))
     return claimed

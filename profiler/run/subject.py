@@ -97,7 +97,10 @@ def named(word: str) -> Named:
     UnknownMixer, TraceError: there is neither a mixer nor a module of this name."""
     mixer, implementation = parts(word)
     if word.endswith(":"):
-        raise UnknownMixer(f"'{word}' names no implementation behind its last colon")
+        raise UnknownMixer(
+            f"'{word}' names no implementation behind its last colon: add one, or leave out the "
+            "colon"
+        )
     found = measurable(mixer)
     return found if implementation is None else (found, implementation)
 

@@ -125,7 +125,9 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
             if any(
                 isinstance(atom, Fn) and Poly.atom(atom).letters & letters for atom, _ in monomial
             ):
-                raise NotSmooth("a formula with steps in it has no local exponent")
+                raise NotSmooth(
+                    f"a formula with a step, {Poly({monomial: 1})}, has no local exponent"
+                )
             term = Fraction(Poly({monomial: number}).rational(sizes))
             value += term
             weighted += term * sum(power for atom, power in monomial if atom in letters)

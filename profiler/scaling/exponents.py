@@ -121,7 +121,7 @@ def fit_line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[floa
     y = math.fsum(w * y for w, y in zip(weights, ys, strict=True)) / total
     spread = math.fsum(w * (each - x) ** 2 for w, each in zip(weights, xs, strict=True))
     if not spread > 0:
-        raise ValueError("expected values at two sizes or more")
+        raise ValueError(f"expected values at two sizes or more, got {len(xs)} values at one")
     together = math.fsum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True))
     return FittedLine(together / spread, x, y, spread**-0.5, total**-0.5)
 
@@ -166,7 +166,10 @@ def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
     if this part has too few sizes. Raises ValueError: two values have one size, or a value is not
     positive or outside its interval."""
     if len({v.size for v in values}) != len(values):
-        raise ValueError("expected one value a size")
+        raise ValueError(
+            "expected one value for each size, got the sizes "
+            f"{', '.join(str(v.size) for v in values)}"
+        )
     if bad := [v.size for v in values if not 0 < v.low <= v.value <= v.high]:
         raise ValueError(f"expected 0 < low <= value <= high, which fails at {bad[0]}")
     found, ended = settled_range(values)

@@ -76,7 +76,8 @@ class GridStudy:
             lengths = tuple(l for l in lengths if l <= manner.largest)
         if not lengths:
             raise StudyError(
-                f"study {self.name} begins at l = {scale.lengths}: {manner.largest} leaves nothing"
+                f"study {self.name} has the lengths l = {scale.lengths}, none of which is at most "
+                f"{manner.largest}: give a larger --largest"
             )
         mixers = tuple(map(load_mixer, self.plan.mixers))
         found: list[Request] = []

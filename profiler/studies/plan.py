@@ -122,7 +122,9 @@ def load(path: Path) -> StudyPlan | TrainingPlan:
         return plan
     base, *others = (load_mixer(name).origin for name in plan.mixers)
     if len({base, *others}) <= len(others):
-        raise StudyError(f"{path}: others: a mixer is named twice, or is the base itself")
+        twice = next(one for k, one in enumerate(others) if one in (base, *others[:k]))
+        beside = "the base" if twice == base else "named before"
+        raise StudyError(f"{path}: others: {twice} is {beside}: name each mixer once")
     return replace(plan, base=base, others=tuple(others))
 
 
@@ -159,7 +161,11 @@ def size_of_one(letter: str, mixers: Sequence[str]) -> None:
     """StudyError for a letter that is a size of none of the mixers, and for l and d, which the grid
     sets."""
     if letter in ("l", "d") or not any(letter in load_mixer(name).letters for name in mixers):
-        raise StudyError(f"'{letter}' is no further size of {', '.join(mixers)}")
+        there = dict.fromkeys(x for name in mixers for x in load_mixer(name).letters)
+        raise StudyError(
+            f"size '{letter}': expected one of {', '.join(x for x in there if x not in 'ld')}, the "
+            f"sizes of {', '.join(mixers)} beside l and d"
+        )
 
 
 def kind(device: str) -> None:

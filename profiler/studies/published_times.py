@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from costmodel.claims.claim import Claim
 from costmodel.claims.numeric_claims import NetworkClaim
@@ -23,7 +24,9 @@ def claim(name: str) -> Claim:
     for each in claims():
         if each.id == name:
             return each
-    raise StudyError(f"no claim '{name}' is transcribed under tables/published")
+    near = get_close_matches(name, [each.id for each in claims()], 1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise StudyError(f"no claim has the id '{name}': {hint}tables/published lists all claims")
 
 
 @dataclass(frozen=True)
@@ -58,5 +61,7 @@ def printed_times(place: str) -> list[PrintedTime]:
             ratio, low, high = (float(1 + change / 100) for change in changes)
             found.append(PrintedTime(each.model, each.against, ratio, low, high, each))
     if not found:
-        raise StudyError(f"no training time of {place} is transcribed under tables/published")
+        raise StudyError(
+            f"tables/published has no training time (quantity time, compare percent) of {place}"
+        )
     return found

@@ -280,7 +280,7 @@ class Team:
             return self.live[name]
         with self._lock:
             if self.stopping.is_set():
-                raise MeasureError("the sweep is ending")
+                raise MeasureError(f"{name} is not started: the sweep is ending")
             worker = self.live[name] = self.starts[name]()
         worker.begin()
         self.accept(worker.environment)

@@ -52,7 +52,8 @@ class Cases:
         for region, poly in self.pieces:
             if all(condition.rational(sizes) >= 0 for condition in region):
                 return poly.rational(sizes)
-        raise TraceError(f"no case holds {listed_sizes(sizes)}")
+        regions = "; ".join(conditions_words(region) for region, _ in self.pieces)
+        raise TraceError(f"{listed_sizes(sizes)} is in none of the formula's cases: {regions}")
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The value at integer sizes, a whole number."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Number, Poly
+from costmodel.symbolic.printing import conditions_words
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import BYTES, PEAK, Observation, Quantity, observe
 from profiler.tracing.meta_run.operation import KnownCall
@@ -154,7 +155,10 @@ class SizeSamples:
         if known is not None and (known.shapes or not shapes):
             return known
         if not self.inside(point):
-            raise TraceError(f"{listed_sizes(self.named(point))} lies outside of the case")
+            raise TraceError(
+                f"{listed_sizes(self.named(point))} lies outside of the case "
+                f"{conditions_words(self.region)}"
+            )
         self.effort.take()
         try:
             sizes = self.variables.sizes(self.named(point))

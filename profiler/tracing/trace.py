@@ -585,8 +585,8 @@ class FormulaSearch:
                 places = [samples.moved(base, i, start + k * step) for k in range(3)]
                 if not all(map(samples.inside, places)):
                     raise TraceError(
-                        f"{samples.target.name}: the sizes of {letter} in this case have gaps: no "
-                        f"formula is sought"
+                        f"{samples.target.name}: where {conditions_words(samples.region)}, the "
+                        f"values of {letter} have gaps, so that no formula is sought"
                     )
                 if all(map(samples.runs, places)):
                     break

@@ -152,14 +152,14 @@ def test_engines_stand_beside_the_need(tmp_path: Path) -> None:
     found = printed("memory", path, "--context", "1k", "--batch", "2", "--cache-dtype", "q8_0")
     one = {engine["engine"]: engine for engine in found["engines"]}
     assert one["llama.cpp"]["bytes"] == 2 * found["sequence_bytes"]
-    assert one["vllm"]["bytes"] is None and "no cache of q8_0" in one["vllm"]["reason"]
+    assert one["vllm"]["bytes"] is None and "has no cache in q8_0" in one["vllm"]["reason"]
     words = ["memory", path, "--context", "1000", "--engine", "transformers"]
     result = CliRunner().invoke(app, words)
     assert "1 x 8 x 1000 x 128" in result.output and "batch of 1 (B)" in result.output
     refused = CliRunner().invoke(app, [*words[:-1], "sglang"])
     assert "expected one of transformers, vllm, llama.cpp" in str(refused.exception)
     named = CliRunner().invoke(app, ["memory", "gpt-2", *words[2:]])
-    assert "--engine is about a config.json" in str(named.exception)
+    assert "reads a config.json, and 'gpt-2' is a name" in str(named.exception)
     assert printed("memory", "gpt-2", "--context", "64")["engines"] == []
     gpt2 = written(
         tmp_path,

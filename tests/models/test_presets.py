@@ -99,7 +99,7 @@ def test_unknown_networks_and_choices() -> None:
         networks.model("gpt-2", head="none")
     with pytest.raises(ModelError, match="3 towers need a classifier"):
         networks.model("decoder", towers=3)
-    with pytest.raises(ModelError, match="segments must be at least 0"):
+    with pytest.raises(ModelError, match="segments is -1: expected 0 or more"):
         networks.model("decoder", segments=-1)
     with pytest.raises(ModelError, match="a pooler stands on an encoder"):
         networks.model("decoder", pooler=True)
@@ -114,11 +114,14 @@ GOOD: dict[str, Any] = {"schema": 1, "citation": "nobody 1999", "models": [{"nam
 
 BAD = [
     ({**GOOD, "schema": 2}, "'schema' is 1, got 2"),
-    ({**GOOD, "citation": ""}, "'citation' says where the networks are printed"),
+    (
+        {**GOOD, "citation": ""},
+        "'citation' is a text that says where the networks are printed, got ''",
+    ),
     ({**GOOD, "models": {}}, "'models' is a list of networks"),
     ({**GOOD, "models": [{"title": "x"}]}, "expected an object with a name"),
     ({**GOOD, "models": [{"name": "a"}, {"name": "a"}]}, "x.json, a: the name is taken already"),
-    ({**GOOD, "models": [{"name": "a", "from": "b"}]}, "it builds on 'b', which no entry above"),
+    ({**GOOD, "models": [{"name": "a", "from": "b"}]}, "'from' names 'b', which no entry above"),
     ({**GOOD, "models": [{"name": "a", "normm": "pre"}]}, "'normm': did you mean 'norm'?"),
     ({**GOOD, "models": [{"name": "a", "norm": 1}]}, "'norm' is a text, got 1"),
     ({**GOOD, "models": [{"name": "a", "tied": "yes"}]}, "'tied' is true or false, got 'yes'"),

@@ -228,15 +228,21 @@ def test_wrong_fields_are_named(changes: dict[str, object], problem: str) -> Non
     ("changes", "problem"),
     [
         ({"value": "0"}, ".value: expected `int | float`, got `str`"),
-        ({"value": -0.5}, ": -0.5 is below what may be measured"),
-        ({"samples": [0.5, 0.0]}, ": 0.0 is below what may be measured"),
+        ({"value": -0.5}, ": -0.5 s is too small: expected more than 0"),
+        ({"samples": [0.5, 0.0]}, ": 0.0 s is too small: expected more than 0"),
         ({"samples": 3}, ".samples: expected `array`, got `int`"),
         ({"unit": "ms"}, ".unit: expected 's', got 'ms'"),
         ({"details": {**DETAILS, "labels": 3}}, ".details.labels: expected `array`, got `int`"),
         ({"details": {**DETAILS, "n": -3}}, ".details.n: expected `int` >= 0"),
-        ({"details": {**DETAILS, "ci_low": 0.6, "ci_high": 0.4}}, ".details: 0.5 lies outside"),
-        ({"details": {**DETAILS, "ci_low": 0.4}}, ".details: one end of an interval"),
-        ({"details": {**DETAILS, "ci_low": -1, "ci_high": 1}}, ".details.ci_low: -1 is below"),
+        (
+            {"details": {**DETAILS, "ci_low": 0.6, "ci_high": 0.4}},
+            ".details: the value 0.5 lies outside",
+        ),
+        ({"details": {**DETAILS, "ci_low": 0.4}}, ".details: got ci_low alone"),
+        (
+            {"details": {**DETAILS, "ci_low": -1, "ci_high": 1}},
+            ".details.ci_low: -1 s is too small",
+        ),
     ],
 )
 def test_wrong_readings_are_named(changes: dict[str, object], problem: str) -> None:

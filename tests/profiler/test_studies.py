@@ -770,15 +770,19 @@ operations = 1_000_000_000
         ("rounds = 1", "rounds = 0", "devices.cpu.rounds: expected `int` >= 1"),
         ('others = ["me"]', "others = []", "others: expected `array` of length >= 1"),
         ('["me"]', '["mee"]', "others: unknown mixer 'mee'; did you mean 'me'?"),
-        ('["me"]', '["self-attention"]', "others: a mixer is named twice, or is the base itself"),
+        (
+            '["me"]',
+            '["self-attention"]',
+            "others: self-attention is the base: name each mixer once",
+        ),
         ('["me"]', '["mine.py:x"]', "others: the file 'mine.py' is named by data"),
         ('["training"]', '["trainin"]', "phases: unknown phase 'trainin': expected one of"),
         ("devices.cpu", "devices.tpu", "devices: 'tpu' is no kind of device: expected cpu or cuda"),
         ('"8,16"', '"8:4"', "devices.cpu.lengths: size l: '8:4' is no range"),
         ('widths = "16"', 'widths = "x"', "devices.cpu.widths: size d must be a positive integer"),
         ('"fp32"', '"fp33"', "devices.cpu.dtypes: unknown dtype 'fp33'"),
-        ("phases", 'as_wide = ["f"]\nphases', "as_wide: 'f' is no further size of self-attention"),
-        ("phases", 'claim = "x"\nphases', "claim: no claim 'x' is transcribed"),
+        ("phases", 'as_wide = ["f"]\nphases', "as_wide: size 'f': expected one of "),
+        ("phases", 'claim = "x"\nphases', "claim: no claim has the id 'x'"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_one_sentence(

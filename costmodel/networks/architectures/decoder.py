@@ -317,7 +317,11 @@ def rotary(
         given.pop(name, None)  # which of three positions turns a channel: one of text
     if given:
         name, value = next(iter(given.items()))
-        raise c.refused(f"rotary parameter '{name}' = {value!r} is not read")
+        raise c.refused(
+            f"rotary parameter '{name}' = {value!r} is not known here, and a count may depend on "
+            "it: take it out of the configuration if it does not change the number of turned "
+            "channels"
+        )
     if turned is None:
         return ("rotary",), {}
     return ("partial-rotary",), {"r": turned}

@@ -187,7 +187,9 @@ def _refuse_rotary(c: Configuration) -> None:
     Gemma 4 some by an angle of 0."""
     for kind in KINDS:
         if given := {*c.rotary(kind)} - {FACTOR}:
-            raise c.refused(f"rotary parameter '{min(given)}' is not read")
+            raise c.refused(
+                f"rotary parameter '{min(given)}' is not known here: expected {FACTOR} alone"
+            )
 
 
 def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
@@ -219,7 +221,10 @@ def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int
     """Kind of a layer -> the last layer of the kind before layer number `first`, from which on
     layers make no keys of their own; ModelError for a kind that has none."""
     if c.get("attention_k_eq_v"):
-        raise c.refused("keys that are values too, and that other layers read, are not known here")
+        raise c.refused(
+            "'attention_k_eq_v' beside 'num_kv_shared_layers' is not known here: expected one of "
+            "them"
+        )
     found = {kind: k for k, kind in enumerate(kinds[: max(0, first)])}
     if missing := {*kinds} - found.keys():
         raise c.refused(f"'num_kv_shared_layers': no earlier layer has keys for {min(missing)}")

@@ -73,7 +73,9 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
     if adapted and (g != n or n * h != 2 * d):
         raise c.refused(f"adapters make 2 x {d} channels, and not {n} heads or {g} of {h} channels")
     if turned and h % 2:
-        raise c.refused(f"heads of {h} channels have no pairs to turn")
+        raise c.refused(
+            f"'use_mem_rope' turns channels in pairs, and heads have an odd number of them, {h}"
+        )
     rotary(c)
     at, which = k % sets + 1, f", shared block {k % sets + 1}" if sets > 1 else ", shared block"
     sizes = {"r": r} if adapted else {}

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
-from costmodel.errors import SizeError
+from costmodel.errors import SizeError, Unanswered
 from costmodel.networks.held import QUANTISED, bytes_of_entry
+from costmodel.questions.question import Dtypes
+
+
+def refuse_blocks(engine: str, dtypes: Dtypes) -> None:
+    """Raise Unanswered for a cache whose type has blocks (`QUANTISED`), which the engine lacks."""
+    if (name := dtypes.name_of("cache")) in QUANTISED:
+        raise Unanswered(
+            f"{engine} has no cache in {name}: expected a type without blocks, such as bf16"
+        )
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,8 @@ class Tensor:
         if found.denominator != 1:
             entries, _ = QUANTISED[self.dtype]
             raise SizeError(
-                f"{self.part}: {prod(self.shape)} entries do not fill blocks of {entries}"
+                f"{self.part}: {prod(self.shape):,} entries do not fill blocks of {entries}, as "
+                f"{self.dtype} needs: take another --cache-dtype"
             )
         return found.numerator
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from math import prod
 
 from costmodel.errors import Unanswered
-from costmodel.networks.engines.reserved import Reserved, Tensor
-from costmodel.networks.held import QUANTISED, Held, Holding
+from costmodel.networks.engines.reserved import Reserved, Tensor, refuse_blocks
+from costmodel.networks.held import Held, Holding
 from costmodel.questions.question import Dtypes
 
 ROWS = ("keys", "values")
@@ -40,8 +40,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     Raises:
         Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type.
     """
-    if held.dtypes.name_of("cache") in QUANTISED:
-        raise Unanswered("DynamicCache has no quantised type: take another --cache-dtype")
+    refuse_blocks("DynamicCache", held.dtypes)
     tensors = [t for part in held.parts for t in _tensors(held, part, context, batch)]
     grown = [t for part in held.parts for t in _tensors(held, part, context + 1, batch)]
     token = sum(t.bytes for t in grown) - sum(t.bytes for t in tensors)
@@ -74,7 +73,8 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     rows = [array for array in part.arrays if not array.convolved]
     if len(rows) not in (0, len(ROWS)):
         raise Unanswered(
-            f"{name}: {', '.join(a.name for a in rows)} are not the keys and values of a cache"
+            f"{name} holds {', '.join(a.name for a in rows)}, and DynamicCache has room for keys "
+            "and values alone: leave out --engine"
         )
     as_keys = len({array.width for array in rows}) == 1
     for array, called in zip(rows, ROWS, strict=False):

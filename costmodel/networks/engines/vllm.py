@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from costmodel.errors import Unanswered
 from costmodel.networks.blocks import Use
-from costmodel.networks.engines.reserved import Reserved, Tensor
-from costmodel.networks.held import QUANTISED, Holding
+from costmodel.networks.engines.reserved import Reserved, Tensor, refuse_blocks
+from costmodel.networks.held import Holding
 from costmodel.questions.question import Dtypes
 
 BLOCK = 16
@@ -30,8 +30,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     Raises:
         Unanswered: rows of several sizes in groups of layers, or a quantised type.
     """
-    if (cache := typed.name_of("cache")) in QUANTISED:
-        raise Unanswered(f"vLLM 0.11.0 has no cache of {cache}: take another --cache-dtype")
+    refuse_blocks("vLLM 0.11.0", typed)
     windows = _windows(held)
     if len(windows) == len(_rows(held, typed)):
         return _planned(held, typed, context, batch, windows)
@@ -57,7 +56,10 @@ def _planned(
     for use, size in states.items():
         kinds.setdefault(("state", size), []).append(use)
     if len(kinds) > 1 and len({*rows.values()}) > 1:
-        raise Unanswered("vLLM 0.11.0 needs one size of rows: its layers have pages of one size")
+        raise Unanswered(
+            "vLLM 0.11.0 has pages of one size, and rows of these layers have several, in bytes: "
+            f"{', '.join(map(str, sorted({*rows.values()})))}; leave out --engine"
+        )
     row = max(rows.values(), default=1)
     # as many tokens as make a page of attention at least as large as a state
     block = BLOCK * max(1, -(-max(states.values(), default=0) // (BLOCK * row)))

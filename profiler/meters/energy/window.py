@@ -152,7 +152,10 @@ def until_edge(poller: Poller, step: Callable[[], None]) -> int:
     while len(poller.edges) == seen:
         step()
         if len(poller.edges) == seen and poller.sensor.now_ns() > deadline:
-            raise SensorError(f"the energy counter did not move in {limits.patience_s:g} s")
+            raise SensorError(
+                f"the energy counter did not move in {limits.patience_s:g} s: costmodel doctor "
+                "tells which sensors work"
+            )
     return seen
 
 
@@ -227,7 +230,10 @@ def loaded(running: Running, window_s: float) -> Window:
         stretch = by_power(poller, start, poller.sensor.now_ns(), limits)
     inside = [ns for ns in running.marks if stretch.start_ns <= ns <= stretch.end_ns]
     if len(inside) < 2:
-        raise SensorError("fewer than two batches of calls ended in the window")
+        raise SensorError(
+            f"{len(inside)} batches of calls ended within the window, and 2 are needed: give a "
+            "longer --energy-window"
+        )
     batches = len(inside) - 1
     calls = batches * running.load.calls
     call_s = (inside[-1] - inside[0]) * 1e-9 / calls
