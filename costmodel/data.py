@@ -63,5 +63,5 @@ def read_data(path: Path) -> Any:
         raise ValueError("the file nests too deeply") from None
     except ValueError as error:
         if str(error).startswith("Exceeds the limit"):
-            raise ValueError("a number has too many digits") from None
+            raise ValueError("a number has more digits than Python reads, 4,300") from None
         raise

@@ -546,7 +546,7 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "an expression as the operand": (
         lambda m, f: rms_norm(of(m, f, "x") * 2, over=f.indices["b"]),
-        "rms_norm takes an array entry: define its operand first",
+        ": define its operand first",
     ),
     "a left side without the axis": (
         lambda m, f: l2_norm(

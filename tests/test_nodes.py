@@ -103,7 +103,7 @@ def test_a_new_kind_is_missed_by_every_table(monkeypatch: pytest.MonkeyPatch) ->
     try:
         with pytest.raises(TypeError, match=r"^the rules of span lack Minimum$"):
             Rules("span", dict.fromkeys(before, refused("no")))
-        with pytest.raises(Unsupported, match=r"^Minimum has no rule in count$"):
+        with pytest.raises(Unsupported, match=r"^Minimum has no rule in count: add one"):
             Rules("count", {}, [])[made]
         one, two = Constant(Poly.of(1)), Constant(Poly.of(2))
         least = made(left=one, right=two)

@@ -244,8 +244,10 @@ def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> No
         for part in node.parts:
             builder.hand(part.body, gradient, scope.inside(part.over))
         return
+    own = scope.equation.array.origin is None  # else the maximum is that of safe-softmax
+    mend = "give the index one range" if own else "leave out safe-softmax"
     fault = (
-        "over several ranges is not derived: give the index one range"
+        f"over several ranges is not derived: {mend}"
         if len(node.parts) > 1
         else "over several indices is not derived: take a maximum over one index at a time"
         if len(node.over) > 1

@@ -39,7 +39,6 @@ from costmodel.symbolic.constraints import (
     projected,
     require_plain,
     stride,
-    with_stride,
 )
 from costmodel.symbolic.polynomial import Poly, atom_name, by_text, call, index_atom
 

@@ -871,9 +871,9 @@ class Mixer:
         flat = next(filter(None, flats), None)
         if flat is None:
             raise EquationError(
-                f"index '{poly}' in {self.name} is not affine: only a flattening (j-1)*h+c of an "
-                f"index c within 1..h is allowed, where c may be another flattening, or the first "
-                f"or last of h, (j-1)*h+1 or j*h"
+                f"index '{poly}' in {self.name} is not affine: a multiple of an index is allowed "
+                "in (j-1)*h+c, entry c of block j, alone: c is an index within 1..h, 1, h, or such "
+                "a sum itself"
             )
         self.position(flat.inner)
         return flat

@@ -51,7 +51,9 @@ class Rules(dict[type[Node], Rule]):
         return cls(question, {kind: by[other] for kind, other in others.items() if other in by})
 
     def __missing__(self, kind: type[Node]) -> Never:
-        raise Unsupported(f"{kind.__name__} has no rule in {self.question}")
+        raise Unsupported(
+            f"{kind.__name__} has no rule in {self.question}: add one, or refused('why')"
+        )
 
 
 def refused(why: str) -> Callable[..., Any]:

@@ -184,7 +184,10 @@ def scan(kept: Ref, added: Ref, over: Index) -> Node:
     """
     for ref in (kept, added):
         if not isinstance(ref, Ref):
-            raise EquationError("scan takes two array entries: define its operands as arrays first")
+            raise EquationError(
+                f"scan takes two entries of arrays, got {described(ref)}: define it as an array "
+                "first"
+            )
     for name in (over.atom, *names_in(kept.positions)):
         if name not in names_in(added.positions):
             raise EquationError(

@@ -184,8 +184,13 @@ class Choices:
                                  f"{', '.join(LETTERS)}")  # fmt: skip
             try:
                 poly = parse(text).poly()
-            except (FormulaError, NotPolynomial) as reason:
+            except FormulaError as reason:
                 raise ModelError(f"{self.name}: the width {letter} = {text}: {reason}") from None
+            except NotPolynomial as reason:
+                raise ModelError(
+                    f"{self.name}: the width {letter} = {text} has {reason}: expected a polynomial "
+                    "in sizes"
+                ) from None
             if inside := sorted(poly.letters & {*self.widths}):
                 raise ModelError(f"{self.name}: the width {letter} = {text} names {inside[0]}, "
                                  f"which follows from other sizes itself")  # fmt: skip

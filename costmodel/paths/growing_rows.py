@@ -83,8 +83,8 @@ def growing_rows(steps: Steps, entering: Sequence[RowDepths]) -> GrowingRows:
         return GrowingRows(known, rate, RowChains(ways, known, beyond))
     names = ", ".join(array.name for array in steps)
     raise Unsupported(
-        f"{names}: which of these arrays the deepest chain takes changes from row to row of the "
-        "recurrence"
+        f"{names}: the longest chain of operations changes from row to row, so that no number of "
+        "operations is added by each row"
     )
 
 

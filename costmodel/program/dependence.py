@@ -26,7 +26,6 @@ from costmodel.symbolic.constraints import (
     projected,
     require_plain,
     variables_of,
-    with_stride,
 )
 from costmodel.symbolic.polynomial import Poly, atom_name, axis_atom, by_text, is_index
 

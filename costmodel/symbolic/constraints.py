@@ -53,12 +53,6 @@ def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
     return None if infeasible(joined) else joined
 
 
-def with_stride(variable: str) -> Unsupported:
-    """The error that a bound of an index has a stride, which nothing here divides exactly."""
-    name = atom_name(variable)
-    return Unsupported(f"a bound of index {name} has a stride, such as 2*{name} <= l")
-
-
 @lru_cache(maxsize=200_000)
 def nonnegative(poly: Poly) -> bool:
     """Whether `poly >= 0` is proven at all sizes, given that sizes are at least 1, n divides d, t

@@ -408,7 +408,10 @@ def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth
         return (Growth.of((atom, power)),)
     inside = _FUNCTIONS[atom.function](atom, sizes)
     if power < 0 and len(inside) != 1:
-        raise NoGrowth(f"a division by '{Poly.atom(atom)}', which has several leading terms")
+        raise NoGrowth(
+            f"the growth of a division by '{Poly.atom(atom)}', of several leading terms, is not "
+            "derived"
+        )
     return tuple(growth**power for growth in inside)
 
 
@@ -454,7 +457,10 @@ def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     terms."""
     above, below = (growths(argument, sizes) for argument in atom.args)
     if len(below) != 1:
-        raise NoGrowth(f"a division by '{atom.args[1]}', which has several leading terms")
+        raise NoGrowth(
+            f"the growth of a division by '{atom.args[1]}', of several leading terms, is not "
+            "derived"
+        )
     return tuple(growth / below[0] for growth in above)
 
 

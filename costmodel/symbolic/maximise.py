@@ -38,7 +38,6 @@ from costmodel.symbolic.constraints import (
     projected,
     require_plain,
     stride,
-    with_stride,
 )
 from costmodel.symbolic.polynomial import (
     Fn,

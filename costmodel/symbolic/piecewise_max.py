@@ -30,7 +30,6 @@ from costmodel.symbolic.constraints import (
     projected,
     require_plain,
     variables_of,
-    with_stride,
 )
 from costmodel.symbolic.maximise import direction, highest
 from costmodel.symbolic.polynomial import (

@@ -26,7 +26,6 @@ from costmodel.symbolic.constraints import (
     outside,
     require_plain,
     simplified,
-    with_stride,
 )
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, described
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
@@ -132,7 +132,9 @@ def entry(name: str, body: Node, index: Index) -> Ref:
         EquationError: the operand is an expression, or lacks the index.
     """
     if not isinstance(body, Ref):
-        raise EquationError(f"{name} takes an array entry: define its operand first")
+        raise EquationError(
+            f"{name} takes an entry of an array, got {described(body)}: define its operand first"
+        )
     if index.atom not in names_in(body.positions):
         raise EquationError(
             f"{name} runs over {index.name}, which is no index of its operand {body.array.name}: "

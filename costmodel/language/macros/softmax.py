@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, described
 from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
 from costmodel.language.macros.macro import Parts
@@ -52,9 +52,13 @@ def softmax(body: Ref, over: Any, *, sink: Ref | None = None) -> Node:
         EquationError: the scores or the sink are no array entry.
     """
     if not isinstance(body, Ref):
-        raise EquationError("softmax takes an array entry: define the scores first")
+        raise EquationError(
+            f"softmax takes an entry of an array, got {described(body)}: define the scores first"
+        )
     if not isinstance(sink, Ref | None):
-        raise EquationError("the sink of a softmax is an array entry: define the sink first")
+        raise EquationError(
+            f"the sink of a softmax is an entry of an array, got {described(sink)}: define it first"
+        )
     return Composite("softmax", body if sink is None else WithSink(body, sink), indices_in(over))
 
 

@@ -167,7 +167,10 @@ def _widths(c: Configuration, number: int) -> list[int]:
     if not isinstance(given, list):
         return [c.size("intermediate_size")] * number
     if len(given) != number or not all(isinstance(f, int) and f > 0 for f in given):
-        raise c.refused(f"'intermediate_size' must have the width of each of {number} layers")
+        raise c.refused(
+            f"'intermediate_size' must be a positive integer or a list of {number}, one a layer, "
+            f"got {given!r}"
+        )
     return given
 
 
@@ -178,7 +181,10 @@ def _sparse(c: Configuration, number: int) -> list[bool]:
         return [number > 10 and k < 10 for k in range(number)]
     numbers = isinstance(given, list) and all(isinstance(one, (int, float)) for one in given)
     if not numbers or len(given) != number:
-        raise c.refused(f"'activation_sparsity_pattern' must have a share for {number} layers")
+        raise c.refused(
+            f"'activation_sparsity_pattern' must be a list of {number} numbers, one a layer, got "
+            f"{given!r}"
+        )
     return [share > 0 for share in given]
 
 
@@ -204,7 +210,9 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
     if given is None:
         return [Heads(kind, *((full_g, full_h) if kind == KINDS[0] else (g, h))) for kind in kinds]
     if not isinstance(given, dict) or not all(isinstance(own, dict) for own in given.values()):
-        raise c.refused("'per_layer_config' must be an object with an object for some layers")
+        raise c.refused(
+            f"'per_layer_config' must be an object of objects, one a layer, got {given!r}"
+        )
     if unknown := [k for k in given if not (k.isdecimal() and int(k) < len(kinds))]:
         raise c.refused(f"'per_layer_config' names layer {min(unknown)}, of {len(kinds)} layers")
     given = {int(k): own for k, own in given.items()}  # classes write 05 for 5

@@ -105,7 +105,9 @@ class Variables:
         try:
             return poly(self.let[name].tree, bound)
         except NotPolynomial as error:
-            raise TraceError(f"--let {name}={self.let[name].text} has {error}") from error
+            raise TraceError(
+                f"--let {name}={self.let[name].text} has {error}: expected a polynomial in sizes"
+            ) from error
 
 
 def listed_sizes(point: Sizes) -> str:
