@@ -546,7 +546,7 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "an expression as the operand": (
         lambda m, f: rms_norm(of(m, f, "x") * 2, over=f.indices["b"]),
-        ": define its operand first",
+        "rms_norm takes an entry of an array, got an expression: define its operand first",
     ),
     "a left side without the axis": (
         lambda m, f: l2_norm(
