@@ -152,6 +152,13 @@ def test_trees_give_the_numbers_of_the_table(seed: int, data: dict[str, Any]) ->
             assert found == expected[figure], figure
 
 
+def test_a_figure_without_a_formula_says_that_a_table_has_it(data: dict[str, Any]) -> None:
+    mixer = next(each for each in data["mixers"] if each["name"] == "strided-attention")
+    place = mixer["forms"][mixer["default"]]["phases"]["training"]["figures"]["path_length"]
+    reason = data["answers"][place]["reason"]
+    assert reason.endswith("; costmodel table searches for it at given sizes")
+
+
 @pytest.mark.parametrize("name", names())
 def test_equations_are_typeset_as_mathml(name: str) -> None:
     mixer = builtin(name)
@@ -159,6 +166,7 @@ def test_equations_are_typeset_as_mathml(name: str) -> None:
         for each in map(equation, form.equations):
             for text in (f"{each.left} = {each.right}", *each.ranges):
                 parseString(mathml(text))
+                assert text.count("{,}") < 4  # pi is no quotient of two integers
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ them, composites as papers print them; h stands for d/n.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -187,13 +188,24 @@ class Notation:
         return rf"\sqrt{{{body}}}" if self.latex else f"sqrt({body})"
 
 
+NAMED: Mapping[float, tuple[str, str]] = {
+    math.pi: ("pi", r"\pi"),
+    math.exp(-0.5): ("exp(-0.5)", "e^{-0.5}"),
+}
+"""Number -> its name in text and in LaTeX, in place of a quotient of two long integers."""
+
+
 def _constant(notation: Notation, node: Constant) -> Piece:
     """The text of a constant: a polynomial in sizes to the power half_power/2 (so its square root
     for 1, one over the root for -1), or the value of an index expression; with how tightly it
     binds."""
     if node.base.variables:
         return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
-    text = notation.poly(node.base)
+    number = node.base.terms.get((), 0) if len(node.base.terms) == 1 else 0
+    if named := NAMED.get(abs(float(number))):
+        text = f"{'-' if number < 0 else ''}{named[notation.latex]}"
+    else:
+        text = notation.poly(node.base)
     positive = all(number > 0 for number in node.base.terms.values())
     single = PRODUCT if {*text.replace("**", "")} & {*"*/"} else ATOM
     binding = single if len(node.base.terms) <= 1 and positive else SUM

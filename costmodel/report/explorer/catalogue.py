@@ -157,8 +157,11 @@ def _answer(case: Case, figure: Figure) -> Answer | Missing:
     """A figure for all sizes as a formula, or `Missing` with the reason why it has none."""
     try:
         return case.answer(figure)
-    except (Unanswered, Unsupported) as reason:
+    except Unanswered as reason:
         return Missing(str(reason))
+    except Unsupported as reason:
+        found = "; costmodel table searches for it at given sizes" if figure.search else ""
+        return Missing(f"{reason}{found}")
 
 
 def _path(case: Case) -> str:
