@@ -270,11 +270,13 @@ EQUATIONS = {
     "q[i, a] = cm.function('n' * 10**6, x[i, a])": "(1,000,000 characters)",
     "q[i, a] = cm.exp(x)": "got the whole array x",
     "q[i, a] = cm.exp()": "exp takes body",
-    "q[i, a] = cm.softmax(x[i, a] * 2, over=a)": "softmax takes an entry of an array, got an expression",
+    "q[i, a] = cm.softmax(x[i, a] * 2, over=a)": "softmax takes an entry of an array, got an "
+    "expression",
     "q[i, a] = cm.softmax(x[i, b], over=b)": "q: softmax runs over b",
     "q[i, a] = 1 + cm.softmax(x[i, a], over=a)": "q: softmax must be a whole right side",
     "q[i, a] = cm.softmax(x[i, a], over=3)": "got the number 3",
-    "q[i, a] = cm.softmax(x[i, a], over=a, sink=c[e] * 2)": "the sink of a softmax is an entry of an array, got an expression",
+    "q[i, a] = cm.softmax(x[i, a], over=a, sink=c[e] * 2)": "the sink of a softmax is an entry of "
+    "an array, got an expression",
     "q[i, a] = cm.scaled(x[i, a], by=0.5)": "a constant is a whole number",
     "q[i, a] = cm.scaled(x[i, a])": "scaled takes body, by",
     # choices
@@ -302,7 +304,8 @@ EQUATIONS = {
     # norms and positions
     "q[i, a] = layer_norm(x[i, a])": "layer_norm takes x, over",
     "q[i, a] = layer_norm(x[i, a], over='a')": "'over' takes indices of the form",
-    "q[i, a] = layer_norm(x[i, a] * 2, over=a)": "layer_norm takes an entry of an array, got an expression",
+    "q[i, a] = layer_norm(x[i, a] * 2, over=a)": "layer_norm takes an entry of an array, got an "
+    "expression",
     "q[i, a] = layer_norm(x[i, b], over=b)": "q: layer_norm runs over b",
     "q[i, a] = layer_norm(x[i, a], over=j)": "layer_norm runs over j",
     "q[i, a] = rms_norm(x[i, a], over=a, eps=-1)": "rms_norm",

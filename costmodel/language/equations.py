@@ -872,8 +872,8 @@ class Mixer:
         if flat is None:
             raise EquationError(
                 f"index '{poly}' in {self.name} is not affine: a multiple of an index is allowed "
-                "in (j-1)*h+c, entry c of block j, alone: c is an index within 1..h, 1, h, or such "
-                "a sum itself"
+                "in (j-1)*h+c alone, entry c of block j, where c is an index within 1..h, 1, h, or "
+                "another such sum"
             )
         self.position(flat.inner)
         return flat
