@@ -76,6 +76,7 @@ FOREIGN: Mapping[str, str] = {
 """A field of architectures with a part that does not exist here -> that part."""
 
 
+TIES = "tie_word_embeddings"
 OF_TEXT = ("text_config", "llm_config", "language_config")
 """Names of the object with the fields of a model's text."""
 
@@ -128,13 +129,14 @@ MISSING: Mapping[str, str] = {
 """Type of a model that is not read -> the part that no network here has."""
 
 
-def configuration(path: Path) -> Configuration:
+def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
     """The fields of a `config.json`; of a model with images or sound, those of its text. Without an
-    object with these fields, tables/transformers/texts.json has their defaults, and other fields of
-    the file are the text's, but for those that the table lists beside the text.
+    object with these fields, tables/transformers/texts.json has their defaults. Other fields of the
+    file, but for those that the table lists beside the text and those `ignored`, are the text's
+    where the class reads them so (Fuyu), and refused else.
 
     Raises:
-        ModelError: not JSON, or without a type of model.
+        ModelError: not JSON, without a type of model, or a field that is not read.
     """
     try:
         fields = read_data(path)
@@ -142,14 +144,16 @@ def configuration(path: Path) -> Configuration:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
-    kind = fields["model_type"]
+    kind, outer = fields["model_type"], ("_name_or_path", "dtype", "torch_dtype", TIES)
     usual = read_data(data_dir("transformers") / "texts.json").get(kind, {})
     text = next((fields[name] for name in OF_TEXT if fields.get(name) is not None), None)
     if text is None and usual:
         own = {n: value for n, value in fields.items() if n not in (*usual["beside"], "model_type")}
-        text = {**usual["text"], **own}
+        if not usual["flat"]:
+            outside = Configuration(path, own, taken={*outer})
+            outside.refuse_unread(ignored)
+        text = {**usual["text"], **(own if usual["flat"] else {})}
     if kind not in READERS and isinstance(text, dict):
-        outer = ("_name_or_path", "dtype", "torch_dtype", "tie_word_embeddings")
         named = {name: fields[name] for name in outer if name in fields}
         of_text = usual.get("text", {}).get("model_type", f"{kind}_text")
         return Configuration(path, {"model_type": of_text, **named, **text}, remark=TEXT_ALONE)
@@ -167,7 +171,7 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
         ModelError: not JSON, an unknown architecture or part, a missing size, or a field that is
             not read and may change a count.
     """
-    config = configuration(path)
+    config = configuration(path, ignored)
     kind = config.fields["model_type"]
     if kind not in READERS:
         raise ModelError(f"{path}: {_unknown_architecture(kind, config.fields)}")

@@ -813,7 +813,8 @@ def defaults(kinds: Iterable[str]) -> dict[str, Any]:
 
 def texts() -> dict[str, Any]:
     """Type of a model with images or sound, whose text is of a type that is read -> `text`: the
-    fields of its default text; `beside`: the other fields of its class; `parameters`: those of the
+    fields of its default text; `flat`: whether the class reads fields of the text without an object
+    of the text; `beside`: the other fields of its class; `parameters`: those of the
     text's class."""
     import torch
     from huggingface_hub.errors import StrictDataclassError
@@ -840,6 +841,7 @@ def texts() -> dict[str, Any]:
         numbers = {id(p): p.numel() for p in model.parameters()}
         found[kind] = {
             "text": {"model_type": made.model_type, **given},
+            "flat": CONFIG_MAPPING[kind](num_hidden_layers=1).text_config.num_hidden_layers == 1,
             "beside": sorted({one.name for one in fields(CONFIG_MAPPING[kind])} - usual),
             "parameters": sum(numbers.values()),
         }

@@ -363,12 +363,15 @@ def test_the_default_text_of_a_model_with_images_has_the_parameters_of_its_class
     assert net.parameters().at() == one["parameters"]
 
 
-def test_fields_beside_a_missing_text_are_those_of_the_text(tmp_path: Path) -> None:
+def test_fields_without_a_text_are_read_as_the_class_reads_them(tmp_path: Path) -> None:
     flat = {"model_type": "fuyu", "num_hidden_layers": 3, "patch_size": 5}
     inner = {**TEXTS["fuyu"]["text"], "num_hidden_layers": 3}
     assert read(tmp_path, flat).parameters().at() == read(tmp_path, inner).parameters().at()
-    with pytest.raises(ModelError, match="'num_layer' = 3 is not read"):
-        read(tmp_path, {"model_type": "fuyu", "num_layer": 3})
+    for unread in ({"model_type": "fuyu", "num_layer": 3}, {"model_type": "gemma3", "head_dim": 7}):
+        with pytest.raises(ModelError, match=f"'{[*unread][1]}' = .* is not read"):
+            read(tmp_path, unread)
+    ignoring = read(tmp_path, {"model_type": "gemma3", "head_dim": 7}, ("head_dim",))
+    assert ignoring.parameters().at() == EVERY_TEXT["gemma3"]["parameters"]
 
 
 def test_a_type_that_is_not_read_is_refused_with_the_part_that_is_missing(tmp_path: Path) -> None:
