@@ -266,17 +266,20 @@ def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> A
 
 
 def active(mixer: Mixer) -> Poly:
-    """The parameters of a part that one token reads, in its sizes: all but those of experts that
-    the token does not go through. Rows of tables of embeddings count as all others."""
+    """The parameters of a part that one token reads, in its sizes: all but those that no equation
+    reads, and those of experts that the token does not go through. Rows of tables of embeddings count as all others."""
     return sum_of(entries_read(mixer).values())
 
 
 @cache
 def entries_read(mixer: Mixer) -> Mapping[str, Poly]:
     """A dict: name of each parameter of a part (`mixer`) -> how many of its entries one token
-    reads, as a polynomial: of experts, those of the chosen ones; of other parameters, all."""
+    reads, as a polynomial: of experts, those of the chosen ones; of parameters that no equation
+    reads, none; of others, all."""
     arrays = {a.name: a for a in mixer.arrays.values() if a.role == "parameter"}
-    number = {name: _product(a.shape) for name, a in arrays.items()}
+    forms = mixer.forms.values()
+    every = {ref.array.name for f in forms for e in f.equations for ref, _ in refs(e.value)}
+    number = {n: _product(a.shape) if n in every else Poly.of(0) for n, a in arrays.items()}
     form = mixer.forms[mixer.default_form]
     for equation in form.equations:
         for ref, _ in refs(equation.value):

@@ -654,6 +654,25 @@ def test_memory_that_is_refused(words: list[str], sentence: str) -> None:
     assert result.exit_code != 0 and sentence in str(result.exception)
 
 
+def test_weights_that_no_pass_reads_are_active_for_no_token(tmp_path: Path) -> None:
+    """The class of LongCat-Flash has gates for experts that return their input."""
+    held = {}
+    for idle in (0, 5):
+        config = {
+            "model_type": "longcat_flash",
+            "hidden_size": 24,
+            "num_layers": 3,
+            "n_routed_experts": 13,
+            "expert_ffn_hidden_size": 11,
+            "zero_expert_num": idle,
+        }
+        found = printed("memory", written(tmp_path, config), "--context", "1k")
+        held[idle] = found["parameters"], found["active_parameters"]
+    router, gates = 5 * 24 * 3, 5 * 2 * 11 * 24 * 3
+    assert held[5][0] - held[0][0] == router + gates
+    assert held[5][1] - held[0][1] == router
+
+
 def test_weights_alone_may_fill_a_memory(tmp_path: Path) -> None:
     """The sentence names the widest element type that fits."""
 
