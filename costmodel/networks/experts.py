@@ -267,7 +267,8 @@ def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> A
 
 def active(mixer: Mixer) -> Poly:
     """The parameters of a part that one token reads, in its sizes: all but those that no equation
-    reads, and those of experts that the token does not go through. Rows of tables of embeddings count as all others."""
+    reads, and those of experts that the token does not go through. Rows of tables of embeddings
+    count as all others."""
     return sum_of(entries_read(mixer).values())
 
 
