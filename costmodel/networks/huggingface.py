@@ -82,7 +82,6 @@ OF_TEXT = ("text_config", "llm_config", "language_config")
 
 INDEXER = "an indexer that chooses keys"
 OTHERS = "keys and values of another model"
-IMAGES = "images or sound beside the text"
 STREAMS = "several residual streams"
 MISSING: Mapping[str, str] = {
     **dict.fromkeys(
@@ -108,10 +107,7 @@ MISSING: Mapping[str, str] = {
         ("gemma4_assistant", "gemma4_unified_assistant"),
         OTHERS,
     ),
-    **dict.fromkeys(
-        ("mllama",),
-        IMAGES,
-    ),
+    "mllama": "layers that attend to rows of an image",
     "blt": "patches of bytes",
     "cohere_compass_text": "a pooling of all rows",
     "cpmant": "relative positions by segments",
