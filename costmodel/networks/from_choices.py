@@ -159,7 +159,10 @@ def _mixer(c: Choices, mixer: Mixer, *, cross: bool = False) -> Use:
             f"output (cross): self-attention+cross does"
         )
     if sum(array.role == "input" for array in mixer.arrays.values()) > 1:
-        raise ModelError(f"{c.name}: {mixer.origin} reads several inputs, and a layer has only one")
+        raise ModelError(
+            f"{c.name}: {mixer.origin} reads several inputs, and a layer has only one: choose a "
+            "mixer of one input"
+        )
     form = c.form if c.form in mixer.forms else None
     own = {letter: Poly.of(value) for letter, value in own_sizes(c, mixer).items()}
     return Use(mixer.origin, mixer, sizes=own, form=form)

@@ -476,7 +476,10 @@ def _growths_of_min(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     for part in parts:
         if not any(undominated(part, other, sizes) for other in parts):
             return part
-    raise NoGrowth(f"which argument of '{Poly.atom(atom)}' is smaller depends on the sizes")
+    raise NoGrowth(
+        f"which argument of '{Poly.atom(atom)}' is smaller depends on the sizes: say how they "
+        "grow, as in 'B growing as sqrt(l)'"
+    )
 
 
 _FUNCTIONS = {

@@ -283,7 +283,7 @@ def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
     for guards, poly in difference.pieces:
         for part in (poly, *guards):
             if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):
-                raise Unsupported("the difference has a floor: give numbers for the other sizes")
+                raise Unsupported("the difference has a floor")
     found: list[tuple[Constraints, Poly]] = [*difference.chambers()]
     for _, general in found:
         if all(general == poly or _alike(poly, general, letter, where) for where, poly in found):
@@ -378,13 +378,11 @@ def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
         powers = dict(monomial)
         power = powers.pop(letter, 0)
         if any(isinstance(atom, Fn) and letter in Poly.atom(atom).letters for atom in powers):
-            raise Unsupported(
-                f"the difference has a function of {letter}: give numbers for the other sizes"
-            )
+            raise Unsupported(f"the difference has a function of {letter}")
         if not 0 <= power <= 2:
             raise Unsupported(
-                f"the difference has the power {power} of {letter}, and 0 to 2 are solved: give "
-                "numbers for the other sizes"
+                f"the difference has the power {power} of {letter}, and powers from 0 to 2 are "
+                "solved"
             )
         found[2 - power] = found[2 - power] + Poly({tuple(powers.items()): number})
     return found[0], found[1], found[2]
@@ -461,8 +459,7 @@ def _quadratic(
     root, twice = b * b - 4 * a * c, 2 * a
     if len(root.terms) > LEGIBLE:
         raise Unsupported(
-            f"the condition has a square root of {len(root.terms)} terms, more than {LEGIBLE}: "
-            "give numbers for some sizes"
+            f"the condition has a square root of {len(root.terms)} terms, more than {LEGIBLE}"
         )
     below, above = Bound(letter, "<", -b, twice, root, -1), Bound(letter, ">", -b, twice, root)
     one_root = implied(where, -c)

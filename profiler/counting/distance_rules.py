@@ -85,7 +85,9 @@ def renormalised(call: Call) -> Operations:
 def uncounted_distinct_rows(call: Call) -> Operations:
     """Raise CountError: each distinct row is scaled once, and the number of distinct indices
     depends on values."""
-    raise CountError(f"{call.name}: the number of distinct indices depends on values")
+    raise CountError(
+        f"{call.name}: the number of distinct indices depends on values: leave out max_norm"
+    )
 
 
 # alignments

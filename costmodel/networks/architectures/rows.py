@@ -346,7 +346,9 @@ def _differential(c: Configuration) -> Use:
     turned, _ = rotary(c)
     n, g = c.size("num_attention_heads"), c.size_or_none("num_key_value_heads")
     if n % 2 or (g or n) % 2:
-        raise c.refused(f"{n} heads of queries and {g or n} of keys do not make pairs")
+        raise c.refused(
+            f"{n} heads of queries and {g or n} of keys: expected even numbers, for heads in pairs"
+        )
     found = mixer("differential-attention", turned, n=n // 2, g=(g or n) // 2, h=head_width(c))
     return replace(found, form="outputs")
 
