@@ -138,8 +138,10 @@ STATES = {
     "gla{n=2,h=4,v=2,r=3}": (2 * 2 * 4, 2 * 2),
     "retnet{n=2,h=4,v=2}": (2 * 4 * 8, 2),
     "lightning{n=2,h=4}": (2 * 4 * 4, 2),
+    "mamba-3{n=2,P=3,R=2,M=1,G=1}": (2 * 3 * 5, 2 * 2, 2 * 2),
 }
-"""A mixer of width 8 -> (numbers that a row adds to the states, its decays)."""
+"""A mixer of width 8 -> (numbers that a row adds to the states, its decays in each array of states,
+and, if any, running sums beside the states, here angles, which a scan decays by 1)."""
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -147,7 +149,8 @@ STATES = {
 def test_mixers_combine_their_states(name: str, l: int) -> None:
     """Beside their recurrence, which takes a product and a sum a state and row, but for the
     first."""
-    states, decays = STATES[name]
+    states, decays, *summed = STATES[name]
+    angles = sum(summed)
     sizes = {"l": l, "d": 8, "n": 2, "k": 4} if name == "rg-lru" else {"l": l, "d": 8, "k": 4}
     mixer = cm.mixer(name)
     sizes = {letter: size for letter, size in sizes.items() if letter in mixer.letters}
@@ -157,8 +160,9 @@ def test_mixers_combine_their_states(name: str, l: int) -> None:
         (BRENT_KUNG, brent_kung(2 ** (l - 1).bit_length())),
     ):
         found = cm.count(mixer, "training", "scan", ("strict", *rewrites)).at(**sizes)
-        assert found.mul - before.mul == combinations * (states + decays) - (l - 1) * states
-        assert found.add - before.add == (combinations - (l - 1)) * states
+        products = states + decays + angles + bool(angles)
+        assert found.mul - before.mul == combinations * products - (l - 1) * states
+        assert found.add - before.add == (combinations - (l - 1)) * (states + angles)
 
 
 def test_a_scan_equals_a_loop() -> None:

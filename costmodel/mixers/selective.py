@@ -13,7 +13,7 @@ queries of its section 7, since C is the length of a chunk here.
 
 Mamba-2 has two more forms: `parallel`, by the pairs of all rows, each with the product of the
 decays between; and `chunked` (SSD), by the pairs within chunks of C rows, and a recurrence over
-chunks. `scan`, of Mamba and Mamba-2, is a parallel scan of all rows. The kernel of mamba-ssm
+chunks. `scan`, of all three, is a parallel scan of all rows. Mamba's kernel in mamba-ssm
 (selective_scan_fwd_kernel.cuh) scans 2048 rows at a time, with the same two products and one sum a
 combination: 4 to 16 rows in sequence in a thread, then Kogge and Stone's scan in a warp.
 
@@ -29,7 +29,8 @@ N/2; -A = max(softplus(x W_A), 1e-4), as in mamba-ssm 2.3.2 (its repository has 
 since June 2026). With multiple inputs and outputs (`mimo`) a head has r rows K, Q, X up_X and gates
 Z up_Z in place of one; theta turns all r rows of K and Q alike. S adds the sum of r products, and y
 is the sum of r gated reads times `down`. As in mamba-ssm, a state holds X of the row before, and
-its r products with up_X are computed again.
+its r products with up_X are computed again. In the form `scan` both terms of a row are added first,
+and a scan whose decays are 1 adds the angles up to theta.
 
 Layers as in transformers and mamba-ssm: the short convolutions have biases, no other map but that
 of Delta has one; eps is 1e-5. One in-projection there is a map for each part here. Later rows read
@@ -406,7 +407,7 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
 def mamba_3(chosen: Chosen) -> Mixer:
     """The mixer Mamba-3: Mamba-2 whose K and Q turn by angles that add up over rows, and whose
     states add the row before too. `core`: without norms and gate; `mimo`: r inputs and outputs of a
-    head, in place of one (SISO)."""
+    head, in place of one (SISO). Forms: `recurrent`, `scan`."""
     m = Mixer(
         "mamba-3",
         title="Mamba-3",
@@ -441,14 +442,16 @@ def mamba_3(chosen: Chosen) -> Mixer:
         if many:
             m.parameter(name, n, *many, P)
     m.parameter("W_out", n * P, d)
-    with m.form("recurrent") as f:
-        write_turning(f, N, many)
+    for form in ("recurrent", "scan"):
+        with m.form(form) as f:
+            write_turning(f, N, many)
     return m
 
 
 def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
-    """Write the equations of Mamba-3 with N states a channel. The states that turn, S_T, and those
-    that do not, S_F, have a recurrence each, and O adds what is read of both. `many` is (r,) with r
+    """Write the equations of a form of Mamba-3 with N states a channel. The states that turn, S_T,
+    and those that do not, S_F, have a recurrence each (in the form `scan` a parallel scan of
+    added_T and added_F, what each row adds), and O adds what is read of both. `many` is (r,) with r
     inputs and outputs of a head, () with one: arrays of rows have an axis more for r."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
@@ -470,11 +473,20 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
     lam[i, j] = function("sigmoid", mapped("lam", j))
     turn[i, z] = PI * function("tanh", mapped("turn", z))
     theta, cos, sin = (f.array(name, l, n, R) for name in ("theta", "cos", "sin"))
-    theta[1, j, z] = turn[1, z] * step[1, j]
-    theta[later, j, z] = theta[later - 1, j, z] + turn[later, z] * step[later, j]
+    scanned, row = f.name == "scan", f.index("v", 1, l)
+    if scanned:
+        one, change = f.array("one", l), f.array("change", l, n, R)
+        one[i] = 1
+        change[i, j, z] = turn[i, z] * step[i, j]
+        theta[i, j, z] = scan(one[row], change[row, j, z], over=row)
+    else:
+        theta[1, j, z] = turn[1, z] * step[1, j]
+        theta[later, j, z] = theta[later - 1, j, z] + turn[later, z] * step[later, j]
     cos[i, j, z] = function("cos", theta[i, j, z])
     sin[i, j, z] = function("sin", theta[i, j, z])
     kept, before, own = (f.array(name, l, n) for name in ("kept", "before", "own"))
+    if scanned:
+        kept[1, j] = 0
     kept[later, j] = exp(A[later, j] * step[later, j])
     before[later, j] = (1 - lam[later, j]) * step[later, j] * kept[later, j]
     own[i, j] = lam[i, j] * step[i, j]
@@ -483,7 +495,7 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
     at: tuple[Any, ...] = (g, channel)
     values, earlier = X, V
     c = f.index("c", 1, *many) if many else None
-    one = () if c is None else (c,)
+    inputs = () if c is None else (c,)
     if c is not None:
         up, at = m.arrays["up_X"][head, c, p], (g, e, c, p)
         values, earlier = (f.array(name, l, G, n / G, *many, P) for name in ("X_r", "V_r"))
@@ -501,13 +513,18 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
         ("S_T", "S_F"), turned(f, "K", "B", N, many), turned(f, "Q", "C", N, many), strict=True
     ):
         t, S = f.index(part[-1], 1, K.shape[-1]), f.array(part, l, G, n / G, P, K.shape[-1])
-        S[1, g, e, p, t] = added(U[1, *at] * K[1, g, e, *one, t])
-        S[later, g, e, p, t] = (
-            kept[later, head] * S[later - 1, g, e, p, t]
-            + added(earlier[later, *at] * K[later - 1, g, e, *one, t])
-            + added(U[later, *at] * K[later, g, e, *one, t])
-        )
-        own_read = sum_(S[i, g, e, p, t] * Q[i, g, e, *one, t], over=t)
+        first = added(U[1, *at] * K[1, g, e, *inputs, t])
+        last = added(earlier[later, *at] * K[later - 1, g, e, *inputs, t])
+        newest = added(U[later, *at] * K[later, g, e, *inputs, t])
+        if scanned:
+            new = f.array(f"added{part[1:]}", *S.shape)
+            new[1, g, e, p, t] = first
+            new[later, g, e, p, t] = last + newest
+            S[i, g, e, p, t] = scan(kept[row, head], new[row, g, e, p, t], over=row)
+        else:
+            S[1, g, e, p, t] = first
+            S[later, g, e, p, t] = kept[later, head] * S[later - 1, g, e, p, t] + last + newest
+        own_read = sum_(S[i, g, e, p, t] * Q[i, g, e, *inputs, t], over=t)
         read = own_read if read is None else read + own_read
     O[i, *at] = read + m.arrays["D"][head] * values[i, *at]
     if c is not None:

@@ -866,13 +866,9 @@ class Mamba3(Selective):
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of sequences x (b, s, d): angles theta by a running sum over rows;
-        then K, Q, U and V of all rows; then a loop over rows that holds one row's S."""
+        then K, Q, U and V of all rows; then `reads` of the states."""
         rows = self.given(x)
-        change = rows.turn.unsqueeze(2) * rows.step.unsqueeze(-1)
-        theta = [change[:, 0]]
-        for i in range(1, x.shape[1]):
-            theta.append(theta[-1] + change[:, i])
-        angles = torch.stack(theta, dim=1)
+        angles = self.summed(rows.turn.unsqueeze(2) * rows.step.unsqueeze(-1))
         cos, sin = torch.cos(angles), torch.sin(angles)
         K, Q = (self.turned(*of, cos, sin) for of in ((rows.B, self.b_K), (rows.C, self.b_Q)))
         X = self.inputs(rows.X)
@@ -880,9 +876,23 @@ class Mamba3(Selective):
         kept = self.kept(x[:, 1:], rows.step[:, 1:])
         factor = self.earlier(rows.lam[:, 1:], rows.step[:, 1:], kept)
         V = self.inputs(factor.unsqueeze(-1) * rows.X[:, :-1])
+        read = self.reads(K, Q, U, kept, V)
+        return self.out(x, read + self.of_heads(self.D.unsqueeze(-1)) * X)
+
+    def summed(self, change: Tensor) -> Tensor:
+        """The running sums over rows of the changes of the angles, (b, s, n, R)."""
+        theta = [change[:, 0]]
+        for i in range(1, change.shape[1]):
+            theta.append(theta[-1] + change[:, i])
+        return torch.stack(theta, dim=1)
+
+    def reads(self, K: Parts, Q: Parts, U: Tensor, kept: Tensor, V: Tensor) -> Tensor:
+        """What Q reads of the states, (b, s, n, P), or (b, s, n, r, P), by a loop over s rows that
+        holds one row's S: K, Q and U of all rows, the decays `kept` (b, s-1, n) and V of later
+        rows."""
         S: Parts | None = None
         read = []
-        for i in range(x.shape[1]):
+        for i in range(U.shape[1]):
             own, one = (K[0][:, i], K[1][:, i]), (Q[0][:, i], Q[1][:, i])
             if S is None:
                 S = self.following(None, own, U[:, i], None, None, None)
@@ -890,7 +900,7 @@ class Mamba3(Selective):
                 last = K[0][:, i - 1], K[1][:, i - 1]
                 S = self.following(S, own, U[:, i], kept[:, i - 1], V[:, i - 1], last)
             read.append(self.read(S, one))
-        return self.out(x, torch.stack(read, dim=1) + self.of_heads(self.D.unsqueeze(-1)) * X)
+        return torch.stack(read, dim=1)
 
     def earlier(self, lam: Tensor, step: Tensor, kept: Tensor) -> Tensor:
         """The factor (1 - lambda) Delta alpha, (..., n), of the term of the row before."""
@@ -944,6 +954,25 @@ class Mamba3(Selective):
         return State(arrays, sliding=True, carried=tuple(arrays))
 
 
+class Mamba3Scanned(Mamba3):
+    """Mamba-3 whose sequences are scanned in parallel; a token is one step of the recurrence."""
+
+    def summed(self, change: Tensor) -> Tensor:
+        """The running sums over rows of the changes of the angles, by a scan with decays of 1."""
+        return scan(torch.ones_like(change[:, :, :1, :1]), change)
+
+    def reads(self, K: Parts, Q: Parts, U: Tensor, kept: Tensor, V: Tensor) -> Tensor:
+        """What Q reads of the states of all rows, each part (b, s, n, P, 2R) or (b, s, n, P, M) by
+        a scan."""
+        decays = from_nothing(kept)[..., None, None]
+        found = []
+        for part in K:
+            own = self.added(U, part)
+            later = self.added(V, part[:, :-1]) + own[:, 1:]
+            found.append(scan(decays, torch.cat((own[:, :1], later), dim=1)))
+        return self.read((found[0], found[1]), Q)
+
+
 TURNING = {
     **dict.fromkeys(("theta", "cos", "sin", "kept", "before", "own", "U", "V"), "elementwise"),
     **dict.fromkeys(("S_T", "S_F", "K_B", "K_T", "K_F", "Q_B", "Q_T", "Q_F"), "elementwise"),
@@ -956,6 +985,8 @@ MANY = {
     **dict.fromkeys(("S_T", "S_F"), "contraction"),
     "H": "reduction",
 }
+SCANNED_3 = dict.fromkeys(("one", "change", "added_T", "added_F"), "elementwise")
+SCANNED_MANY = SCANNED_3 | dict.fromkeys(("added_T", "added_F"), "contraction")
 
 
 @implementation(
@@ -988,3 +1019,49 @@ class Mamba3Core(Mamba3):
 )
 class Mamba3LayerOfMany(Mamba3):
     """Mamba-3 with r inputs and outputs a head, by the recurrence."""
+
+
+@implementation(
+    "mamba-3",
+    "scan",
+    form="scan",
+    kernels=TURNING | GATED | SCANNED_3,
+    step_form="recurrent",
+    step_kernels=TURNING | GATED,
+)
+class Mamba3Scan(Mamba3Scanned):
+    """Mamba-3 by a scan."""
+
+
+@implementation(
+    "mamba-3+core",
+    "scan",
+    form="scan",
+    kernels=TURNING | SCANNED_3,
+    step_form="recurrent",
+    step_kernels=TURNING,
+)
+@implementation(
+    "mamba-3+core+mimo",
+    "scan",
+    form="scan",
+    kernels=MANY | SCANNED_MANY,
+    step_form="recurrent",
+    step_kernels=MANY,
+)
+class Mamba3ScanCore(Mamba3Scanned):
+    """The recurrence of Mamba-3 with bare projections, by a scan, with one input a head or r."""
+
+    core = True
+
+
+@implementation(
+    "mamba-3+mimo",
+    "scan",
+    form="scan",
+    kernels=GATED | MANY | SCANNED_MANY,
+    step_form="recurrent",
+    step_kernels=GATED | MANY,
+)
+class Mamba3ScanOfMany(Mamba3Scanned):
+    """Mamba-3 with r inputs and outputs a head, by a scan."""
