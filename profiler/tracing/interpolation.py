@@ -146,14 +146,14 @@ def interpolate(
     """Interpolate: quantity -> the polynomial, a combination of products of the axes' functions,
     one factor per axis, that gives its number at every point of the grid of places.
 
-    A product is tried only if every product one step below it (one factor replaced by the function
-    before) was needed, which is correct for powers. With other functions, or with `whole`, all
-    products are tried.
+    A product is tried only if every product one step below it along an axis of powers (one power
+    replaced by the power before) was needed, which is correct for powers. Along an axis of other
+    functions, and with `whole` along every axis, all products are tried.
     """
-    whole = whole or not all(a.powers for a in axes)
+    pruned = [i for i, a in enumerate(axes) if a.powers and not whole]
     found: dict[Point, Vector] = {}
     for orders in sorted(product(*(range(len(a.places)) for a in axes)), key=sum):
-        if not whole and any(not found.get(below) for below in just_below(orders)):
+        if any(not found.get(below) for below in just_below(orders, pruned)):
             continue
         point = tuple(a.places[k] for a, k in zip(axes, orders, strict=True))
         known = (  # the other products are 0 at this point
@@ -190,11 +190,12 @@ def shortest_formulas(
     return best
 
 
-def just_below(orders: Point) -> Iterator[Point]:
-    """Yield the orders of the products one step below a product: one order less along one axis."""
-    for i, order in enumerate(orders):
-        if order:
-            yield (*orders[:i], order - 1, *orders[i + 1 :])
+def just_below(orders: Point, along: Sequence[int]) -> Iterator[Point]:
+    """Yield the orders of the products one step below a product: one order less along one of the
+    axes whose numbers are `along`."""
+    for i in along:
+        if orders[i]:
+            yield (*orders[:i], orders[i] - 1, *orders[i + 1 :])
 
 
 def value_at(axes: Sequence[Axis], orders: Point, point: Point) -> Fraction:

@@ -109,3 +109,20 @@ def test_atoms_are_found_without_shapes(poly: Poly) -> None:
     assert interpolate([found], lambda p: {"x": poly.at({"l": p[0]})})["x"].at({"l": 777}) == (
         poly.at({"l": 777})
     )
+
+
+def test_powers_beside_atoms_are_tried_no_further_than_they_reach() -> None:
+    """Of the grid's 64 products, for each of four functions of l: 1, d, d**2 and n at most."""
+    d, steps = size("d"), call("ceil_log2", L)
+    poly, asked = steps * L * d * 3 + L * d * 5 + steps * 2 + 7, []
+
+    def numbers(point: Point) -> dict[str, int]:
+        asked.append(point)
+        return {"x": poly.at(dict(zip(LETTERS, point, strict=True)))}
+
+    axes = [
+        axis("l", [Poly.of(1), L, steps, L * steps], range(5, 40)),
+        *(axis(letter, powers_up_to(letter, 3), range(3, 7)) for letter in "dn"),
+    ]
+    assert interpolate(axes, numbers)["x"] == poly
+    assert len(asked) <= 4 * 4
