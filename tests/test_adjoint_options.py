@@ -608,7 +608,8 @@ def test_names_and_quotients_of_a_backward_pass_are_explained(
                 "--only",
                 "inputs",
             ),
-            "--optimiser: no parameter gets a gradient with --only inputs",
+            "--optimiser: no parameter gets a gradient with --only inputs: leave out one of the "
+            "two",
         ),
         (
             ("table", "she", "--phase", "training-step", "--optimiser", "sgd", "--columns", "mul"),

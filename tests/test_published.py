@@ -499,7 +499,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "bad size": ({"sizes": {"l": 0}}, "size l must lie in 1"),
     "bad relation": ({"kind": "order", "relation": "~"}, "relation '~' is none of > < ="),
     "key of another kind": ({"letter": "l"}, "'letter' is for a claim of kind interval"),
-    "bad misprint": ({"misprint": {"reason": "x"}}, "a misprint states its reason"),
+    "bad misprint": (
+        {"misprint": {"reason": "x"}},
+        "'misprint' takes the keys reason and derived, got reason",
+    ),
     "unknown quantity": ({"quantity": "joy", "phase": "training"}, "unknown quantity 'joy'"),
     "unknown phase": ({"quantity": "mul", "phase": "later"}, "unknown phase 'later'"),
     "unknown mixer": ({"mixer": "mee"}, "unknown mixer 'mee'"),

@@ -220,7 +220,7 @@ def _ragged(f: Form, A: Any, B: Any) -> None:
     [
         (_short, "scan runs from 1 to a size, and v has another range"),
         (_longer, "S: scan needs one index on the left side in place of w, with the same range"),
-        (_no_entry, "define its operands as arrays first"),
+        (_no_entry, "define it as an array first"),
         (_wider, "scan adds x, which does not name the index w"),
         (_ragged, "S: each row of a scan has the same columns, and the range of c names the row i"),
     ],

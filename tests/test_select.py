@@ -482,7 +482,8 @@ REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [
     (
         sorted_so_far,
         cm.count,
-        "P: the length of a sort depends on index i, and the sum of its comparisons is not derived",
+        "P: the length of a sort depends on index i, and the sum of its comparisons is not "
+        "derived: sort rows of one length",
     ),
     (routing, cm.traffic, "which entries of W are read depends on the values of at"),
 ]

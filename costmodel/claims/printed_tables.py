@@ -350,7 +350,10 @@ def _claim(
         with limited():
             if unit and (rounded or re.fullmatch(r"[\d.]+", cell.text)):
                 if not sizes:
-                    raise ValueError("the table gives no sizes, such as l and d, for this number")
+                    raise ValueError(
+                        "the table gives no sizes for this number: add columns of sizes, such as l "
+                        "and d"
+                    )
                 value = rounded[1] if rounded else cell.text
                 stating = partial(NumberClaim, value=value, unit=unit, rounding=PRINTED)
             elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):

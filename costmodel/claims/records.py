@@ -64,9 +64,11 @@ def load(path: Path) -> list[Claim]:
         raise PublishedError(f"{path}: 'schema' is 1, got {data.get('schema')!r}")
     source, names = data.get("source"), data.get("convention", ["strict"])
     if not isinstance(source, str) or not source:
-        raise PublishedError(f"{path}: 'source' must name the paper of the claims")
+        raise PublishedError(f"{path}: 'source' must name the paper of the claims, got {source!r}")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise PublishedError(f"{path}: 'convention' is a list of names, such as [\"strict\"]")
+        raise PublishedError(
+            f"{path}: 'convention' is a list of names, such as [\"strict\"], got {names!r}"
+        )
     citation = data.get("citation", "")
     if not isinstance(citation, str):
         raise PublishedError(f"{path}: 'citation' is a text, got {citation!r}")

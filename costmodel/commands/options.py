@@ -359,7 +359,10 @@ def trained(
         if "training-step" not in asked_for:
             raise UsageError("--optimiser is for a training step only: add --phase training-step")
         if only == "inputs":
-            raise UsageError("--optimiser: no parameter gets a gradient with --only inputs")
+            raise UsageError(
+                "--optimiser: no parameter gets a gradient with --only inputs: leave out one of "
+                "the two"
+            )
     with_gradients = [phase for phase in asked_for if phase in TRAINING_STEP]
     if given.backward != Backward() and not with_gradients:
         raise of_the_backward_pass(asked_for[0])

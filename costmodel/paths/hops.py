@@ -407,7 +407,10 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             known = chunks.inside | where | after | {apart - 1}
             ahead = further.substitute(later) - far
             if further != chunks.length and not chunks.proves(known, ahead):
-                raise Unsupported("a row may reach further ahead than the rows after it")
+                raise Unsupported(
+                    "a row may reach further ahead than the rows after it, and then the longest "
+                    "hops need not be the fewest"
+                )
         # counted from the lower row's chunk, the furthest row must not depend on the chunk
         alike = far == chunks.length or OUTER not in (far - Poly.atom(OUTER) * chunks.size).letters
         if not alike:

@@ -106,7 +106,9 @@ def test_parts_that_share_a_parameter_are_trained_together(tmp_path: Path) -> No
 def test_layers_that_share_their_weights_are_not_told_apart(tmp_path: Path) -> None:
     described = read(tmp_path, {"model_type": "albert"}).described
     for train, recompute in (("layers.2.attn", None), ("*", "layers.2")):
-        with pytest.raises(ModelError, match=r"layers\.2: the layers share their weights, and are"):
+        with pytest.raises(
+            ModelError, match=r"layers\.2: the layers share their weights, so that no"
+        ):
             networks.apart(described, 12, train, recompute)
 
 

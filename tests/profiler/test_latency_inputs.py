@@ -64,7 +64,7 @@ def test_rotation_refuses_what_is_none() -> None:
     x = torch.randn(3)
     with pytest.raises(ValueError, match="at least two sets of inputs to rotate, got 1"):
         rotated(lambda x: x, [[x]])
-    with pytest.raises(ValueError, match="same shapes and types"):
+    with pytest.raises(ValueError, match="different shapes or types"):
         rotated(lambda x: x, [[x], [torch.randn(4)]])
 
 

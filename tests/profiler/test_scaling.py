@@ -202,7 +202,7 @@ def test_a_jump_at_the_largest_size_leaves_too_few() -> None:
 
 
 def test_values_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="one value a size"):
+    with pytest.raises(ValueError, match="one value for each size"):
         exponent([MeasuredValue(2, 1.0, 1.0, 1.0)] * 2)
     with pytest.raises(ValueError, match="0 < low <= value <= high"):
         exponent([MeasuredValue(2, 1.0, 1.1, 1.2), MeasuredValue(4, 1.0, 1.0, 1.0)])

@@ -480,7 +480,7 @@ def test_memory_of_a_training_step(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("growing", "said"), [({}, "d*l**2/B"), ({"B": "l + d"}, "must be one term")]
+    ("growing", "said"), [({}, "d*l**2/B"), ({"B": "l + d"}, "of several terms")]
 )
 def test_strides_grow_as_the_root_of_the_length(growing: dict[str, str], said: str) -> None:
     """Of strides of any other length, l^2/B grows beyond l B."""
