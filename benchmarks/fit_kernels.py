@@ -24,51 +24,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.published_kernels import Part, Table, judged_watts, read_folder
+from benchmarks.published_kernels import (
+    Data,
+    Part,
+    Table,
+    fitted,
+    judged_watts,
+    logs,
+    read_folder,
+)
 from costmodel.prediction.boards import Board
 from costmodel.prediction.families import BY_HOST, FAMILIES, Family, family_of
 from costmodel.prediction.power import CONSTANTS, watts
 from costmodel.prediction.predict import fitted_elsewhere, read_fits, stand_in
 
 Floats = NDArray[np.float64]
-Data = Mapping[str, Sequence[tuple[Board, Part]]]
-"""Board -> its parts."""
-
-
-def logs(family: Family, values: Floats, parts: Iterable[tuple[Board, Part]]) -> Floats:
-    """The logarithm of measured over predicted time of every call."""
-    constants = dict(zip(family.constants, values, strict=True))
-    return np.concatenate(
-        [np.log(p.seconds / family.seconds(constants, p.calls, on)) for on, p in parts]
-    )
-
-
-TIE = 1e-3
-"""The weight of the mean square, which decides between constants that are equally good."""
-
-
-def fitted(family: Family, data: Data, boards: Sequence[str]) -> Floats:
-    """The constants with the least mean absolute logarithm on some boards, each board counted
-    once."""
-    from scipy.optimize import differential_evolution, minimize
-
-    ranges = [(one.least, one.most) for one in family.constants.values()]
-
-    def loss(values: Floats) -> float:
-        inside = [low <= v <= high for v, (low, high) in zip(values, ranges, strict=True)]
-        if not all(inside):
-            return 1e3
-        ratios = [logs(family, values, data[b]) for b in boards]
-        return float(np.mean([np.abs(r).mean() + TIE * (r**2).mean() for r in ratios]))
-
-    start = differential_evolution(
-        loss, ranges, maxiter=40, popsize=12, rng=0, tol=1e-3, polish=False
-    )
-    found = start.x
-    for _ in range(2):  # the second time from a new simplex
-        options = {"maxiter": 800, "adaptive": True}
-        found = minimize(loss, found, method="Nelder-Mead", options=options).x
-    return np.asarray(found)
 
 
 def widened(ratios: Sequence[Floats], boards: int) -> Floats:

@@ -11,6 +11,8 @@ sizes. A board is a file of `tables/devices/` or of DIR. Printed for each board 
 - roofline_median, line_median: the median error of the roofline, and of the line;
 - coverage: the share of calls inside the interval of the prediction (calls were repeated on the
   same entries, some of which stay in the L2 cache: only arithmetic bounds the interval below);
+- calibrated (attention where the board has a table of matrix products; a section of the text): the
+  same errors by figures of the board's own matrix products in place of those of the other boards;
 - winners: of pairs of calls whose times differ by more than 10 %, how often the faster call is
   predicted to be the faster.
 
@@ -26,8 +28,8 @@ import csv
 import gzip
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -38,10 +40,11 @@ from numpy.typing import NDArray
 from costmodel.errors import BoardError
 from costmodel.prediction.boards import Board, board
 from costmodel.prediction.calls import Calls
-from costmodel.prediction.families import FAMILIES, family_of
+from costmodel.prediction.families import FAMILIES, Constants, Family, family_of
 from costmodel.prediction.power import SHORT
 from costmodel.prediction.predict import (
     constants_in_words,
+    fit_for,
     fits,
     meanings,
     power,
@@ -291,6 +294,97 @@ def read_folder(folder: Path, devices: Path | None) -> Iterator[Table]:
                 yield table
 
 
+Data = Mapping[str, Sequence[tuple[Board, Part]]]
+"""Board -> its parts."""
+
+
+def logs(family: Family, values: Floats, parts: Iterable[tuple[Board, Part]]) -> Floats:
+    """The logarithm of measured over predicted time of every call."""
+    constants = dict(zip(family.constants, values, strict=True))
+    return np.concatenate(
+        [np.log(p.seconds / family.seconds(constants, p.calls, on)) for on, p in parts]
+    )
+
+
+TIE = 1e-3
+"""The weight of the mean square, which decides between constants that are equally good."""
+
+
+def fitted(family: Family, data: Data, boards: Sequence[str]) -> Floats:
+    """The constants with the least mean absolute logarithm on some boards, each board counted
+    once."""
+    from scipy.optimize import differential_evolution, minimize
+
+    ranges = [(one.least, one.most) for one in family.constants.values()]
+
+    def loss(values: Floats) -> float:
+        inside = [low <= v <= high for v, (low, high) in zip(values, ranges, strict=True)]
+        if not all(inside):
+            return 1e3
+        ratios = [logs(family, values, data[b]) for b in boards]
+        return float(np.mean([np.abs(r).mean() + TIE * (r**2).mean() for r in ratios]))
+
+    start = differential_evolution(
+        loss, ranges, maxiter=40, popsize=12, rng=0, tol=1e-3, polish=False
+    )
+    found = start.x
+    for _ in range(2):  # the second time from a new simplex
+        options = {"maxiter": 800, "adaptive": True}
+        found = minimize(loss, found, method="Nelder-Mead", options=options).x
+    return np.asarray(found)
+
+
+FIGURES = ("start", "peak", "bandwidth")
+"""The constants of matrix products that a board's own products tell of the board."""
+CALIBRATED = ("context_attention", "generation_attention", "context_mla", "generation_mla")
+"""The tables that are predicted by the figures of a board's own matrix products too."""
+CALIBRATED_GOAL = 0.07, 0.25
+"""The aimed median and 90th percentile of these predictions."""
+
+
+def calibration(products: Table) -> dict[str, float]:
+    """Figure -> the figure that a board's own matrix products fit, as a multiple of that of the
+    other boards. The remaining constants are those of the other boards."""
+    family = family_of("gemm", "")
+    assert family is not None
+    others = fit_for(family, products.board.name).constants
+
+    def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
+        return family.seconds({**others, **c}, calls, on)
+
+    few = replace(family, constants={x: family.constants[x] for x in FIGURES}, seconds=seconds)
+    name = products.board.name
+    found = fitted(few, {name: [(products.board, part) for part in products.parts]}, [name])
+    return {x: float(value) / others[x] for x, value in zip(FIGURES, found, strict=True)}
+
+
+def errors_by(constants: Constants, family: Family, part: Part, on: Board) -> Floats:
+    """The absolute relative error of each call of a part that a family predicts by constants."""
+    seconds = np.maximum(part.calls.arithmetic(on), family.seconds(constants, part.calls, on))
+    return np.abs(error(seconds, part.seconds))
+
+
+def by_ratios(table: Table, ratios: Mapping[str, float]) -> dict[str, float]:
+    """The median and 90th percentile of a table's errors by the constants of other boards, each
+    multiplied by the ratio of the same name."""
+    errors = []
+    for part in table.parts:
+        family = family_of(part.calls.kernel, part.source)
+        assert family is not None
+        others = fit_for(family, table.board.name).constants
+        own = {name: value * ratios.get(name, 1) for name, value in others.items()}
+        errors.append(errors_by(own, family, part, table.board))
+    each = np.concatenate(errors)
+    return {"median": float(np.median(each)), "p90": float(np.quantile(each, 0.9))}
+
+
+def calibrated(table: Table, ratios: Mapping[str, float]) -> dict[str, Any]:
+    """What the report says of a table by its board's own figures, `ratios`: of all figures, and of
+    each figure alone."""
+    alone = {name: by_ratios(table, {name: ratio}) for name, ratio in ratios.items()}
+    return {"ratios": dict(ratios), **by_ratios(table, ratios), "alone": alone}
+
+
 def error(predicted: Floats, measured: Floats) -> Floats:
     """The relative errors of predicted times."""
     return predicted / measured - 1
@@ -385,11 +479,20 @@ def power_lines(tables: Sequence[Table]) -> Iterator[str]:
 
 
 def report(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
-    """A row for each table that can be predicted; a sentence on standard error for each other."""
+    """A row for each table that can be predicted; a sentence on standard error for each other. A
+    row of attention on a board that has a table of matrix products has a key `calibrated`."""
+    products = {table.board.name: table for table in tables if table.file == f"gemm{ENDING}"}
+    ratios: dict[str, dict[str, float]] = {}
     for table in tables:
+        name = table.board.name
         others = [t for t in tables if t.file == table.file and t.board.name != table.board.name]
         try:
-            yield judged(table, others)
+            row = judged(table, others)
+            if table.file.removesuffix(ENDING) in CALIBRATED and name in products:
+                if name not in ratios:
+                    ratios[name] = calibration(products[name])
+                row["calibrated"] = calibrated(table, ratios[name])
+            yield row
         except BoardError as reason:
             print(f"{table.board.name}/{table.file}: {reason}", file=sys.stderr)
 
@@ -444,9 +547,7 @@ def own_median(table: Table) -> float | None:
         own = next((one for one in known if one.boards == (table.board.name,)), None)
         if family is None or own is None:
             return None
-        seconds = family.seconds(own.constants, part.calls, table.board)
-        seconds = np.maximum(part.calls.arithmetic(table.board), seconds)
-        errors.append(np.abs(error(seconds, part.seconds)))
+        errors.append(errors_by(own.constants, family, part, table.board))
     return float(np.median(np.concatenate(errors)))
 
 
@@ -466,8 +567,19 @@ def of_attention() -> str:
     return (
         "with vLLM 0.14 on A100, 0.24 on H100 and 0.22 on H200, software differs more than boards: "
         f"attention of one new row starts in {alone('start', 'attention of one new row')} "
-        f"microseconds, of many rows in {alone('start', 'attention of many rows')}; the start of "
-        f"matrix products, {alone('start', 'matrix products')}, does not tell that of attention"
+        f"microseconds, of many rows in {alone('start', 'attention of many rows')}"
+    )
+
+
+def of_calibration() -> str:
+    """What the data shows about predictions by a board's own matrix products."""
+    latent, many = "latent attention of one new row", "attention of many rows"
+    return (
+        "a start that is longer for matrix products than on the other boards is longer for "
+        "attention of one new row, not always for many rows, and not for latent attention, which "
+        f"starts in {alone('start', latent)} microseconds; the share of the peak that products "
+        f"reach, {alone('peak', 'matrix products')}, does not tell that of attention, "
+        f"{alone('peak', many)}"
     )
 
 
@@ -534,6 +646,29 @@ def missed(rows: Sequence[Mapping[str, Any]], tables: Sequence[Table] = ()) -> I
     yield from why
 
 
+def calibrated_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A heading and a line for each row with a key `calibrated`, and before the first of each board
+    the ratios; nothing without such a row."""
+
+    def words(found: Mapping[str, float]) -> str:
+        return f"{100 * found['median']:.1f} / {100 * found['p90']:.1f}"
+
+    shown_before: set[str] = set()
+    for row in (one for one in rows if "calibrated" in one):
+        found, name, file = row["calibrated"], row["board"], row["file"].removesuffix(ENDING)
+        if not shown_before:
+            goal = " / ".join(f"{100 * one:.0f}" for one in CALIBRATED_GOAL)
+            yield f"\nattention by figures of a board's own matrix products (goal: {goal})"
+        if name not in shown_before:
+            each = ", ".join(f"{figure} {ratio:.2f}" for figure, ratio in found["ratios"].items())
+            yield f"{name}: figures as a multiple of those of the other boards: {each}"
+            shown_before.add(name)
+        alone = ", ".join(f"{figure} alone {words(one)}" for figure, one in found["alone"].items())
+        yield f"{name} {file} {words(found)}; {alone}; by the other boards {words(row)}"
+    if shown_before:
+        yield of_calibration()
+
+
 COLUMNS = ("median", "p90", "bias", "roofline_median", "line_median", "coverage", "winners")
 
 
@@ -573,7 +708,8 @@ def main() -> None:
     print(f"{'board':<20} {'table':<22} {'n':>6} {' '.join(COLUMNS)}")
     for row in rows:
         print(shown(row))
-    for line in (*power_lines(tables), "", *missed(rows, tables), *constants(tables)):
+    held = (*missed(rows, tables), *calibrated_lines(rows))
+    for line in (*power_lines(tables), "", *held, *constants(tables)):
         print(line)
 
 

@@ -16,7 +16,7 @@ from costmodel.data import data_dir
 from costmodel.errors import BoardError
 from costmodel.prediction.boards import board
 from costmodel.prediction.calls import Calls
-from costmodel.prediction.families import BY_NAME, FAMILIES, Constant
+from costmodel.prediction.families import BY_NAME, FAMILIES, Constant, family_of
 from costmodel.prediction.predict import Fit, constants_in_words, fit_for, fits, power, predict
 
 PUBLISHED = data_dir("published") / "kernels"
@@ -64,6 +64,43 @@ def test_the_line_is_fitted_on_the_other_boards(
         )
 
 
+def test_attention_is_predicted_by_the_figures_of_the_board_s_own_products(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a board where every call starts three times as late as on the others."""
+    monkeypatch.setattr("costmodel.prediction.families.GEMM_TILES", ((128, 128),))
+    monkeypatch.setattr("costmodel.prediction.families.GEMM_SPLITS", (1,))
+    written: dict[str, tuple[str, list[tuple[int, ...]]]] = {
+        "gemm": ("m,n,k,latency_ms", [(64, 256, 512), (128, 4096, 4096), (2048, 2048, 8192),
+                                      (1, 7168, 2048)]),
+        "generation_attention": (
+            "batch_size,step,num_heads,num_key_value_heads,head_dim,latency_ms",
+            [(1, 61, 4, 2, 64), (3, 127, 6, 2, 64)],
+        ),
+    }  # fmt: skip
+    for table, (header, sizes) in written.items():
+        for name in ("l40s",) if table == "gemm" else ("l40s", "b200_sxm"):
+            path = tmp_path / name / f"{table}.csv.gz"
+            write(path, header, [",".join(map(str, (*one, 1))) for one in sizes])
+            (part,) = report.read_table(path, board(name)).parts
+            family = family_of(part.calls.kernel, "")
+            assert family is not None
+            others = fit_for(family, name).constants
+            late = {**others, "start": 3 * others["start"]}
+            seconds = family.seconds(late, part.calls, board(name))
+            rows = zip(sizes, seconds.tolist(), strict=True)
+            write(path, header, [",".join(map(str, (*one, 1e3 * took))) for one, took in rows])
+    asked(tmp_path, "--format", "json", monkeypatch=monkeypatch)
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    (row,) = (one for one in rows if "calibrated" in one)
+    found = row["calibrated"]
+    assert (row["board"], row["file"]) == ("l40s", "generation_attention.csv.gz")
+    assert found["ratios"] == pytest.approx({"start": 3, "peak": 1, "bandwidth": 1}, rel=1e-2)
+    assert row["median"] > 0.5 and found["median"] < 1e-2 and found["alone"]["start"]["p90"] < 1e-2
+    lines = [line for line in report.calibrated_lines(rows) if line.startswith("l40s")]
+    assert "start 3.00, peak 1.00" in lines[0] and "start alone 0." in lines[1]
+
+
 def test_boards_tables_and_rows_that_are_unknown_are_sentences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +109,7 @@ def test_boards_tables_and_rows_that_are_unknown_are_sentences(
     write(tmp_path / "mine" / "gemm.csv.gz", "m,n,k,latency_ms", ["64,64,64,0.01"])
     write(tmp_path / "h100_sxm" / "moe.csv.gz", "m,latency_ms", ["1,2"])
     write(
-        tmp_path / "h100_sxm" / "context_attention.csv.gz",
+        tmp_path / "a100_sxm" / "context_attention.csv.gz",
         "kernel_source,batch_size,isl,num_heads,num_key_value_heads,head_dim,latency_ms",
         ["something new,1,128,8,8,64,0.02", "something new,,128,8,8,64,0.02", "x,1,9,8,8,64,-1"],
     )
@@ -86,7 +123,7 @@ def test_boards_tables_and_rows_that_are_unknown_are_sentences(
     printed = capsys.readouterr()
     rows = printed.out.partition("\n\n")[0].splitlines()[1:]
     assert [line.split()[:3] for line in rows] == [
-        ["h100_sxm", "context_attention", "1"], ["h100_sxm", "gemm", "4"]
+        ["a100_sxm", "context_attention", "1"], ["h100_sxm", "gemm", "4"]
     ]  # fmt: skip
     for sentence in (
         "no board 'v100'", "board mine has no figure 'matrix.bf16'", "no kernel 'moe' is predicted",
