@@ -179,6 +179,26 @@ def segments(kinds: int) -> Mixer:
 
 
 @noting
+def appended(kinds: int) -> Mixer:
+    """Make the part appended rows, as a mixer x (l, d) to y (l, d + r): beside the row of a token,
+    the row of T (kinds, r) for what else is known of the token, such as how it sounds.
+
+    Su et al. 2022, RoCBert, ACL 2022, section 3.2; transformers, RoCBertEmbeddings.
+    """
+    m = _new_part("appended", "Appended rows", "transformers, RoCBertEmbeddings")
+    l, d = m.sizes("l d")
+    r = m.size("r", "entries of an appended row", 4)
+    x, y = m.input("x", l, d), m.output("y", l, d + r)
+    T, which = m.parameter("T", kinds, r), m.input("which", l, below=kinds)
+    with m.form("direct") as f:
+        i, b = _row_indices(f, l, d)
+        c = f.index("c", 1, r)
+        y[i, b] = x[i, b]
+        y[i, d + c] = T[which[i], c]
+    return m
+
+
+@noting
 def unread() -> Mixer:
     """Make the part unread parameters, as a mixer of rows x (l, d), which pass unchanged: r numbers
     P that a class has among its parameters. No equation reads P, so that a step of training leaves

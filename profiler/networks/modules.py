@@ -167,6 +167,13 @@ def segments(p: Any, x: Tensor, which: Tensor | None, kinds: int) -> Tensor:
     return rows
 
 
+def appended(p: Any, x: Tensor, which: Tensor | None, kinds: int) -> Tensor:
+    """The rows x beside the rows of T that `which` (b, s) names; None: the first row for all."""
+    if which is None:
+        which = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+    return torch.cat([x, p.T[which]], -1)
+
+
 def dense(p: Any, x: Tensor, other: None, activation: str, bias: bool) -> Tensor:
     """The activation of a linear map."""
     return ACTIVATIONS[activation](linear(p, x, "W", "b"))
@@ -443,6 +450,7 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "positions": positions,
     "unread": lambda p, x, other: x,
     "segments": segments,
+    "appended": lambda p, x, other, kinds: appended(p, x, None, kinds),
     "dense": dense,
     "layer-norm": layer_norm,
     "rms-norm": rms_norm,

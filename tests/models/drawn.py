@@ -91,7 +91,7 @@ ALWAYS = (
     "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_topk", "moe_k",
     "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
     "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
-    "attn_config", "ffn_config", "num_kv_shared_layers", "layers_block_type",
+    "attn_config", "ffn_config", "num_kv_shared_layers", "layers_block_type", "emb_dim",
     "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
@@ -318,7 +318,22 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "modernbert": {"global_attn_every_n_layers": (2, 3)},
     "modernbert-decoder": {"global_attn_every_n_layers": (2, 3)},
     "rembert": {"tie_word_embeddings": ()},
+    "roc_bert": {
+        "tie_word_embeddings": (),
+        "enable_shape": (True, False),
+        "enable_pronunciation": (True, False),
+        "shape_vocab_size": (5, 13),
+        "shape_embed_dim": (3, 7),
+        "pronunciation_vocab_size": (5, 11),
+        "pronunciation_embed_dim": (2, 13),
+    },
     "roformer": {"tie_word_embeddings": ()},
+    "xlm": {
+        "emb_dim": (24, 48),
+        "n_langs": (1, 3),
+        "use_lang_emb": (True, False),
+        "gelu_activation": (True, False),
+    },
     "xlstm": {
         "hidden_size": (128, 384),
         "num_heads": (2, 4),

@@ -33,6 +33,7 @@ PARTS: dict[str, Mixer] = {
     "sinusoidal": parts.positions("sinusoidal"),
     "learned, behind two rows": parts.positions("learned", offset=2),
     "segments": parts.segments(2),
+    "appended": parts.appended(3),
     "unread": parts.unread(),
     "norm": parts.layer_norm(),
     "norm without bias and eps": parts.layer_norm(bias=False, eps=False),

@@ -52,6 +52,21 @@ MODERN_BERT: dict[str, Any] = {
     "numbers": MODERN,
 }
 
+XLM = (
+    "embed_init_std init_std unk_index mask_index summary_type summary_use_proj summary_activation "
+    "summary_first_dropout summary_proj_to_labels start_n_top end_n_top mask_token_id lang_id "
+    "bos_index eos_index pad_index sinusoidal_embeddings id2lang lang2id asm_cutoffs asm_div_value"
+)
+"""Numbers of tokens and languages, the start of weights, fields of other classes and heads."""
+
+
+def _languages(c: Configuration) -> int:
+    """The languages that have a row each, which the class adds to a token's: none if there is one
+    language, or if the configuration wants no rows."""
+    number, wanted = c.size("n_langs"), c.switch("use_lang_emb")
+    return number if number > 1 and wanted else 0
+
+
 ENCODER_ROWS: Mapping[str, Plain] = {
     "albert": Plain(
         **LIKE_BERT | {
@@ -107,12 +122,32 @@ ENCODER_ROWS: Mapping[str, Plain] = {
         segments="type_vocab_size", narrow="input_embedding_size", widened=True, ties=False,
         transform=Transform(width="output_embedding_size"), pooler=True,
     ),
+    "roc_bert": Plain(
+        **LIKE_BERT | {"fixed": {**ABSOLUTE, **TIED, "concat_input": (True,)}},
+        name="RoCBert", more=("ForCausalLM",), positions="learned", segments="type_vocab_size",
+        appended=(
+            ("enable_shape", "shape_vocab_size", "shape_embed_dim"),
+            ("enable_pronunciation", "pronunciation_vocab_size", "pronunciation_embed_dim"),
+        ),
+        transform=Transform(), pooler=True,
+    ),
     "roformer": Plain(
         **LIKE_BERT | {
             "turned": "rotary-pairs", "fixed": {**ABSOLUTE, **TIED, "rotary_value": (False,)},
         },
         name="RoFormer", more=("ForCausalLM",), angles=True, segments="type_vocab_size",
         narrow="embedding_size", transform=Transform(),
+    ),
+    "xlm": Plain(
+        **LIKE_BERT | {
+            "head_class": "WithLMHeadModel", "dropout": "dropout", "numbers": XLM,
+            "fixed": {"asm": (False,), "causal": (False,), "is_encoder": (True,)},
+        },
+        name="XLM", positions="learned", segments=_languages,
+        width=lambda c: 4 * c.size("hidden_size"),
+        activation=lambda c: "gelu" if c.switch("gelu_activation") else "relu",
+        remark="each token has the row of its language, where there are several: the class adds "
+        "the row where its input names languages",
     ),
 }  # fmt: skip
 """model_type -> how its encoder differs from the plain decoder."""

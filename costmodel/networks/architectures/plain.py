@@ -202,8 +202,8 @@ class Plain:
         ffn: "gated" or "plain"; `ffn_bias`: whether its maps have biases, or the field that says.
         width: the field with the width of the FFN, 4 d where the configuration has none, or what
             says the width; `activation`: the field with its activation, or, where the class has
-            no field, the activation as this project names it; `gelu`: the one that the class
-            means by gelu.
+            no field, the activation as this project names it, or what says it; `gelu`: the one
+            that the class means by gelu.
         window: the width of a window, where it is not that of the usual fields.
         norm, place: names in `NORMS` and `decoder.PLACES`, the place of each kind of layer where
             kinds differ; `end`: a norm follows the layers; `begins`: the first layer has a norm
@@ -214,7 +214,10 @@ class Plain:
         head_bias: whether scores have a bias, or the field that says.
         positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
         beyond: rows of the table of tokens beyond those of the vocabulary.
-        segments: the field with the number of kinds of segments, each with a row; "": none.
+        segments: the field with the number of kinds of segments, each with a row, or what says the
+            number; "" or 0: none.
+        appended: (field of a switch, of rows, of their width) for each table whose row stands
+            beside that of a token if the switch is on, before a linear map to d channels.
         narrow: the field with the width of embedded rows, which a linear map makes d wide where the
             width is another; "": they are d wide. `widened`: the map stands there at equal widths
             too.
@@ -252,7 +255,7 @@ class Plain:
     ffn: str = "gated"
     ffn_bias: bool | str = "mlp_bias"
     width: str | Callable[[Configuration], int] = "intermediate_size"
-    activation: str = "hidden_act"
+    activation: str | Callable[[Configuration], str] = "hidden_act"
     gelu: str = "gelu"
     experts: Experts | None = None
     window: Callable[[Configuration], int] | None = None
@@ -269,7 +272,8 @@ class Plain:
     positions: str = ""
     offset: int = 0
     beyond: int = 0
-    segments: str = ""
+    segments: str | Callable[[Configuration], int] = ""
+    appended: tuple[tuple[str, str, str], ...] = ()
     narrow: str = ""
     widened: bool = False
     embedding_norm: bool = False
@@ -421,6 +425,8 @@ class Plain:
         return c.size_or_none(self.width) or 4 * c.size("hidden_size")
 
     def _activation(self, c: Configuration) -> str:
+        if callable(self.activation):
+            return self.activation(c)
         if self.activation in parts.ACTIVATIONS:
             return self.activation
         found = c.activation(self.activation)
@@ -430,7 +436,7 @@ class Plain:
         """The FFN of layers without experts, as a part: gated or plain; "relu2" is the square of
         relu."""
         bias = _switched(c, self.ffn_bias)
-        named = c.get(self.activation)
+        named = None if callable(self.activation) else c.get(self.activation)
         if self.ffn == "gated, normed":
             if named != "relu2":
                 raise c.refused(f"{self.activation} {named!r} is not known here: expected 'relu2'")
@@ -445,16 +451,30 @@ class Plain:
 
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
         """Yield the parts between the embedding and the layers, as far as the type has them:
-        positions, segments (BERT's sentence A or B) and a norm."""
+        appended rows, positions, segments (BERT's sentence A or B) and a norm."""
         own = self._narrow(c)
+        wide = Poly.atom("d")
+        for there, rows_of, width_of in self.appended:
+            number, width = c.size(rows_of), Poly.of(c.size(width_of))
+            label = f"rows of {rows_of.removesuffix('_vocab_size')}"
+            if c.switch(there):
+                table = parts.appended(number)
+                yield Use(label, table, sizes={"d": wide, "r": width}, table=True)
+                wide = wide + width
+            else:
+                yield replace(unread(f"{label}, not read", number * width), table=True)
+        if self.appended:
+            sizes = {"d": wide, "f": Poly.atom("d")}
+            yield Use("map of the embedding", parts.dense(), sizes=sizes)
         if self.positions:
             rows = c.size("max_position_embeddings") if self.positions == "learned" else None
             added = parts.positions(self.positions, offset=self.offset)
             sizes = {**own, "u": Poly.atom("l") if rows is None else Poly.of(rows)}
             yield Use(f"{self.positions} positions", added, sizes=sizes, table=True, rows=rows)
-        if self.segments:
-            kinds = parts.segments(c.size(self.segments))
-            yield Use("segments", kinds, sizes=own, table=True)
+        kinds = self.segments
+        number = kinds(c) if callable(kinds) else c.size(kinds) if kinds else 0
+        if number:
+            yield Use("segments", parts.segments(number), sizes=own, table=True)
         if self.embedding_norm:
             yield Use("norm of the embedding", norm, sizes=own)
 
