@@ -81,6 +81,8 @@ class Configuration:
     taken: set[str] = field(default_factory=set)
     spellings: Mapping[str, str] = field(default_factory=dict)
     """Usual name of a field -> the name that the class has for the field."""
+    around: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of the file whose object of a text the fields are; {} where they are the file."""
     remark: str = ""
     """What the fields leave out of the model."""
 

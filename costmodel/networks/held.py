@@ -161,9 +161,9 @@ class Holding:
         and t) over their width."""
         form = use.mixer.forms[use.token_form or use.form_under(())]
         array = {**use.mixer.arrays, **form.arrays}[name]
-        tokens = use.sizes.get("l", Poly.atom("l"))
+        tokens = [use.sizes.get(letter, Poly.atom(letter)) for letter in ("l", "e")]
         extents = [extent.substitute(use.sizes) for extent in array.shape]
-        axes = tuple(extent.at(self.sizes) for extent in extents if extent != tokens)
+        axes = tuple(extent.at(self.sizes) for extent in extents if extent not in tokens)
         known = {x: Poly.of(value) for x, value in self.sizes.items()}
         rows = number.substitute(use.sizes).substitute(known) * Poly.of(Fraction(1, prod(axes)))
         return Array(name, axes, rows, CONVOLVED in number.letters)

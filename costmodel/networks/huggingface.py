@@ -107,7 +107,6 @@ MISSING: Mapping[str, str] = {
         ("gemma4_assistant", "gemma4_unified_assistant"),
         OTHERS,
     ),
-    "mllama": "layers that attend to rows of an image",
     "blt": "patches of bytes",
     "cohere_compass_text": "a pooling of all rows",
     "cpmant": "relative positions by segments",
@@ -150,7 +149,8 @@ def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
     if kind not in READERS and isinstance(text, dict):
         named = {name: fields[name] for name in outer if name in fields}
         of_text = usual.get("text", {}).get("model_type", f"{kind}_text")
-        return Configuration(path, {"model_type": of_text, **named, **text}, remark=TEXT_ALONE)
+        inner = {"model_type": of_text, **named, **text}
+        return Configuration(path, inner, around=fields, remark=TEXT_ALONE)
     return Configuration(path, fields)
 
 

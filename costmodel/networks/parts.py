@@ -281,15 +281,24 @@ def rms_norm(*, gain: str = "w") -> Mixer:
 
 
 @noting
-def residual(scaled: bool = False) -> Mixer:
+def residual(scaled: bool = False, *, gated: bool = False) -> Mixer:
     """Make the part residual sum, as a mixer x (l, 2, d) to y (l, d): a sublayer's input x[:, 1]
-    plus its output x[:, 2]; `scaled`: the output is multiplied by a constant, as in Granite."""
+    plus its output x[:, 2]; `scaled`: the output is multiplied by a constant, as in Granite;
+    `gated`: by tanh of a parameter (1), as in Llama 3.2 with images.
+
+    The gate: Alayrac et al. 2022, arXiv 2204.14198, section 2.2.
+    """
     m = _new_part("residual", "Residual sum")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, 2, d), m.output("y", l, d)
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
-        y[i, b] = x[i, 1, b] + (MULTIPLIER * x[i, 2, b] if scaled else x[i, 2, b])
+        factor: Node = MULTIPLIER
+        if gated:
+            one, opened = f.index("o", 1, 1), f.array("opened", 1)
+            opened[one] = function("tanh", m.parameter("gate", 1)[one])
+            factor = opened[1]
+        y[i, b] = x[i, 1, b] + (factor * x[i, 2, b] if scaled or gated else x[i, 2, b])
     return m
 
 

@@ -209,8 +209,11 @@ def rms_norm(p: Any, x: Tensor, other: None, gain: str) -> Tensor:
     return normed(x, p.gain if gain == "w" else 1 + p.gain, eps)
 
 
-def residual(p: Any, x: Tensor, other: Tensor, scaled: bool) -> Tensor:
-    """The sum of rows and of the output of a sublayer, which `scaled` multiplies by a constant."""
+def residual(p: Any, x: Tensor, other: Tensor, scaled: bool, gated: bool) -> Tensor:
+    """The sum of rows and of the output of a sublayer, which `scaled` multiplies by a constant, and
+    `gated` by tanh of a parameter."""
+    if gated:
+        return x + torch.tanh(p.gate) * other
     return x + (float_of(MULTIPLIER) * other if scaled else other)
 
 

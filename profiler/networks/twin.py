@@ -85,10 +85,11 @@ class Twin(nn.Module):
         return rows
 
     def _encoded(self, source: Tensor | None, batch: int) -> Tensor | None:
-        """The encoder's output (b, e, d) for its tokens `source` (b, e), None without an encoder;
-        TwinError without a source for each of `batch` sequences."""
+        """The encoder's output (b, e, d) for its tokens `source` (b, e); without an encoder,
+        `source` itself: rows (b, e, d), such as those of an image, or None. TwinError without a
+        source for each of `batch` sequences."""
         if self.encoder is None:
-            return None
+            return source
         if source is None or source.shape[0] != batch:
             raise TwinError(f"an encoder reads a source for each sequence: give ({batch}, e)")
         self._require_tokens(source, "source", self.encoder)
@@ -102,7 +103,8 @@ class Twin(nn.Module):
 
         Args:
             tokens: (b, s) numbers below u; (b, towers, s) if a head compares several sequences.
-            source: (b, e), the tokens of the encoder, if there is one.
+            source: (b, e), the tokens of the encoder, if there is one; else the rows (b, e, d) of
+                an image, where layers of cross-attention read some.
             segments: (b, s), the segment of each token; by default all are in the first.
 
         Returns:

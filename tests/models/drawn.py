@@ -77,6 +77,7 @@ INCOMPLETE = (
     "dots1",
     "emu3_text_model",
     "lfm2_moe",
+    "mllama_text_model",
     "hunyuan_v1_dense",
     "hunyuan_v1_moe",
     "ministral",
@@ -353,6 +354,13 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "phimoe": {"num_experts_per_tok": (2,)},
     "internlm3": {"attention_bias": (), "mlp_bias": ()},
     "git": {"pad_token_id": (1,), "max_position_embeddings": (40,), "num_attention_heads": (6, 12)},
+    "mllama_text_model": {
+        "pad_token_id": (1,),
+        "head_dim": (),
+        "cross_attention_layers": ([0], [0, 2]),
+        "num_hidden_layers": (3, 5),
+        "architectures": (["MllamaForCausalLM"],),
+    },
     "moshi": {"ffn_dim": (2, 22), "hidden_act": ("silu", "relu")},
     "phi4_multimodal": {"pad_token_id": (1,), "head_dim": ()},
     "emu3_text_model": {"pad_token_id": (1,), "architectures": (["Emu3ForCausalLM"],)},
@@ -791,6 +799,9 @@ def inputs(made: Any) -> dict[str, Any]:
         return {"pixel_values": torch.zeros(1, made.num_channels, *sides, dtype=torch.bfloat16)}
     tokens = torch.arange(TOKENS)[None] % made.vocab_size
     more: dict[str, Any] = {"decoder_input_ids": tokens} if made.is_encoder_decoder else {}
+    if hasattr(made, "cross_attention_layers"):  # as many rows of an image
+        rows = torch.zeros(1, TOKENS, made.hidden_size, dtype=torch.bfloat16)
+        more = {"cross_attention_states": rows}
     if made.model_type == "recurrent_gemma":  # its class does not return the cache that it makes
         more = {"past_key_values": DynamicCache(config=made)}
     return {"input_ids": tokens, "use_cache": True, **more}

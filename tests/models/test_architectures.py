@@ -109,7 +109,7 @@ def test_matrix_products_multiply_as_often_as_those_of_the_class(tmp_path: Path,
         if one["config"]["model_type"] == kind and "products" in one:
             net = read(tmp_path, one["config"])
             sizes = {} if kind == "vit" else {"l": TOKENS}
-            sizes |= {"e": TOKENS} if net.described.kind == "encoder-decoder" else {}
+            sizes |= {"e": TOKENS} if "e" in net.described.sizes else {}
             ours = net.count("training", "torch").at(**sizes).by_class()["mul"]
             if MORE & {kind, *(re.split("[+{]", use.label)[0] for use in net.uses)}:
                 assert ours < one["products"], one["config"]
@@ -327,6 +327,9 @@ REFUSED = [
     ({**LLAMA, "architectures": ["LlamaForTokenClassification"]}, "is not known here: expected"),
     ({"model_type": "laguna", "num_attention_heads_per_layer": [48, 24]},
      "num_attention_heads_per_layer = [48, 24] is not read: expected num_attention_heads for each"),
+    ({"model_type": "mllama_text_model", "cross_attention_layers": ["3"]},
+     "'cross_attention_layers' must list numbers of layers, got ['3']"),
+    ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
      "'per_layer_config' names layer 030, of 30 layers"),
 ]  # fmt: skip
@@ -358,7 +361,8 @@ def test_the_default_text_of_a_model_with_images_has_the_parameters_of_its_class
     tmp_path: Path, kind: str
 ) -> None:
     one = TEXTS[kind]
-    beside = dict.fromkeys({*one["beside"]} - {"text_config"}, 7)
+    beside: dict[str, Any] = dict.fromkeys({*one["beside"]} - {"text_config"}, 7)
+    beside.update({name: {"depth": 7} for name in ["vision_config"] if name in beside})
     net = read(tmp_path, {"model_type": kind, **beside})
     assert net.parameters().at() == one["parameters"]
 

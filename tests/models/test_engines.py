@@ -19,6 +19,7 @@ from costmodel.networks.engines import ENGINES
 from costmodel.networks.engines.reserved import Reserved
 from costmodel.networks.engines.transformers import TIGHT
 from costmodel.networks.held import Holding
+from costmodel.networks.network import Network, network
 from costmodel.questions.question import Dtypes
 from tests.models.drawn import TOKENS
 from tests.models.test_architectures import (
@@ -33,8 +34,14 @@ from tests.models.test_architectures import (
 LONG = 131_072
 
 
+def rows_of_image(net: Network) -> Network:
+    """The network with as many rows of an image as the class was given."""
+    described = net.described
+    return network(described.with_sizes(e=TOKENS)) if "e" in described.sizes else net
+
+
 def reserved(folder: Path, config: Any, engine: str, context: int = TOKENS) -> Reserved:
-    net = read(folder, config)
+    net = rows_of_image(read(folder, config))
     types = Dtypes("bf16", net.described.state_dtype or None)
     found = ENGINES[engine].reserved(Holding(net, types, context), Dtypes("bf16"), context, 1)
     assert isinstance(found, Reserved), found
@@ -70,12 +77,24 @@ def test_caches_hold_the_tensors_of_the_class(tmp_path: Path, kind: str) -> None
         assert ours == theirs, one["config"]
         longer = reserved(tmp_path, one["config"], "transformers", TOKENS + 1)
         assert found.token == longer.bytes - found.bytes
-        net = read(tmp_path, one["config"])
+        net = rows_of_image(read(tmp_path, one["config"]))
         types = Dtypes("bf16", net.described.state_dtype or None)
         oldest = sum(t.bytes // t.shape[-1] for t in found.tensors if t.name == "conv_states")
         oldest = 0 if kind in TIGHT else oldest
         needed = Holding(net, types, TOKENS).at(TOKENS)
         assert found.bytes - oldest >= needed if kind in MORE else found.bytes - oldest == needed
+
+
+@pytest.mark.parametrize(("engine", "answers"), [("transformers", True), ("vllm", False),
+                                                 ("llama.cpp", False)])  # fmt: skip
+def test_rows_of_an_image_are_kept_beside_those_of_tokens(
+    tmp_path: Path, engine: str, answers: bool
+) -> None:
+    net = read(tmp_path, {"model_type": "mllama", "vision_config": {"image_size": 56}})
+    held = Holding(net, Dtypes("bf16"), 5)
+    assert held.at(5) == 2 * 2 * 8 * 128 * (32 * 5 + 8 * 4 * (4 * 4 + 1))
+    found = ENGINES[engine].reserved(held, Dtypes("bf16"), 5, 1)
+    assert isinstance(found, Reserved) == answers
 
 
 OF_VLLM = {

@@ -44,6 +44,7 @@ PARTS: dict[str, Mixer] = {
     "rms norm, 1 + w": parts.rms_norm(gain="1 + w"),
     "residual": parts.residual(),
     "residual, scaled": parts.residual(scaled=True),
+    "residual, gated": parts.residual(gated=True),
     "dropout": parts.dropout(),
     "dense": parts.dense(),
     "dense, tanh": parts.dense("tanh", bias=False),

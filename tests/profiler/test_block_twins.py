@@ -164,6 +164,17 @@ def test_what_a_twin_dispatches_is_what_its_blocks_count(tmp_path: Path, kind: s
     assert {k: v for k, v in dispatched.items() if v} == {k: v for k, v in counted.items() if v}
 
 
+def test_a_gate_opens_layers_to_the_rows_of_an_image() -> None:
+    net = twin(first("mllama_text_model"), {"l": 7}, dtype=torch.float64).eval()
+    tokens, rows = tokens_of(net), torch.ones(2, 5, net.sizes["d"], dtype=torch.float64)
+    gates = [value for name, value in net.named_parameters() if name.endswith("gate")]
+    with torch.no_grad():
+        assert not torch.allclose(net(tokens, rows), net(tokens, 2 * rows + tokens[:, :1, None]))
+        for gate in gates:
+            gate.zero_()
+        assert torch.equal(net(tokens, rows), net(tokens, 2 * rows))
+
+
 def test_generation_is_greedy_decoding(tmp_path: Path) -> None:
     net = twin(read_small(tmp_path), {"l": 9}, dtype=torch.float64)
     expected = prompt = tokens_of(net, 3)

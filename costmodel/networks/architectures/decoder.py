@@ -61,6 +61,7 @@ def block(
     norm: Mixer,
     place: str = "before",
     scaled: bool = False,
+    gated: bool = False,
     dropout: Use | None = None,
 ) -> Block:
     """Make a layer called `name` whose sublayers are the parts `inner`, in order, each followed by
@@ -70,10 +71,11 @@ def block(
         norm: the equations of each norm.
         place: where norms stand, a name in `PLACES` ("before": one before each sublayer);
             "beside...": all sublayers read the layer's input.
-        scaled: the sum multiplies the output of a sublayer by a constant.
+        scaled, gated: the sum multiplies the output of a sublayer by a constant, or by tanh of a
+            parameter.
         dropout: what each output passes before the sum.
     """
-    total = Use("residual sum", parts.residual(scaled))
+    total = Use("residual sum", parts.residual(scaled, gated=gated))
     out = Use("norm, of the output", norm) if place in ("output", "both") else None
     before = None if place in ("output", "after") else Use("norm, before", norm)
     after = Use("norm, after", norm) if place == "after" else None

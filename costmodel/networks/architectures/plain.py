@@ -29,8 +29,9 @@ from costmodel.networks.blocks import FORWARD, Description, Use
 from costmodel.networks.configuration import Configuration
 from costmodel.symbolic.polynomial import Poly
 
-FULL, NEAR, CHUNK, LINEAR, CONV = (
+FULL, NEAR, CHUNK, LINEAR, CONV, CROSS = (
     "full_attention", "sliding_attention", "chunked_attention", "linear_attention", "conv",
+    "cross_attention",
 )  # fmt: skip
 """Kinds of layers, as `layer_types` names them."""
 
@@ -210,6 +211,8 @@ class Plain:
             before its mixer.
         scaled: embedded tokens are multiplied by a constant, or the field that says so.
         residual: outputs of sublayers are multiplied by a constant before the sum.
+        gated: kinds of layers in which they are multiplied by tanh of a parameter.
+        seen: how many rows of an image, e, layers of cross-attention read.
         divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
         head_bias: whether scores have a bias, or the field that says.
         positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
@@ -266,6 +269,8 @@ class Plain:
     ties: bool = True
     scaled: bool | str = False
     residual: bool = False
+    gated: frozenset[str] = frozenset()
+    seen: Callable[[Configuration], int] | None = None
     divided: bool = False
     cap: bool | str = False
     head_bias: bool | str = False
@@ -312,6 +317,8 @@ class Plain:
             remarks.append(remark)
         elif self.experts:
             c.taken.update((*OF_EXPERTS, self.experts.width))
+        if self.seen:
+            sizes["e"] = self.seen(c)
         if not all(routed):
             sizes["f"] = self._width(c)
             after[False] = self._ffn(c)
@@ -337,7 +344,8 @@ class Plain:
         layers = [
             block(
                 _label(kind, there, self.experts is not None), made[kind], after[there],
-                norm=norm, place=places[kind], scaled=self.residual, dropout=drop,
+                norm=norm, place=places[kind], scaled=self.residual, gated=kind in self.gated,
+                dropout=drop,
             )
             for kind, there in zip(kinds, routed, strict=True)
         ]  # fmt: skip

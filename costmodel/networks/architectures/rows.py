@@ -6,7 +6,7 @@ biases. `tests/models/drawn.py` holds each row against the class of transformers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from costmodel.networks.architectures.equations import expert_attention
 from costmodel.networks.architectures.plain import (
     CHUNK,
     CONV,
+    CROSS,
     FULL,
     LINEAR,
     NEAR,
@@ -47,6 +48,26 @@ DEEPSEEK = (
     "scoring_func moe_layer_freq"
 )
 """Constants, losses, and layers that predict further tokens, which no class loads."""
+
+
+def _mllama(c: Configuration, k: int, number: int) -> str:
+    """Cross-attention in the layers that the field lists, counted from 0."""
+    listed = c.get("cross_attention_layers")
+    there = range(3, 40, 5) if listed is None else listed
+    if not isinstance(there, Sequence) or any(type(one) is not int for one in there):
+        raise c.refused(f"'cross_attention_layers' must list numbers of layers, got {listed!r}")
+    return CROSS if k in there else FULL
+
+
+def _rows_of_image(c: Configuration) -> int:
+    """The rows of an image: of each tile, one for each patch and one for the tile."""
+    usual = {"image_size": 448, "patch_size": 14, "max_num_tiles": 4}
+    given = c.around.get("vision_config") or {}
+    if not isinstance(given, dict):
+        raise c.refused(f"'vision_config' must be an object, got {given!r}")
+    tower = Configuration(c.path, given, usual)
+    side = tower.size("image_size") // tower.size("patch_size")
+    return tower.size("max_num_tiles") * (side * side + 1)
 
 
 def every(of: int | str) -> Kinds:
@@ -802,6 +823,13 @@ ROWS: Mapping[str, Plain] = {
         remark="products of queries with a number of the position are not counted",
     ),
     "mistral": Plain(name="Mistral"),
+    "mllama_text_model": Plain(
+        name="Mllama", bare="TextModel", kinds=_mllama, gated=frozenset({CROSS}), beyond=8,
+        mixers={CROSS: lambda c: attention(c, "cross", *NORMED)}, seen=_rows_of_image,
+        numbers="dropout", ties=False,
+        remark="layers of cross-attention read the e rows of an image with all its tiles; without "
+        "an image the class passes over these layers",
+    ),
     "mixtral": Plain(
         name="Mixtral", experts=Experts(normalised=True, width="intermediate_size")
     ),

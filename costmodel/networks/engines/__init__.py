@@ -14,12 +14,14 @@ from costmodel.questions.question import Dtypes, Missing
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine: name, version, the place of the rule in its source, and the rule."""
+    """An engine: name, version, the place of the rule in its source, and the rule; `crosses`:
+    whether the rule covers cross-attention to rows that are given, such as those of an image."""
 
     name: str
     version: str
     source: str
     rule: Callable[[Holding, Dtypes, int, int], Reserved]
+    crosses: bool = False
 
     def reserved(
         self, held: Holding, typed: Dtypes, context: int, batch: int
@@ -33,6 +35,10 @@ class Engine:
         """
         if held.network.described.kind == "encoder-decoder":
             return Missing("the rule does not cover a decoder that reads an encoder's output")
+        mixers = (use.mixer for use in held.network.uses)
+        read = any(a.role == "context" for mixer in mixers for a in mixer.arrays.values())
+        if read and not self.crosses:
+            return Missing("the rule does not cover layers of cross-attention")
         try:
             return self.rule(held, typed, context, batch)
         except Unanswered as reason:
@@ -42,7 +48,9 @@ class Engine:
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
-        Engine("transformers", "5.23.0", "DynamicCache in cache_utils.py", transformers.reserved),
+        Engine(
+            "transformers", "5.23.0", "DynamicCache in cache_utils.py", transformers.reserved, True
+        ),
         Engine("vllm", "0.11.0", "vllm/v1/core/kv_cache_utils.py", vllm.reserved),
         Engine(
             "llama.cpp", "0.5.0", "src/llama-kv-cache.cpp, commit 0c1e57098", llama_cpp.reserved
