@@ -271,7 +271,8 @@ class Configuration:
     def rotary(self, kind: str = "") -> Mapping[str, Any]:
         """The parameters of the rotary embedding, name -> value, except those that change angles
         alone and so no count (`TABLES_OF_ANGLES`). Where each kind of layer has an object of its
-        own, those of `kind`, or of all for "". ModelError if a field holds no object."""
+        own, those of `kind`, or of all for ""; a null says nothing. ModelError if a field holds no
+        object."""
         found: dict[str, Any] = {}
         for name in ("rope_parameters", "rope_scaling"):
             given = self.get(name)
@@ -280,7 +281,7 @@ class Configuration:
             for key, value in (given or {}).items():
                 if isinstance(value, dict) and kind in ("", key):
                     found.update({k: v for k, v in value.items() if k not in TABLES_OF_ANGLES})
-                elif not isinstance(value, dict) and key not in TABLES_OF_ANGLES:
+                elif not isinstance(value, dict | None) and key not in TABLES_OF_ANGLES:
                     found[key] = value
         return found
 

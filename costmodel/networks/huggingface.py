@@ -108,7 +108,6 @@ MISSING: Mapping[str, str] = {
         OTHERS,
     ),
     "blt": "patches of bytes",
-    "cohere_compass_text": "a pooling of all rows",
     "cpmant": "relative positions by segments",
     "doge": "a mask that each token makes",
     "hrm_text": "layers that run several times",

@@ -73,6 +73,7 @@ USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
 
 INCOMPLETE = (
     "bert",
+    "cohere_compass_text",
     "dbrx",
     "dots1",
     "emu3_text_model",
@@ -255,6 +256,11 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "attn_layer_indices": ([0],),
     },
     "cohere2_moe": {"first_k_dense_replace": ()},
+    "cohere_compass_text": {
+        "num_hidden_layers": (3,),
+        "layer_types": (["sliding_attention", "full_attention", "sliding_attention"], None),
+        "rope_parameters": ({"full_attention": None, "sliding_attention": {"rope_theta": 1e4}},),
+    },
     "codegen": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
     "deepseek_v2": {**LATENT, "n_group": (1,), "mlp_bias": ()},
     "falcon": {"num_kv_heads": (2,), "multi_query": (True,)},

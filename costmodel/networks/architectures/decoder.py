@@ -292,7 +292,8 @@ def rotary(
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """The (options, sizes) of self-attention with the configuration's rotary embedding:
     (("rotary",), {}) if all channels of a head are rotated, (("partial-rotary",), {"r": r}) if the
-    first r are. Channels turn in halves here; a class that turns neighbours has the same costs.
+    first r are, ((), {}) if the object of a kind of layer is null. Channels turn in halves here; a
+    class that turns neighbours has the same costs.
 
     Args:
         usual: the share of the channels that turn by default; None if all turn in every model.
@@ -303,6 +304,8 @@ def rotary(
             that is not known here and may change more than the tables of angles.
     """
     given, turned = dict(c.rotary(kind)), None
+    if kind and (c.get("rope_parameters") or {}).get(kind, "") is None:
+        return (), {}
     if usual is not None:
         field, width = c.get(FACTOR), head_width(c)
         share = given.pop(FACTOR, usual if field is None else field)

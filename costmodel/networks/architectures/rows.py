@@ -542,6 +542,10 @@ ROWS: Mapping[str, Plain] = {
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
     ),
+    "cohere_compass_text": Plain(
+        name="CohereCompass", bare="TextModel", norm="layer, no bias", place="beside",
+        divided=True, numbers="logit_scale pooling",
+    ),
     "ctrl": Plain(
         name="CTRL", head_class="LMHeadModel", norm="layer", options=("bias",), turned="",
         ffn="plain", ffn_bias=True, width="dff", activation="relu", positions="sinusoidal",
