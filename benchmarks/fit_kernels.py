@@ -101,7 +101,7 @@ def of_family(family: Family, tables: Iterable[Table]) -> Data:
 
 
 def power(tables: Iterable[Table]) -> dict[str, Any]:
-    """The constants of the power of a board, fitted to every second call of those that take long
+    """The constants of the power of a board, fitted to half of the calls that take long
     enough, and the interval of the ratio of measured to predicted power of the others."""
     from scipy.optimize import differential_evolution
 

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +85,15 @@ def attention(row: Row, tokens: str) -> dict[str, float]:
         "n": number(row, "num_heads"), "g": number(row, "num_key_value_heads"),
         "w": window if 0 < window < seen else seen,
     }  # fmt: skip
+
+
+def prompt(row: Row) -> tuple[str, dict[str, float]]:
+    """Kernel and sizes of a row of attention over a prompt. Software takes a prompt of one token as
+    a new token."""
+    sizes = attention(row, "l")
+    if sizes["l"] > 1:
+        return "prefill attention", sizes
+    return "decode attention", {"t" if letter == "l" else letter: x for letter, x in sizes.items()}
 
 
 def latent(row: Row, tokens: str) -> dict[str, float]:
@@ -147,7 +157,7 @@ TABLES: Mapping[str, Callable[[Row], tuple[str, dict[str, float]]]] = {
         "gemm",
         {"l": number(row, "m"), "f": number(row, "n"), "d": number(row, "k")},
     ),
-    "context_attention": lambda row: ("prefill attention", attention(row, "l")),
+    "context_attention": prompt,
     "generation_attention": lambda row: ("decode attention", attention(row, "t")),
     "context_mla": lambda row: (prefill_form(row), latent(row, "l")),
     "generation_mla": lambda row: ("decode latent attention", latent(row, "t")),
@@ -440,10 +450,12 @@ def judged(table: Table, others: Sequence[Table]) -> dict[str, Any]:
 
 def judged_watts(part: Part, *, fitted: bool) -> NDArray[np.bool_]:
     """The calls of a part, of those with a power that take long enough, to which the power's
-    constants are fitted (every second one), or by which they are judged (the others)."""
-    every_second = np.arange(len(part.watts)) % 2 == 0
+    constants are fitted (a half that the sizes of a call choose, by a hash), or by which they are
+    judged (the other half)."""
+    rows = zip(*part.calls.sizes.values(), strict=True)
+    half = np.array([crc32(repr([float(size) for size in row]).encode()) % 2 == 0 for row in rows])
     long = np.isfinite(part.watts) & (part.seconds >= SHORT)
-    return np.asarray(long & (every_second == fitted))
+    return np.asarray(long & (half == fitted))
 
 
 POWER = 0.15

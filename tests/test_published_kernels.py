@@ -340,6 +340,13 @@ def test_copies_of_heads_and_the_edges_of_a_window_take_time(
     assert longer or other == pytest.approx(one, abs=0.1)
 
 
+def test_a_prompt_of_one_token_is_a_new_token() -> None:
+    row = {"batch_size": "3", "num_heads": "6", "num_key_value_heads": "2", "head_dim": "64"}
+    prompts = [report.TABLES["context_attention"]({**row, "isl": isl}) for isl in ("1", "2")]
+    assert prompts[0] == report.TABLES["generation_attention"]({**row, "step": "0"})
+    assert prompts[1][0] == "prefill attention"
+
+
 def test_a_short_chunk_of_flash_linear_attention_moves_its_own_rows_alone() -> None:
     few, many = (
         microseconds(
@@ -377,7 +384,9 @@ def test_the_page_is_that_of_the_published_times() -> None:
 def test_power_is_judged_by_the_long_calls_that_fitted_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [f"8192,8192,8192,{ms},{watts}" for ms, watts in ((1.5, 1), (1.5, 700), (0.05, 9))]
+    """The sizes of a call choose its half: columns of 8209 are judged, columns of 8192 fitted."""
+    calls = (8209, 1.5, 700), (8192, 1.5, 1), (8209, 0.05, 9)
+    rows = [f"8192,{columns},8192,{ms},{watts}" for columns, ms, watts in calls]
     write(tmp_path / "h200_sxm" / "gemm.csv.gz", "m,n,k,latency_ms,power_W", rows)
     asked(tmp_path, monkeypatch=monkeypatch)
     line = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1]
@@ -386,14 +395,19 @@ def test_power_is_judged_by_the_long_calls_that_fitted_nothing(
 
 
 def test_the_energy_of_nine_in_ten_published_calls_lies_in_its_interval() -> None:
-    path = PUBLISHED / "h200_sxm" / "generation_attention.csv.gz"
-    table = report.read_table(path, board("h200_sxm"))
-    (line,) = report.power_lines([table])
-    assert float(line.partition("energy inside ")[2]) >= 90
-    for part in table.parts:
-        found = predict(part.calls, table.board, part.source)
-        assert found.joules is not None and found.joules_low is not None
-        assert (found.joules_low < found.joules).all()
+    on = board("h200_sxm")
+    calls = inside = 0.0
+    for name in ("generation_attention", "context_attention"):
+        table = report.read_table(PUBLISHED / on.name / f"{name}.csv.gz", on)
+        (line,) = report.power_lines([table])
+        judged = float(line.partition(", ")[2].split()[0])
+        share = float(line.partition("energy inside ")[2].partition(",")[0])
+        calls, inside = calls + judged, inside + judged * share
+        for part in table.parts:
+            found = predict(part.calls, on, part.source)
+            assert found.joules is not None and found.joules_low is not None
+            assert (found.joules_low < found.joules).all()
+    assert inside / calls >= 90
 
 
 def test_power_rises_with_work_up_to_the_limit() -> None:
