@@ -220,6 +220,7 @@ EQUATIONS = {
     "q[i, a] = 'x'": "got the text 'x'",
     "q[i, a] = 0.5": "the value of q",
     "q[i, a] = x[i, a] * float('nan')": "the number nan; it stands beside an entry of x",
+    "q[i, a] = x[i, a] * 10**5000": "a constant is at most 1.8e+308, got a larger one; it stands",
     "q[i, a] = x[0.5 * i, a]": "for 0.5; it stands beside the index i",
     "q[i, a] = x": "got the whole array x",
     "q[i, a] = x[i, a] * 'x'": "got the text 'x'",

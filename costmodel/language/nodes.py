@@ -628,7 +628,10 @@ OPAQUE = tuple(kind for kind in KINDS if kind.alone)
 
 
 def node(value: Any) -> Node:
-    """A node from a node, a number or a size."""
+    """A node from a node, a number or a size. WrongKind for a number that no float holds."""
+    number = isinstance(value, (int, Fraction)) and not isinstance(value, bool)
+    if number and not -sys.float_info.max <= value <= sys.float_info.max:
+        raise WrongKind(f"a constant is at most {sys.float_info.max:.1e}, got a larger one")
     return value if isinstance(value, Node) else Constant(Poly.of(value))
 
 

@@ -142,14 +142,16 @@ def busy_words(found: Measurement) -> str:
     latency = found.readings.get("latency")
     if latency is None or INTERRUPTED not in latency.labels:
         return ""
-    waited = latency.details.get("waiting", ())
-    share = f" (a thread waited for {statistics.fmean(waited):.0%} of the time)" if waited else ""
+    waited = statistics.fmean(latency.details.get("waiting") or (0,))
+    share = f" (a thread waited for {waited:.0%} of the time)" if waited >= LEAST_SHARE else ""
     return (
-        f"other programs use the processors{share}: times are estimates, printed as ≈ (busy), and "
-        f"there are no rates; operations and bytes are as on a quiet machine"
+        f"other programs use the processors{share}: times that they disturb are estimates, printed "
+        "as ≈ (busy), without rates; operations and bytes are as on a quiet machine"
     )
 
 
+LEAST_SHARE = 0.01
+"""The least share of waiting that is printed."""
 FURTHER = 2
 """The number of further processes that time short calls, so that an interval spans three."""
 SHORT_S = 0.02
