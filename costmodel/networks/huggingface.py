@@ -115,7 +115,6 @@ MISSING: Mapping[str, str] = {
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "rwkv": "the recurrence of RWKV-4",
     "xlnet": "two streams of attention",
-    "xmod": "adapters of languages",
     "zaya": "attention that mixes neighbouring rows of queries and keys",
 }
 """Type of a model that is not read -> the part that no network here has."""

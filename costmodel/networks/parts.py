@@ -226,12 +226,12 @@ GAINS: Mapping[str, str] = {
 """What a norm multiplies its entries by, by name."""
 
 
-def _gain(f: Form, d: Poly, b: Index, gain: str) -> Node | None:
+def _gain(f: Form, d: Poly, b: Index, gain: str, named: str = "gain") -> Node | None:
     """Declare a norm's gain and return the factor of entry b of a row of d entries: the weight w[b]
     for the `gain` "w"; 1 + w[b], whose equation is written here, for "1 + w"; None for ""."""
     if not gain:
         return None
-    w = f.mixer.parameter("gain", d)
+    w = f.mixer.parameter(named, d)
     if gain == "w":
         return w[b]
     factor = f.array("factor", d)
@@ -240,9 +240,12 @@ def _gain(f: Form, d: Poly, b: Index, gain: str) -> Node | None:
 
 
 @noting
-def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer:
+def layer_norm(
+    bias: bool = True, eps: bool = True, *, gain: str = "w", repeated: bool = False
+) -> Mixer:
     """Make the part layer norm, as a mixer of rows (l, d), with a gain "w", "1 + w" or none
-    (`GAINS`); `bias` and the constant under the root, `eps`, as asked.
+    (`GAINS`); `bias` and the constant under the root, `eps`, as asked. `repeated`: the parameters
+    are called gain_R and offset_R, by which two norms of a layer share them.
 
     Ba et al. 2016, arXiv 1607.06450; Chen 2023, arXiv 2308.07661v2, eq. (8) has no eps.
     """
@@ -251,8 +254,9 @@ def layer_norm(bias: bool = True, eps: bool = True, *, gain: str = "w") -> Mixer
     x, y = m.input("x", l, d), m.output("y", l, d)
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
-        factor = _gain(f, d, b, gain)
-        offset = m.parameter("offset", d) if bias else None
+        ending = "_R" if repeated else ""
+        factor = _gain(f, d, b, gain, f"gain{ending}")
+        offset = m.parameter(f"offset{ending}", d) if bias else None
         y[i, b] = norms.layer_norm(
             x[i, b],
             over=b,

@@ -44,7 +44,7 @@ OFFSETS = ("b", "offset", "moved")
 """How the names of parameters begin that are zeros before training."""
 
 
-GAINS = ("gain", "gain_F", "gain_L", "gain_M", "gain_P", "factor", "w_Q", "w_K", "w_x")
+GAINS = ("gain", "gain_F", "gain_L", "gain_M", "gain_P", "gain_R", "factor", "w_Q", "w_K", "w_x")
 """Names of parameters that are ones before training."""
 
 
@@ -188,17 +188,18 @@ def sinusoids(l: int, d: int, made: Made) -> Tensor:
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).to(**made)
 
 
-def gained(p: Any, rows: Tensor, gain: str) -> Tensor:
-    """Rows times their gain, by its name in `parts.GAINS`."""
-    return rows * (p.gain if gain == "w" else 1 + p.gain) if gain else rows
-
-
-def layer_norm(p: Any, x: Tensor, other: None, bias: bool, eps: bool, gain: str) -> Tensor:
-    """Rows of mean 0 and variance 1, times the gain, plus the offset."""
+def layer_norm(
+    p: Any, x: Tensor, other: None, bias: bool, eps: bool, gain: str, repeated: bool
+) -> Tensor:
+    """Rows of mean 0 and variance 1, times the gain, by its name in `parts.GAINS`, plus the
+    offset."""
     centred = x - x.mean(-1, keepdim=True)
     variance = (centred * centred).mean(-1, keepdim=True)
-    y = gained(p, centred / (variance + float(LAYER_EPS) if eps else variance).sqrt(), gain)
-    return y + p.offset if bias else y
+    y = centred / (variance + float(LAYER_EPS) if eps else variance).sqrt()
+    if gain:
+        weight = p.gain_R if repeated else p.gain
+        y = y * (weight if gain == "w" else 1 + weight)
+    return y + (p.offset_R if repeated else p.offset) if bias else y
 
 
 def rms_norm(p: Any, x: Tensor, other: None, gain: str) -> Tensor:

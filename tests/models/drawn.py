@@ -94,6 +94,7 @@ ALWAYS = (
     "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
     "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
     "attn_config", "ffn_config", "num_kv_shared_layers", "layers_block_type", "emb_dim",
+    "languages",
     "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
@@ -340,6 +341,16 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "n_langs": (1, 3),
         "use_lang_emb": (True, False),
         "gelu_activation": (True, False),
+    },
+    "xmod": {
+        "tie_word_embeddings": (),
+        "pre_norm": (True, False),
+        "adapter_reduction_factor": (2, 3, 5),
+        "adapter_layer_norm": (True, False),
+        "adapter_reuse_layer_norm": (False, True),
+        "ln_before_adapter": (True, False),
+        "languages": (["fr_XX"], ["de_DE", "fr_XX", "it_IT"]),
+        "default_language": ("fr_XX",),
     },
     "xlstm": {
         "hidden_size": (128, 384),

@@ -37,6 +37,7 @@ PARTS: dict[str, Mixer] = {
     "unread": parts.unread(),
     "norm": parts.layer_norm(),
     "norm without bias and eps": parts.layer_norm(bias=False, eps=False),
+    "norm, repeated": parts.layer_norm(repeated=True),
     "norm without weights": parts.layer_norm(bias=False, gain=""),
     "norm, 1 + w": parts.layer_norm(gain="1 + w"),
     "rms norm without weights": parts.rms_norm(gain=""),

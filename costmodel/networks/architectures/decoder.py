@@ -259,7 +259,7 @@ def decoder(
         **(sizes or {}),
     }
     if (longest := c.size_or_none("max_position_embeddings")) is not None:
-        own["l"] = longest
+        own.setdefault("l", longest)
     narrow = {"d": entry[0].sizes["d"]} if entry and "d" in entry[0].sizes else {}
     narrow |= {"u": Poly.atom("u") + beyond} if beyond else {}
     stack = Stack(

@@ -6,11 +6,16 @@ in which each token sees all, or all of a window on both sides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from costmodel.networks import parts
+from costmodel.networks.architectures.decoder import part
 from costmodel.networks.architectures.plain import FULL, NEAR, Plain, Transform
+from costmodel.networks.blocks import Block, Use
 from costmodel.networks.configuration import Configuration
+from costmodel.questions.parameters import parameters
 
 TIED = {"tie_word_embeddings": (True,)}
 """An untied head has two biases in the class, of which the class reads one."""
@@ -65,6 +70,34 @@ def _languages(c: Configuration) -> int:
     language, or if the configuration wants no rows."""
     number, wanted = c.size("n_langs"), c.switch("use_lang_emb")
     return number if number > 1 and wanted else 0
+
+
+def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
+    """The layer with the adapter of one language after its FFN, and the number of parameters of the
+    adapters of all others. Norms around the adapter may have the parameters of the FFN's norm."""
+    d, languages = c.size("hidden_size"), c.get("languages")
+    if not isinstance(languages, Sequence) or isinstance(languages, str) or not languages:
+        raise c.refused(f"'languages' must list one language at least, got {languages!r}")
+    if not (width := d // c.size("adapter_reduction_factor")):
+        raise c.refused(f"'adapter_reduction_factor' is above the {d} channels of a row")
+    *others, ffn = layer.sublayers
+    own, again = c.switch("adapter_layer_norm"), c.switch("adapter_reuse_layer_norm")
+    edge, inside = ffn.before or ffn.after, c.switch("ln_before_adapter")
+    assert edge is not None
+    between = None
+    if own:
+        between = Use("norm, of the adapter", parts.layer_norm())
+    elif again:
+        one = replace(edge, mixer=parts.layer_norm(repeated=True))
+        two = replace(one, shared=frozenset({"gain_R", "offset_R"}))
+        edge, between = (one, two) if ffn.before else (two, one)
+    adapter = part("adapter", parts.ffn(c.activation("hidden_act")), f=width)
+    made = (
+        replace(ffn, before=ffn.before and edge, after=between if inside else None),
+        replace(ffn, part=adapter, before=None if inside else between, after=ffn.after and edge),
+    )
+    number = parameters(adapter.mixer).poly.at({"d": d, "f": width})
+    return Block(layer.name, (*others, *made)), number * (len({*map(str, languages)}) - 1)
 
 
 ENCODER_ROWS: Mapping[str, Plain] = {
@@ -148,6 +181,16 @@ ENCODER_ROWS: Mapping[str, Plain] = {
         activation=lambda c: "gelu" if c.switch("gelu_activation") else "relu",
         remark="each token has the row of its language, where there are several: the class adds "
         "the row where its input names languages",
+    ),
+    "xmod": Plain(
+        **LIKE_BERT | {
+            "numbers": "attention_probs_dropout_prob classifier_dropout default_language",
+            "place": lambda c: "before" if c.switch("pre_norm") else "after",
+            "end": lambda c: c.switch("pre_norm"), "fixed": {**ABSOLUTE, **TIED},
+        },
+        name="Xmod", more=("ForCausalLM",), positions="learned", pads=2,
+        segments="type_vocab_size", adapted=_with_adapter, transform=Transform(activation="gelu"),
+        pooler=True, remark="each token passes the adapter of one language",
     ),
 }  # fmt: skip
 """model_type -> how its encoder differs from the plain decoder."""

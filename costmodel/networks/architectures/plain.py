@@ -25,7 +25,7 @@ from costmodel.networks.architectures.decoder import (
     sparse,
     unread,
 )
-from costmodel.networks.blocks import FORWARD, Description, Use
+from costmodel.networks.blocks import FORWARD, Block, Description, Use
 from costmodel.networks.configuration import Configuration
 from costmodel.symbolic.polynomial import Poly
 
@@ -215,7 +215,8 @@ class Plain:
         seen: how many rows of an image, e, layers of cross-attention read.
         divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
         head_bias: whether scores have a bias, or the field that says.
-        positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table.
+        positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table;
+            `pads`: rows among `max_position_embeddings` before the first that a token reads.
         beyond: rows of the table of tokens beyond those of the vocabulary.
         segments: the field with the number of kinds of segments, each with a row, or what says the
             number; "" or 0: none.
@@ -234,6 +235,8 @@ class Plain:
         groups: the field with the number of sets of parameters that all layers share; "": each
             layer has its own.
         state: the element type of recurrent states; "": as the weights.
+        adapted: a layer -> the layer with its adapters, and how many parameters of adapters no
+            token reads.
         check: what in the configuration is not read, in words; "" if all is.
         remark: what a count leaves out.
     """
@@ -276,6 +279,7 @@ class Plain:
     head_bias: bool | str = False
     positions: str = ""
     offset: int = 0
+    pads: int = 0
     beyond: int = 0
     segments: str | Callable[[Configuration], int] = ""
     appended: tuple[tuple[str, str, str], ...] = ()
@@ -290,6 +294,7 @@ class Plain:
     dropout: str = ""
     groups: str = ""
     state: str = ""
+    adapted: Callable[[Configuration, Block], tuple[Block, int]] | None = None
     check: Callable[[Configuration], str] | None = None
     remark: str = ""
 
@@ -317,6 +322,8 @@ class Plain:
             remarks.append(remark)
         elif self.experts:
             c.taken.update((*OF_EXPERTS, self.experts.width))
+        if self.pads:
+            sizes["l"] = c.size("max_position_embeddings") - self.pads
         if self.seen:
             sizes["e"] = self.seen(c)
         if not all(routed):
@@ -357,6 +364,11 @@ class Plain:
                 else one
                 for one, there in zip(layers, routed, strict=True)
             ]
+        if self.adapted:
+            adapted = [self.adapted(c, one) for one in layers]
+            layers, idle = [one for one, _ in adapted], sum(number for _, number in adapted)
+            if idle:
+                entry.append(unread("other adapters, not read", Poly.of(idle)))
         if not self.begins:
             one, *others = layers[0].sublayers
             first = (replace(one, before=None), *others)
