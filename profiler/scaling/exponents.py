@@ -111,19 +111,47 @@ class Unsettled:
     reason: str
 
 
+@dataclass
+class Fit:
+    """The straight line of weighted least squares through points that come one after the other:
+    means of x and y, and the sums of squares and products about them. Source: West 1979,
+    Communications of the ACM 22(9), "Updating mean and variance estimates"."""
+
+    total: float = 0.0
+    """The sum of the weights: a point with the standard deviation s of y weighs 1/s^2."""
+    x: float = 0.0
+    y: float = 0.0
+    spread: float = 0.0
+    together: float = 0.0
+
+    def add(self, x: float, y: float, deviation: float) -> None:
+        """Add a point whose y has this standard deviation."""
+        weight = deviation**-2
+        self.total += weight
+        away, share = x - self.x, weight / self.total
+        self.x += share * away
+        self.y += share * (y - self.y)
+        self.spread += weight * away * (x - self.x)
+        self.together += weight * away * (y - self.y)
+
+    @property
+    def line(self) -> FittedLine:
+        """The line, and the standard deviations of its slope and height. ValueError: fewer than two
+        different x."""
+        if not self.spread > 0:
+            raise ValueError("expected values at two sizes or more, got values at one")
+        slope = self.together / self.spread
+        return FittedLine(slope, self.x, self.y, self.spread**-0.5, self.total**-0.5)
+
+
 def fit_line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) -> FittedLine:
     """The straight line of weighted least squares through points (x, y), and the standard
     deviations of its slope and height; `deviations` are the standard deviations of `ys`. Raises
     ValueError: fewer than two different `xs`."""
-    weights = [deviation**-2 for deviation in deviations]
-    total = math.fsum(weights)
-    x = math.fsum(w * x for w, x in zip(weights, xs, strict=True)) / total
-    y = math.fsum(w * y for w, y in zip(weights, ys, strict=True)) / total
-    spread = math.fsum(w * (each - x) ** 2 for w, each in zip(weights, xs, strict=True))
-    if not spread > 0:
-        raise ValueError(f"expected values at two sizes or more, got {len(xs)} values at one")
-    together = math.fsum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True))
-    return FittedLine(together / spread, x, y, spread**-0.5, total**-0.5)
+    fit = Fit()
+    for x, y, deviation in zip(xs, ys, deviations, strict=True):
+        fit.add(x, y, deviation)
+    return fit.line
 
 
 def line_through(values: Sequence[MeasuredValue]) -> FittedLine:
@@ -142,21 +170,23 @@ def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue],
     fitted (its `cut` says why: bound by launches, without an interval, busy) ends the range.
     """
     found: list[MeasuredValue] = []
+    fit = Fit()
     for each in sorted(values, key=lambda v: -v.size):
         if each.cut:
             return found[::-1], f"{each.cut} at {each.size}"
-        if len(found) > 1 and not follows(each, found):
+        if len(found) > 1 and not follows(each, fit.line, found[-1].x):
             return found[::-1], f"the slope changes between {each.size} and {found[-1].size}"
         found.append(each)
+        fit.add(each.x, each.y, each.deviation)
     return found[::-1], ""
 
 
-def follows(value: MeasuredValue, above: Sequence[MeasuredValue]) -> bool:
-    """Whether a value lies on the line through the values at larger sizes: at most `SURE` standard
-    deviations away, besides what a change of the slope by `AGREE` explains."""
-    fitted = line_through(above)
+def follows(value: MeasuredValue, fitted: FittedLine, next_x: float) -> bool:
+    """Whether a value lies on the line through the values at larger sizes, the next of them at
+    `next_x`: at most `SURE` standard deviations away, besides what a change of the slope by `AGREE`
+    explains."""
     uncertain = SURE * math.hypot(value.deviation, fitted.deviation(value.x))
-    bend = AGREE * (min(v.x for v in above) - value.x)
+    bend = AGREE * (next_x - value.x)
     return abs(value.y - fitted.at(value.x)) <= uncertain + bend
 
 
