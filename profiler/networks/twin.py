@@ -89,6 +89,9 @@ class Twin(nn.Module):
         `source` itself: rows (b, e, d), such as those of an image, or None. TwinError without a
         source for each of `batch` sequences."""
         if self.encoder is None:
+            layers: Any = self.stack.layers
+            if source is None and any(place.crosses for one in layers for place in one.places):
+                raise TwinError(f"layers read rows of an image: give a source ({batch}, e, d)")
             return source
         if source is None or source.shape[0] != batch:
             raise TwinError(f"an encoder reads a source for each sequence: give ({batch}, e)")

@@ -111,6 +111,11 @@ def test_twins_learn_and_read_token_by_token_what_they_read_at_once() -> None:
         net = twin(made, sizes, dtype=torch.float64).eval()
         tokens = tokens_of(net)
         source = tokens[:, :5] if net.encoder is not None else None
+        if net.encoder is None and "e" in made.described.sizes:  # rows of an image
+            source = torch.linspace(-1, 1, 10 * net.sizes["d"], dtype=torch.float64)
+            source = source.reshape(2, 5, -1)
+            with pytest.raises(TwinError, match="read rows of an image: give"):
+                net(tokens)
         if made.described.kind == "encoder":
             with pytest.raises(TwinError, match="generates no tokens"):
                 net.start(2, 7)
