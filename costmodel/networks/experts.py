@@ -6,7 +6,7 @@ scores. All of E are parameters, c of E are active for a token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 
@@ -15,8 +15,8 @@ from costmodel.language.indices import Index, min_
 from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant, Gather, Node, Ref, refs
-from costmodel.language.writing import function, maximum, minimum, sum_, top_k
-from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, noting
+from costmodel.language.writing import function, sum_, top_k
+from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, bounded_gates, noting
 from costmodel.symbolic.polynomial import Poly, sum_of
 
 SHAZEER = "Shazeer et al. 2017, arXiv 1701.06538, eqs. (1)-(5)"
@@ -42,10 +42,6 @@ CORRECTIONS: Mapping[str, str] = {
 SCALE = Constant(Poly.of(Fraction(5, 2)))
 """The constant of DeepSeek-V3, `routed_scaling_factor`; other models have other constants."""
 
-LIMIT = 7
-ALPHA = Constant(Poly.of(Fraction("1.702")))
-"""gpt-oss bounds gate and up at 7, and multiplies the gate by sigmoid(1.702 gate)."""
-
 
 SHARED: Mapping[str, str] = {
     "": "no expert is shared",
@@ -61,6 +57,7 @@ def experts(
     activation: str = "silu",
     *,
     clamped: bool = False,
+    biased: bool = False,
     squared: bool = False,
     shared: str = "",
     correction: str | None = None,
@@ -75,7 +72,8 @@ def experts(
         routing: how the router's scores become weights of the chosen experts, a name in `ROUTINGS`
             ("softmax": the entries of the softmax of all scores).
         activation: that of the gate; without a gate, of the only map to f channels.
-        clamped: router and experts as in gpt-oss: with biases, bounded gate and up, and 1 + up.
+        clamped: experts, the shared one included, as in gpt-oss: bounded gate and up, and 1 + up.
+        biased: router and experts have biases, as in gpt-oss.
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
         correction: the bias added to the scores that choose: none (""), a "buffer" that training
@@ -96,7 +94,7 @@ def experts(
     z = m.input("z", l, d) if apart else x
     scored = E + m.size("Z", "experts that return their input", 4) if idle else E
     W_R = m.parameter("W_R", d, scored)
-    b_R = m.parameter("b_R", E) if clamped else None
+    b_R = m.parameter("b_R", E) if biased else None
     gain = m.parameter("gain", d) if apart else None
     factor = m.parameter("factor", E) if apart else None
     b_out = m.parameter("b_out", d) if offset else None
@@ -114,12 +112,14 @@ def experts(
         if factor is not None:
             share, w = w, f.array("weight", l, c)
             w[i, r] = share[i, r] * factor[at[i, r]]
-        Y = _through(f, z, at, width, activation, clamped=clamped, squared=squared)
+        hidden = _bounded if clamped else _activated
+        Y = _through(f, z, at, width, activation, hidden, biased=biased, squared=squared)
         weighed = f.array("weighed", l, c, d)  # their sum is no matrix product
         weighed[i, r, b] = w[i, r] * Y[i, r, b]
         total = sum_(weighed[i, r, b], over=r)
         total = total if b_out is None else total + b_out[b]
-        y[i, b] = total + _shared(f, x, activation, shared, squared)[i, b] if shared else total
+        every = _shared(f, x, activation, hidden, shared, squared) if shared else None
+        y[i, b] = total if every is None else total + every[i, b]
     return m
 
 
@@ -187,20 +187,33 @@ def _moved(f: Form, scores: Array, at: tuple[Index, Index], correction: str) -> 
     return best
 
 
+At = tuple[Index, ...]
+Hidden = Callable[[Form, Mapping[str, Array], At, str, str], Array]
+"""A function that writes an FFN's hidden rows, as `_activated`."""
+
+
 def _through(
-    f: Form, x: Array, at: Array, width: Poly, activation: str, *, clamped: bool, squared: bool
+    f: Form,
+    x: Array,
+    at: Array,
+    width: Poly,
+    activation: str,
+    hidden: Hidden,
+    *,
+    biased: bool,
+    squared: bool,
 ) -> Array:
     """Declare the experts' weights, write their equations and return Y (l, c, d): the output of
     each of a token's c experts, whose numbers `at` (l, c) has, for the rows x (l, d); the experts
-    are `width` wide. `clamped` and `squared` as in `experts`: gpt-oss's bounds, Nemotron-H's
-    squares."""
+    are `width` wide, and `hidden` writes their hidden rows; `biased` and `squared` as in
+    `experts`."""
     m, (l, d), E = f.mixer, x.shape, at.below
     i, r, b, a = (f.indices[name] for name in "irba")
     q, c = f.index("q", 1, width), r.upper[0]
     maps = {} if squared else {"gate": (d, width)}
     maps |= {"up": (d, width), "down": (width, d)}
     W = {name: m.parameter(f"W_{name}", E, *shape) for name, shape in maps.items()}
-    b_ = {n: m.parameter(f"b_{n}", E, shape[1]) for n, shape in maps.items() if clamped}
+    b_ = {n: m.parameter(f"b_{n}", E, shape[1]) for n, shape in maps.items() if biased}
 
     def mapped(name: str, value: Node, column: Index) -> Node:
         return value if name not in b_ else value + b_[name][at[i, r], column]
@@ -209,14 +222,10 @@ def _through(
     for name, array in rows.items():
         product = sum_(x[i, a] * W[name][at[i, r], a, q], over=a)
         array[i, r, q] = mapped(name, product, q)
-    hidden = _clamped if clamped else _activated
     H, Y = hidden(f, rows, (i, r, q), "", activation), f.array("Y", l, c, d)
     product = sum_(H[i, r, q] * W["down"][at[i, r], q, b], over=q)
     Y[i, r, b] = mapped("down", product, b)
     return Y
-
-
-At = tuple[Index, ...]
 
 
 def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
@@ -230,22 +239,18 @@ def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation
     return H
 
 
-def _clamped(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
-    """Write the equations of an FFN's hidden rows as in gpt-oss, and return their array: (1 + up) *
-    gate * sigmoid(alpha gate), gate at most 7, up within -7 and 7. `activation` is not used: the
-    signature is that of `_activated`."""
-    gate, up = rows["gate"], rows["up"]
-    G, U, H = (f.array(f"{lead}{name}", *gate.shape) for name in ("gate_7", "up_7", "hidden"))
-    G[at] = minimum(gate[at], LIMIT)
-    U[at] = maximum(minimum(up[at], LIMIT), -LIMIT)
-    H[at] = (1 + U[at]) * G[at] * function("sigmoid", ALPHA * G[at])
-    return H
+def _bounded(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation: str) -> Array:
+    """Write the equations of `parts.bounded_gates`, and return their array. `activation` is not
+    used: the signature is that of `_activated`."""
+    return bounded_gates(f, rows["gate"], rows["up"], at, lead)
 
 
-def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> Array:
+def _shared(
+    f: Form, x: Array, activation: str, hidden: Hidden, shared: str, squared: bool
+) -> Array:
     """Write the equations of the FFN, S wide, that all tokens x (l, d) go through, and return its
-    output (l, d); if `shared` is "gated", times the sigmoid of a score of the token; if `squared`,
-    without a gate."""
+    output (l, d); `hidden` writes its hidden rows; if `shared` is "gated", times the sigmoid of a
+    score of the token; if `squared`, without a gate."""
     m, (l, d) = f.mixer, x.shape
     S = m.size("S", "width of the shared expert", 512)
     i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)
@@ -255,7 +260,7 @@ def _shared(f: Form, x: Array, activation: str, shared: str, squared: bool) -> A
     rows = {name: f.array(f"shared_{name}", l, S) for name in names}
     for name, array in rows.items():
         array[i, p] = sum_(x[i, a] * W[name][a, p], over=a)
-    H, Y = _activated(f, rows, (i, p), "shared_", activation), f.array("shared_Y", l, d)
+    H, Y = hidden(f, rows, (i, p), "shared_", activation), f.array("shared_Y", l, d)
     Y[i, b] = sum_(H[i, p] * V[p, b], over=p)
     if shared == "plain":
         return Y

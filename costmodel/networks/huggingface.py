@@ -93,7 +93,6 @@ MISSING: Mapping[str, str] = {
             "qwen4_exp",
             "dots3_note_text",
             "dots3_note",
-            "minimax_m3_vl_text",
         ),
         INDEXER,
     ),

@@ -433,14 +433,35 @@ def _sparse_gate(f: Form, entry: Node, at: Width) -> Node:
     return kept[i, c]
 
 
+LIMIT = 7
+ALPHA = Constant(Poly.of(Fraction("1.702")))
+"""gpt-oss bounds gate and up at 7, and multiplies the gate by sigmoid(1.702 gate)."""
+
+
+def bounded_gates(f: Form, gate: Array, up: Array, at: tuple[Index, ...], lead: str = "") -> Array:
+    """Write the equations of an FFN's hidden rows as in gpt-oss, and return their array: (1 + up) *
+    gate * sigmoid(alpha gate), gate at most 7, up within -7 and 7. `at` are the indices of a row,
+    and `lead` begins the names of the arrays."""
+    G, U, H = (f.array(f"{lead}{name}", *gate.shape) for name in ("gate_7", "up_7", "hidden"))
+    G[at] = minimum(gate[at], LIMIT)
+    U[at] = maximum(minimum(up[at], LIMIT), -LIMIT)
+    H[at] = (1 + U[at]) * G[at] * function("sigmoid", ALPHA * G[at])
+    return H
+
+
 @noting
 def gated_ffn(
-    activation: str = "silu", bias: bool = False, *, sparse: bool = False, normed: bool = False
+    activation: str = "silu",
+    bias: bool = False,
+    *,
+    sparse: bool = False,
+    normed: bool = False,
+    clamped: bool = False,
 ) -> Mixer:
     """Make the part gated FFN, as a mixer of rows (l, d): act(x W_gate) * (x W_up), f wide, times
     W_down to d. `sparse`: of a row's gates relu(g - mean - q deviation) stays, with a constant q,
     as in Gemma 3n. `normed`: an RMS norm stands before W_down, and the activation is squared, as in
-    BitNet.
+    BitNet. `clamped`: gates as `bounded_gates` writes them, without `activation`.
 
     Shazeer 2020, arXiv 2002.05202, eq. (6): SwiGLU with silu, GEGLU with gelu.
     """
@@ -453,7 +474,7 @@ def gated_ffn(
     with m.form("direct") as f:
         i, b = _row_indices(f, l, d)
         a, c = f.index("a", 1, d), f.index("c", 1, width)
-        G, U, H = (f.array(name, l, width) for name in ("gate", "up", "hidden"))
+        G, U = f.array("gate", l, width), f.array("up", l, width)
 
         def mapped(name: str, value: Node, at: Index) -> Node:
             return value if name not in b_ else value + b_[name][at]
@@ -461,11 +482,15 @@ def gated_ffn(
         first = mapped("gate", sum_(x[i, a] * W["gate"][a, c], over=a), c)
         first = _sparse_gate(f, first, (i, c)) if sparse else first
         A = f.array("active", l, width) if normed else G
-        A[i, c] = ACTIVATIONS[activation](first)
+        A[i, c] = first if clamped else ACTIVATIONS[activation](first)
         if normed:
             G[i, c] = A[i, c] * A[i, c]
         U[i, c] = mapped("up", sum_(x[i, a] * W["up"][a, c], over=a), c)
-        H[i, c] = G[i, c] * U[i, c]
+        if clamped:
+            H = bounded_gates(f, G, U, (i, c))
+        else:
+            H = f.array("hidden", l, width)
+            H[i, c] = G[i, c] * U[i, c]
         if normed:
             N, gain = f.array("normed", l, width), m.parameter("gain_F", width)
             N[i, c] = norms.rms_norm(H[i, c], over=c, gain=gain[c], eps=RMS_EPS)

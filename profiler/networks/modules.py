@@ -20,8 +20,8 @@ from costmodel.language.nodes import Constant
 from costmodel.mixers.self_attention import BASE
 from costmodel.networks.architectures.equations.streams import LEAST
 from costmodel.networks.blocks import Use, of_first_row
-from costmodel.networks.experts import ALPHA, LIMIT, SCALE
-from costmodel.networks.parts import CAP, MULTIPLIER, QUANTILE, RMS_EPS
+from costmodel.networks.experts import SCALE
+from costmodel.networks.parts import ALPHA, CAP, LIMIT, MULTIPLIER, QUANTILE, RMS_EPS
 from costmodel.program.dependence import reads
 from costmodel.program.losses import SMOOTHING
 from profiler.modules.attention import dense_attention
@@ -232,12 +232,23 @@ def xielu(p: Any, x: Tensor) -> Tensor:
     return grown + (F.softplus(p.alpha_n) + 0.5) * (below.exp() - 1 - below) + 0.5 * x
 
 
+def bounded_gates(gate: Tensor, up: Tensor) -> Tensor:
+    """The hidden rows of an FFN as in gpt-oss: a bounded gate times its sigmoid, times 1 + up."""
+    gate = gate.clamp(max=LIMIT)
+    return (1 + up.clamp(-LIMIT, LIMIT)) * gate * torch.sigmoid(float_of(ALPHA) * gate)
+
+
 def gated_ffn(
-    p: Any, x: Tensor, other: None, activation: str, bias: bool, sparse: bool, normed: bool
-) -> Tensor:
+    p: Any, x: Tensor, other: None, activation: str, bias: bool, sparse: bool, normed: bool,
+    clamped: bool,
+) -> Tensor:  # fmt: skip
     """The activation of one map times another map, mapped back; `sparse`: of what one map has above
-    a bound; `normed`: the activation is squared, and the product normed."""
+    a bound; `normed`: the activation is squared, and the product normed; `clamped`: bounded gates.
+    """
     gate = linear(p, x, "W_gate", "b_gate")
+    if clamped:
+        hidden = bounded_gates(gate, linear(p, x, "W_up", "b_up"))
+        return linear(p, hidden, "W_down", "b_down")
     if sparse:
         centred = gate - gate.mean(-1, keepdim=True)
         deviation = (centred * centred).mean(-1, keepdim=True).sqrt()
@@ -260,8 +271,8 @@ def head(
 
 
 def experts(
-    p: Any, x: Tensor, other: Any, *, routing: str, activation: str, clamped: bool, squared: bool,
-    shared: str, correction: str | None, apart: bool, offset: bool, idle: bool,
+    p: Any, x: Tensor, other: Any, *, routing: str, activation: str, clamped: bool, biased: bool,
+    squared: bool, shared: str, correction: str | None, apart: bool, offset: bool, idle: bool,
 ) -> Tensor:  # fmt: skip
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
     weights are gathered for each row, which suits small sizes. If `apart`, the router reads x, and
@@ -279,13 +290,11 @@ def experts(
     def mapped(name: str, of: Tensor) -> Tensor:
         """The rows (b, s, c, 1, ...) through the map of each row's experts."""
         y: Tensor = of @ getattr(p, f"W_{name}")[at]
-        return y + getattr(p, f"b_{name}")[at].unsqueeze(-2) if clamped else y
+        return y + getattr(p, f"b_{name}")[at].unsqueeze(-2) if biased else y
 
     up = mapped("up", rows)
     if clamped:
-        gate = mapped("gate", rows).clamp(max=LIMIT)
-        up = up.clamp(-LIMIT, LIMIT)
-        hidden = (1 + up) * gate * torch.sigmoid(float_of(ALPHA) * gate)
+        hidden = bounded_gates(mapped("gate", rows), up)
     elif squared:
         hidden = act(up) * act(up)
     else:
@@ -295,7 +304,10 @@ def experts(
     if not shared:
         return y
     inner = x @ p.V_up
-    inner = act(inner) * act(inner) if squared else act(x @ p.V_gate) * inner
+    if clamped:
+        inner = bounded_gates(x @ p.V_gate, inner)
+    else:
+        inner = act(inner) * act(inner) if squared else act(x @ p.V_gate) * inner
     every: Tensor = inner @ p.V_down
     return y + (every * torch.sigmoid(x @ p.v).unsqueeze(-1) if shared == "gated" else every)
 

@@ -223,6 +223,15 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "gpt_neox_japanese": {**TURNED, "head_dim": (), "intermediate_multiple_size": (1, 3)},
     "jetmoe": {"num_attention_heads": (), "kv_channels": (4, 8)},
     "kolibri1": {"num_hidden_layers": (3, 6)},
+    "minimax_m3_vl_text": {
+        **TURNED,
+        "num_hidden_layers": (3,),
+        "mlp_layer_types": (["dense", "sparse", "sparse"], None),
+        "dense_intermediate_size": (1, 11),
+        "shared_intermediate_size": (1, 9),
+        "rotary_dim": (4,),
+        "partial_rotary_factor": (0.5,),
+    },
     "mimo_v2_flash": {
         "head_dim": (12, 24),
         "v_head_dim": (3, 8),

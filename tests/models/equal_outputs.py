@@ -48,7 +48,9 @@ IN_ORDER = {
 }
 """Type -> its norms in the order in which rows pass them, where the class names them otherwise."""
 
-UNIT = ("gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+UNIT = (
+    "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "minimax_m3_vl_text",
+)  # fmt: skip
 """Types whose norms of queries and keys have gains 1 + w, where mixers have w."""
 
 
@@ -200,7 +202,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"shared_experts?\.gate_proj\.weight", "V_gate", "columns"),
         (r"shared_experts?\.up_proj\.weight", "V_up", "columns"),
         (r"shared_experts?\.down_proj\.weight", "V_down", "columns"),
-        (r"shared_experts?\.input_linear\.weight", "V_gate V_up", "columns"),
+        (r"shared_experts?\.(input_linear|gate_up_proj)\.weight", "V_gate V_up", "columns"),
         (r"shared_experts?\.output_linear\.weight", "V_down", "columns"),
         (r"shared_expert_gate\.weight", "v", ""),
     ],

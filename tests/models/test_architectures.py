@@ -330,6 +330,8 @@ REFUSED = [
      "num_attention_heads_per_layer = [48, 24] is not read: expected num_attention_heads for each"),
     ({"model_type": "mllama_text_model", "cross_attention_layers": ["3"]},
      "'cross_attention_layers' must list numbers of layers, got ['3']"),
+    ({"model_type": "minimax_m3_vl_text", "sparse_attention_config": {
+        "sparse_attention_freq": [0, 1]}}, "some layers have an indexer that chooses keys"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
      "'per_layer_config' names layer 030, of 30 layers"),

@@ -117,6 +117,7 @@ def mixture(
     width: int,
     *,
     clamped: bool = False,
+    biased: bool = False,
     squared: str = "",
     shared: str = "",
     copies: int = 0,
@@ -130,7 +131,7 @@ def mixture(
 
     Args:
         routing: how scores become weights of experts, a name in `experts.ROUTINGS`.
-        clamped: biases and bounded gates, as in gpt-oss.
+        clamped, biased: bounded gates, and biases, as in gpt-oss.
         squared: the activation of experts without a gate, which is squared; "": with a gate.
         shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own; none
             where the configuration says 0. `copies`: how many experts wide it is if the
@@ -162,8 +163,8 @@ def mixture(
         part_sizes["Z"] = idle
     activation = squared or activation or c.activation("hidden_act")
     made = experts(
-        routing, activation, clamped=clamped, squared=bool(squared), shared=shared,
-        correction=correction, offset=offset, idle=bool(idle),
+        routing, activation, clamped=clamped, biased=biased, squared=bool(squared),
+        shared=shared, correction=correction, offset=offset, idle=bool(idle),
     )  # fmt: skip
     return part("experts", made, **part_sizes)
 

@@ -70,7 +70,7 @@ class Experts:
         scores: how scores become weights, a name in `experts.ROUTINGS`; "-normalised" is added
             where `normalised` says so: True, or the field of that name.
         width: the field with the width of an expert.
-        clamped: biases and bounded gates, as in gpt-oss.
+        clamped, biased: bounded gates, and biases, as in gpt-oss.
         shared: an FFN for all tokens, a name in `experts.SHARED`; `copies`: how many experts wide
             it is in a class without a field that says so.
         chosen: how many experts a token goes through if the configuration does not say.
@@ -89,6 +89,7 @@ class Experts:
     normalised: bool | str = "norm_topk_prob"
     width: str = "moe_intermediate_size"
     clamped: bool = False
+    biased: bool = False
     shared: str = ""
     copies: int = 0
     chosen: int | None = None
@@ -126,8 +127,8 @@ class Experts:
         routing = f"{self.scores}-normalised" if share else self.scores
         found = mixture(
             c, routing, c.size(self.width), shared=self.shared, copies=self.copies,
-            clamped=self.clamped, correction=self.correction, activation=activation,
-            chosen=self.chosen, offset=self.offset,
+            clamped=self.clamped, biased=self.biased, correction=self.correction,
+            activation=activation, chosen=self.chosen, offset=self.offset,
         )  # fmt: skip
         groups, best = c.size_or_none("n_group") or 1, c.size_or_none("topk_group") or 1
         if best >= groups:
@@ -200,7 +201,8 @@ class Plain:
         still: kinds of layers whose rows do not turn, or what says them.
         kinds: the kind of layer k of a number of layers, where `layer_types` does not say.
         mixers: kind of a layer -> its mixer, where the mixer is no attention as `attention` reads.
-        ffn: "gated" or "plain"; `ffn_bias`: whether its maps have biases, or the field that says.
+        ffn: "gated", "gated, clamped" (as in gpt-oss), "gated, normed" (as in BitNet) or "plain";
+            `ffn_bias`: whether its maps have biases, or the field that says.
         width: the field with the width of the FFN, 4 d where the configuration has none, or what
             says the width; `activation`: the field with its activation, or, where the class has
             no field, the activation as this project names it, or what says it; `gelu`: the one
@@ -457,6 +459,8 @@ class Plain:
         relu."""
         bias = _switched(c, self.ffn_bias)
         named = None if callable(self.activation) else c.get(self.activation)
+        if self.ffn == "gated, clamped":
+            return part("gated FFN", parts.gated_ffn(bias=bias, clamped=True))
         if self.ffn == "gated, normed":
             if named != "relu2":
                 raise c.refused(f"{self.activation} {named!r} is not known here: expected 'relu2'")

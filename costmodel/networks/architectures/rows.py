@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from costmodel.networks.architectures.decoder import (
+    UNIT_GAINS,
     attention,
     head_width,
     mamba_2,
@@ -426,6 +427,21 @@ def _llama_4_experts(c: Configuration, number: int) -> list[bool]:
     return [k in listed if listed is not None else (k + 1) % step == 0 for k in range(number)]
 
 
+SUM_SCALED = "a constant multiplies the weights of experts, where the class multiplies their sum"
+
+
+def _indexed(c: Configuration) -> str:
+    """A sentence on why a configuration of MiniMax-M3 is refused, "" if it is read."""
+    older = c.get("sparse_attention_config") or {}
+    listed = c.get("layer_types") or older.get("sparse_attention_freq") or ()
+    if any(kind not in (0, FULL) for kind in listed):
+        return (
+            "some layers have an indexer that chooses keys (minimax_m3_sparse), and no part of a "
+            f"network here is one: expected '{FULL}' for each layer"
+        )
+    return ""
+
+
 def _unlike_opt(c: Configuration) -> str:
     d, e = c.size("hidden_size"), c.size_or_none("word_embed_proj_dim")
     return "" if e in (None, d) else f"rows of the embedding are {e} wide, not {d}"
@@ -666,7 +682,8 @@ ROWS: Mapping[str, Plain] = {
         same={"experts_per_token": "num_experts_per_tok"},
         numbers="swiglu_alpha swiglu_limit initial_context_length",
         experts=Experts(
-            scores="chosen-softmax", normalised=False, width="intermediate_size", clamped=True
+            scores="chosen-softmax", normalised=False, width="intermediate_size", clamped=True,
+            biased=True,
         ),
     ),
     "gptj": Plain(
@@ -814,6 +831,18 @@ ROWS: Mapping[str, Plain] = {
         },
         numbers="attn_type_list use_mtp num_mtp_modules mtp_transformer_layers",
         experts=Experts(scores="sigmoid", normalised=True, width="intermediate_size"),
+    ),
+    "minimax_m3_vl_text": Plain(
+        name="MiniMaxM3VL", bare="TextModel", norm="rms, 1 + w", options=NORMED, check=_indexed,
+        mixers={FULL: lambda c: attention(c, *NORMED, *rotary(c, 1.0)[0], **rotary(c, 1.0)[1])},
+        ffn="gated, clamped", ffn_bias=False, width="dense_intermediate_size", activation="silu",
+        numbers="rotary_dim hidden_act swiglu_alpha swiglu_limit index_n_heads index_head_dim "
+        "index_block_size index_topk_blocks index_local_blocks routed_scaling_factor",
+        experts=Experts(
+            scores="sigmoid", normalised=True, width="intermediate_size", shared="plain",
+            clamped=True,
+        ),
+        remark=f"{UNIT_GAINS}; {SUM_SCALED}",
     ),
     "mimo_v2_flash": Plain(
         name="MiMoV2Flash", numbers="attention_value_scale sliding_window_size " + DEEPSEEK,
