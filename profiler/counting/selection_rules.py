@@ -161,7 +161,8 @@ def grouped_product(call: Call) -> Operations:
     """The operations of a matrix product for each group. An operand with two axes is split among
     the groups, along its rows, columns or summed axis; every part belongs to one group. So each
     entry of a left operand with two axes is multiplied by one row of `mat2`, whichever axis is
-    split."""
+    split. Which groups of a summed axis are empty depends on values: as few as possible are taken
+    to be."""
     left, right, out = call.tensor("self"), call.tensor("mat2"), call.output
     terms = left.shape[-1]
     products = (
@@ -169,7 +170,7 @@ def grouped_product(call: Call) -> Operations:
     )
     bias = out.numel() if call.arguments["bias"] is not None else 0
     each = product_of(left, right) * products
-    return each + entry_sum(out) * (products - out.numel() + bias)
+    return each + entry_sum(out) * (max(products - out.numel(), 0) + bias)
 
 
 def summed_products(call: Call) -> Operations:

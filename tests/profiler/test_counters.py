@@ -213,6 +213,7 @@ LITERALS: list[tuple[str, Any, Operations]] = [
      NOTHING),
     ("mask", lambda: ones(3, 3).masked_fill(torch.ones(3, 3, dtype=torch.bool).triu(1), 0.0),
      NOTHING),
+    ("sums of more groups than rows", lambda: grouped_sums(8, 10), Operations(mul=8 * 8 * 16)),
     ("mask by indices", lambda: torch.arange(3)[:, None] - torch.arange(3) >= 0, NOTHING),
     ("gather", lambda: ones(3, 3)[:, torch.arange(2) + 1], NOTHING),
     ("comparison of values", lambda: ones(2, 3) > 0, Operations(other=compare(6))),
@@ -231,6 +232,13 @@ def grouped(rows: int, terms: int, columns: int) -> Tensor:
     ends = torch.tensor([rows // 2, rows], dtype=torch.int32)
     left, right = (ones(*s, dtype=torch.bfloat16) for s in ((rows, terms), (2, terms, columns)))
     return torch._grouped_mm(left, right, ends)
+
+
+def grouped_sums(rows: int, groups: int) -> Tensor:
+    """Of each group a matrix of 8 x 16 sums over its rows: one row of each of the first groups."""
+    ends = torch.arange(1, groups + 1, dtype=torch.int32).clamp(max=rows)
+    left, right = (ones(rows, width, dtype=torch.bfloat16) for width in (8, 16))
+    return torch._grouped_mm(left.T, right, ends)
 
 
 def counted(fn: Any) -> Operations:
