@@ -348,7 +348,7 @@ def test_a_link_opens_with_mixers_and_sizes(browser_page: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mixer", "letter", "limit"), [("gpt-2", "l", 1024), ("mamba-2", "N", None)]
+    ("mixer", "letter", "limit"), [("gpt-2", "l", 1024), ("mamba-2", "N", None), ("mla", "c", None)]
 )
 def test_a_size_with_a_default_of_the_mixers_own_is_an_axis(
     browser_page: Any, mixer: str, letter: str, limit: int | None
@@ -371,6 +371,8 @@ def test_a_size_with_a_default_of_the_mixers_own_is_an_axis(
             == numbers(mixer, "training", {letter: size}, dict.fromkeys(ROLES, "fp32"))["total"]
         )
     assert browser_page.evaluate("[settings.over, settings.x, settings.y]") == [letter, letter, "b"]
+    said = browser_page.evaluate("plot.axes[0].label")
+    assert said == f"{letter}: {load(mixer).letter(letter).meaning}"
 
 
 def test_a_setting_that_is_refused_is_said_and_has_no_numbers(browser_page: Any) -> None:
@@ -427,6 +429,10 @@ def test_measured_points_stand_beside_the_curves(browser_page: Any) -> None:
         assert words[0].startswith(f"she {record['implementation']}, fp32, ")
         assert re.fullmatch(r"[\d.]+ [µm]s", words[1])
     assert len(found) == 2
+    style = "[style.borderStyle, style.backgroundColor, style.borderRadius]"
+    shown = f"all => all.map((one) => getComputedStyle(one)).map((style) => {style})"
+    marks = browser_page.eval_on_selector_all(".u-legend .u-marker", shown)[-3:]
+    assert len({*map(tuple, marks)}) == 3  # a curve and the points of two implementations
     assert browser_page.evaluate("plot.axes.at(-1).label") == "measured latency, hot"
     assert browser_page.evaluate("Number(initial().sizes.d)") == found[0]["sizes"]["d"]
     browser_page.get_by_label("with measured").select_option("peak memory")

@@ -71,8 +71,14 @@ def curve_picture(
         lines=tuple(lines),
         marks=marks,
     )
-    note = f"upright lines: the {found.over} from which on another has the least"
-    return Picture((panel,), (note,) if marks else (), tuple(missing))
+    note = ""
+    if marks:
+        note = f"upright lines: the {found.over} from which on another has the least"
+    elif len(lines) > 1 and not missing:
+        note = f"{min(lines, key=lambda line: line.y[-1]).name} has the least throughout"
+    if note and len(lines) > 2:
+        note += "; other crossings are not marked"
+    return Picture((panel,), (note,) if note else (), tuple(missing))
 
 
 def winner_picture(

@@ -454,8 +454,24 @@ function sizeInput(letter, name, current, hint, near) {
   });
   return element("div", { class: "size" }, element("label", { for: id }, element("b", {}, letter), ` ${name}`), slider, box);
 }
-/* The meaning of a size: everybody's, or of a letter that only some mixers have, theirs. */
-const meaning = (x) => (data.letters[x] ?? data.mixers.find((mixer) => x in mixer.own).own[x])[0];
+/* The meanings of a size in some mixers: one if they agree; else everybody's, then each other one with its mixers. */
+function meaning(x, mixers = chosen()) {
+  const having = mixers.filter((mixer) => x in sizesOf(mixer));
+  const usual = data.letters[x]?.[0];
+  const called = new Map();
+  for (const mixer of having) {
+    const [words] = mixer.own[x] ?? data.letters[x];
+    called.set(words, [...(called.get(words) ?? []), mixer.called]);
+  }
+  if (called.size < 2) return called.keys().next().value ?? usual ?? data.mixers.find((mixer) => x in mixer.own).own[x][0];
+  const words = [...called.keys()].sort((a, b) => (b === usual) - (a === usual));
+  return words.map((one) => (one === usual ? one : `${one} (${called.get(one).join(", ")})`)).join("; ");
+}
+/* The first meaning of a size, for an axis. */
+function shortMeaning(x) {
+  const [first, ...others] = meaning(x).split("; ");
+  return others.length ? `${first}, and others` : first;
+}
 function openSizes(mixers) {
   /* The letters that the reader sets: those that the braces of some mixer leave open; usual ones first. */
   const open = new Set(mixers.flatMap((mixer) => Object.keys(sizesOf(mixer)).filter((x) => !(x in data.roles) && !(x in mixer.given))));
@@ -467,12 +483,10 @@ function drawSizes() {
   const mixers = [...new Set([...chosen(), byName.get(settings.focus)])];
   $("sizes").replaceChildren(...openSizes(mixers).map((x) => {
     const having = mixers.filter((mixer) => x in sizesOf(mixer) && !(x in mixer.given));
-    const own = having.filter((mixer) => x in mixer.own && mixer.own[x][0] !== meaning(x));
-    const words = [meaning(x), ...own.map((mixer) => `${mixer.own[x][0]} (${mixer.called})`)].join("; ");
     const usual = [...new Set(having.map((mixer) => sizesOf(mixer)[x]))];
     const one = x in settings.sizes || (usual.length === 1 && x !== "t");
     const hint = x === "t" ? "l" : usual.join(", ");
-    return sizeInput(x, words, one ? String(usual[0]) : "", hint, usual[0]);
+    return sizeInput(x, meaning(x, having), one ? String(usual[0]) : "", hint, usual[0]);
   }));
 }
 
@@ -549,11 +563,11 @@ function drawChart() {
   const measured = mixers.flatMap((mixer, k) =>
     [...new Set(points[k].map(([, , words]) => words))].map((words, j) => ({
       // the implementations of a mixer share its colour: filled, hollow, larger, ...
-      series: { label: `${mixer.called} ${words}`, scale: "measured", stroke: colour(k), paths: () => null, points: { show: true, size: 8 + 4 * Math.floor(j / 2), stroke: colour(k), fill: j % 2 ? "transparent" : colour(k) } },
+      series: { label: `${mixer.called} ${words}`, class: j > 1 ? "points large" : "points", scale: "measured", stroke: colour(k), paths: () => null, points: { show: true, size: 8 + 4 * Math.floor(j / 2), stroke: colour(k), fill: j % 2 ? "transparent" : colour(k) } },
       values: sizes.map((n) => points[k].find(([size, , which]) => BigInt(size) === n && which === words)?.[1] ?? null),
     })));
   const drawn = series.some((values) => values.some((v) => v !== null));
-  const title = `${label(settings.quantity)} along ${letter}, ${meaning(letter)}, phase ${settings.phase}`;
+  const title = `${label(settings.quantity)} along ${letter}, ${shortMeaning(letter)}, phase ${settings.phase}`;
   $("chart").setAttribute("aria-label", `${title}: ${mixers.map((m) => m.name).join(", ")}`);
   if (settings.measured && !measured.length) reasons.add(`no record of these mixers has ${settings.measured} at the other sizes above`);
   $("chart-note").textContent = drawn ? [...reasons].slice(0, 4).join("; ") : `nothing to draw: ${[...reasons].slice(0, 3).join("; ") || "no size in this range fits the mixers"}`;
@@ -566,13 +580,20 @@ function drawChart() {
   const small = (v) => (v === null ? "–" : inUnit(v, unit));
   const axis = (text, base) => ({ stroke: ink, grid: { stroke: line, width: 1, filter: decades(base) }, ticks: { stroke: line, width: 1, filter: decades(base) }, label: text, labelSize: 22, size: 62, values: (_, splits) => splits.map((v) => (v === null ? "" : short(v))) });
   const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+  const borders = ["solid", "dashed", "dotted", "double"];
+  const markers = {
+    width: (_, n) => (n > mixers.length ? 2 : 3),
+    dash: (_, n) => (n > mixers.length ? "solid" : borders[Math.floor((n - 1) / 2) % 4]),
+    stroke: (_, n) => (n > mixers.length ? measured[n - 1 - mixers.length].series.stroke : colour(n - 1)),
+    fill: (_, n) => (n > mixers.length ? measured[n - 1 - mixers.length].series.points.fill : "transparent"),
+  };
   plot = new uPlot({
     width: Math.min($("chart").clientWidth || 640, 960), height: 380,
     scales: { x: { time: false, distr: 3, log: 2 }, y: { distr: 3, log: 10 }, measured: { distr: 3, log: 10 } },
-    axes: [{ ...axis(`${letter}: ${meaning(letter)}`, 2), size: 40 }, axis(label(settings.quantity), 10),
+    axes: [{ ...axis(`${letter}: ${shortMeaning(letter)}`, 2), size: 40 }, axis(label(settings.quantity), 10),
       ...(measured.length ? [{ ...axis(`measured ${settings.measured}`, 10), scale: "measured", side: 1, grid: { show: false }, values: (_, splits) => splits.map((v) => (v === null ? "" : inUnit(v, unit))) }] : [])],
     series: [{ label: letter }, ...mixers.map((mixer, k) => ({ label: mixer.called, stroke: colour(k), width: 2, dash: dashes[Math.floor(k / 2) % 4], spanGaps: false, points: { show: false }, value: (_, v) => (v === null ? "–" : short(v)) })), ...measured.map(({ series: one }) => ({ ...one, value: (_, v) => small(v) }))],
-    legend: { live: true },
+    legend: { live: true, markers },
   }, [sizes.map(Number), ...series, ...measured.map(({ values }) => values)], $("chart"));
 }
 
@@ -609,14 +630,14 @@ function drawMap() {
   pen.textAlign = "center";
   const [stepX, stepY] = [Math.ceil((48 * columns) / width), Math.ceil((24 * rows) / height)];
   for (let i = 0; i < columns; i += stepX) pen.fillText(compact(across[i]), left + (width * (i + 0.5)) / columns, high - 28);
-  pen.fillText(`${x}: ${meaning(x)}`, left + width / 2, high - 8);
+  pen.fillText(`${x}: ${shortMeaning(x)}`, left + width / 2, high - 8);
   pen.textAlign = "right";
   for (let j = 0; j < rows; j += stepY) pen.fillText(compact(upwards[j]), left - 6, 12 + height - (height * (j + 0.5)) / rows);
   pen.save();
   pen.translate(14, 8 + height / 2);
   pen.rotate(-Math.PI / 2);
   pen.textAlign = "center";
-  pen.fillText(`${y}: ${meaning(y)}`, 0, 0);
+  pen.fillText(`${y}: ${shortMeaning(y)}`, 0, 0);
   pen.restore();
   const cells = columns * rows;
   $("map-key").replaceChildren(...mixers.map((mixer, k) => element("li", {}, element("span", { class: "swatch", style: `background:${colour(k)}` }), `${mixer.called}: ${Math.round((100 * (wins.get(k) ?? 0)) / cells)} % of the map`)));
@@ -719,7 +740,7 @@ function drawChoices() {
   const letters = openSizes(chosen());
   const free = (key) => letters.find((x) => key !== "y" || x !== settings.x);
   for (const key of ["over", "x", "y"]) if (!letters.includes(settings[key])) settings[key] = free(key) ?? "l";
-  const words = (x) => `${x}, ${meaning(x)}`;
+  const words = (x) => `${x}, ${shortMeaning(x)}`;
   options($("over"), letters, settings.over, words);
   options($("map-x"), letters, settings.x, words);
   options($("map-y"), letters, settings.y, words);
