@@ -129,8 +129,8 @@ def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
 
 
 def _equally_deep(one: Depth, two: Depth) -> bool:
-    """Whether two maxima of levels (depths under conditions) are proven to be equal at all sizes:
-    each level is at most some level of the other maximum."""
+    """Whether two maxima of depths, whose levels have no conditions in a loop, are proven to be
+    equal at all sizes: each level is at most some level of the other maximum."""
     return all(
         any(is_at_least(frozenset(), rival.depth, level.depth) for rival in rivals)
         for levels, rivals in ((one, two), (two, one))

@@ -520,8 +520,8 @@ def _require_whole(rows: Rows, array: Array, asked: frozenset[Array] = frozenset
     mean over all tokens) is computed from all rows.
 
     Args:
-        asked: the arrays whose check is in progress. References to them form a loop: the other
-            references of the equation decide.
+        asked: the arrays whose check is in progress. An equation that reads one of them passes, as
+            in a loop: the array's other equations, such as that of the first row, decide.
     """
     for equation in rows.system.defining[array]:
         made_of = [*rows.certain(equation)]

@@ -410,7 +410,7 @@ def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth
     if power < 0 and len(inside) != 1:
         raise NoGrowth(
             f"the growth of a division by '{Poly.atom(atom)}', of several leading terms, is not "
-            "derived"
+            "derived: say how the sizes grow, as in 'B growing as sqrt(l)'"
         )
     return tuple(growth**power for growth in inside)
 
@@ -459,7 +459,7 @@ def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     if len(below) != 1:
         raise NoGrowth(
             f"the growth of a division by '{atom.args[1]}', of several leading terms, is not "
-            "derived"
+            "derived: say how the sizes grow, as in 'B growing as sqrt(l)'"
         )
     return tuple(growth / below[0] for growth in above)
 

@@ -92,8 +92,9 @@ def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
     """The names of the rewrites (changes of the equations) of gradients that a backward pass
     executes, in the order of `REWRITES`: those of autograd, and those of the kernel classes `used`.
-    A "dense" forward pass stores zeros, which adds "padded-rows" if a convolution is used, else
-    "padded", unless `rewrites`, those of the forward pass, include a padding."""
+    After a "dense" forward pass, which stores the zeros around arrays, gradients of the zeros are
+    computed: of all ("padded"), or, by a convolution, of rows of zeros before and after the
+    sequence ("padded-rows"). `rewrites`, those of the forward pass, may include one of both."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"]
     if "dense" not in rewrites or any(name in PADDINGS for name in rewrites):

@@ -129,7 +129,8 @@ class Kind:
 
 
 def curves(asked: OfMixers) -> Picture:
-    """A figure of mixers over one size."""
+    """A figure of mixers over one size, whose curves are named as typed, with the sizes in which
+    they differ."""
     (over,) = asked.over
     found = asked.at(over)
     drawn = curves_of(found, asked.values(over), asked.board)

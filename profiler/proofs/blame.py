@@ -137,8 +137,8 @@ class Recorder(DispatchMode):
 
 
 def within(wanted: Numbers, known: Numbers) -> bool:
-    """Whether every nonzero number of `wanted` is among the ascending numbers `known`, up to
-    rounding."""
+    """Whether every nonzero number of `wanted` is among the ascending numbers `known` (0 and at
+    least one other number, else none is), up to rounding."""
     values = wanted[wanted != 0]
     if len(known) < 2:
         return not len(values)

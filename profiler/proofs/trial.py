@@ -498,7 +498,7 @@ class Trial:
             known = [np.zeros(tensor.shape[name in given :]) if e is None else e for e in each]
             with np.errstate(invalid="ignore"):  # inf - inf may occur
                 total = np.stack(known) if name in given else np.sum(known, axis=0)
-            if self.beyond_squares:
+            if self.beyond_squares:  # another formula of a quotient may be finite
                 tensor = torch.where(tensor.isfinite(), tensor, torch.from_numpy(total))
             if apart := self.apart(tensor, total, answer, answer):
                 said[name] = apart

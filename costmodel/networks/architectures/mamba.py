@@ -76,7 +76,8 @@ def read_2(c: Configuration) -> Description:
     heads, width = c.size("num_heads"), c.size("head_dim")
     c.taken.add("time_step_rank")  # the class reads no rank
     if heads * width != inner:
-        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of expand")
+        both = f"num_heads = {heads} times head_dim = {width}"
+        raise c.refused(f"{both} is not {inner}, which is expand times hidden_size")
     state, taps, groups = c.size("state_size"), c.size("conv_kernel"), c.size("n_groups")
     return _decoder(c, "Mamba2", "mamba-2", "", n=heads, P=width, N=state, G=groups, k=taps)
 
