@@ -879,7 +879,7 @@ def test_more_reads_than_are_followed_are_refused_beforehand(
     missing = asked.figure(FIGURES["path_length"])
     assert isinstance(missing, Missing)
     what = "reads, entries and pairs of rows at these sizes"
-    said = f"{what}; at most 30,000,000 are followed"
+    said = f"{what}, and at most 30,000,000 are followed: choose smaller sizes"
     assert missing.reason.endswith(said)
     assert isinstance(asked.figure(FIGURES["sequential"]), int)
     asked = case(cm.mixer("sinkhorn"), "direct", {"l": 8, "B": 2, "d": 2, "n": 1, "T": 1})

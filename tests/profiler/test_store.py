@@ -306,7 +306,7 @@ def test_no_number_that_is_none_is_written(tmp_path: Path, bad: float) -> None:
 
 
 def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"not written: environment\.a: object is no JSON"):
+    with pytest.raises(StoreError, match=r"not written: environment\.a: JSON has no object"):
         append(tmp_path / "results.jsonl", measurement(environment={"a": object()}))
 
 

@@ -197,7 +197,7 @@ def test_smaller_runs_and_parts_are_parts_of_the_plan() -> None:
     parts = [EXTRACTORS.planned(Manner("cpu", rounds=1, shard=f"{i}/3")) for i in (1, 2, 3)]
     dealt = [p.key for part in parts for b in part.blocks for p in b.points]
     assert len(dealt) == len(keys) and set(dealt) == keys
-    with pytest.raises(StudyError, match="leaves nothing"):
+    with pytest.raises(StudyError, match="none of which is at most 64: give a larger --largest"):
         EXTRACTORS.planned(Manner("cpu", largest=64))
     with pytest.raises(StudyError, match="no plan for 'tpu'"):
         EXTRACTORS.planned(Manner("tpu"))
