@@ -499,9 +499,16 @@ def test_panels_of_a_long_table_have_one_caption() -> None:
     assert len(re.findall(r"\\caption\{", text)) == 1 and text.count("Continued") > 1
 
 
-def test_the_note_of_a_long_formula_begins_with_the_case_at_the_default_sizes() -> None:
+def test_a_cell_or_else_its_note_begins_with_the_case_at_the_default_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of one with t <= 1 and t >= 2, the latter, though the terminal's order is the other one."""
-    text = latex_of("mamba-2", "--symbolic", "--phase", "inference", "--columns", "mixer,span")
+    asked = ("mamba-2", "--symbolic", "--phase", "inference", "--columns", "mixer,span")
+    body, below = latex_of(*asked).split(r"\bottomrule")
+    assert r"\max" in body and "(a)" not in body
+    assert below.index(r"If $t \ge 2") < below.index(r"if $t \le 1")
+    monkeypatch.setattr("costmodel.report.latex.HIGHEST", 90)
+    text = latex_of(*asked)
     (note,) = (line for line in text.splitlines() if line.startswith(r"\par") and "(a)" in line)
     assert note.index(r"t \ge 2") < note.index(r"t \le 1")
 

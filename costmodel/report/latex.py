@@ -326,7 +326,7 @@ GAP = 2
 SHORT = 9
 """The least width in characters to which the lines of a heading are broken."""
 
-HIGHEST = 90
+HIGHEST = 400
 """A formula with more characters than this is printed below the table."""
 
 COLUMN = 4
