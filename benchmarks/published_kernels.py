@@ -583,18 +583,6 @@ def of_attention() -> str:
     )
 
 
-def of_calibration() -> str:
-    """What the data shows about predictions by a board's own matrix products."""
-    latent, many = "latent attention of one new row", "attention of many rows"
-    return (
-        "a start that is longer for matrix products than on the other boards is longer for "
-        "attention of one new row, not always for many rows, and not for latent attention, which "
-        f"starts in {alone('start', latent)} microseconds; the share of the peak that products "
-        f"reach, {alone('peak', 'matrix products')}, does not tell that of attention, "
-        f"{alone('peak', many)}"
-    )
-
-
 def of_rules() -> str:
     """What the data shows about delta rules."""
     rules = [name for name in fits() if name.startswith("delta rule of many rows")]
@@ -677,8 +665,6 @@ def calibrated_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             shown_before.add(name)
         alone = ", ".join(f"{figure} alone {words(one)}" for figure, one in found["alone"].items())
         yield f"{name} {file} {words(found)}; {alone}; by the other boards {words(row)}"
-    if shown_before:
-        yield of_calibration()
 
 
 COLUMNS = ("median", "p90", "bias", "roofline_median", "line_median", "coverage", "winners")
