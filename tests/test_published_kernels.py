@@ -402,6 +402,7 @@ def test_the_energy_of_nine_in_ten_published_calls_lies_in_its_interval() -> Non
         (line,) = report.power_lines([table])
         judged = float(line.partition(", ")[2].split()[0])
         share = float(line.partition("energy inside ")[2].partition(",")[0])
+        assert share >= 80
         calls, inside = calls + judged, inside + judged * share
         for part in table.parts:
             found = predict(part.calls, on, part.source)

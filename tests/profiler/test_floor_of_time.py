@@ -159,8 +159,9 @@ def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
     found, _ = ladders(
         recorded([folder / "shipped.jsonl"])[0], board(str(folder / "h100_sxm.toml"))
     )
-    costs = [x.rungs["5"] for x in found]
-    assert len(costs) == 6
-    for cost in costs:
-        assert 0.7 < cost["predicted_s"] / cost["latency_graph_s"] < 1.05
+    assert len(found) == 6
+    for mixer, cost in ((x.mixer, x.rungs["5"]) for x in found):
+        # the sizes of the products of latent attention do not follow from totals
+        least = 0.7 if "mla" in mixer else 0.84
+        assert least < cost["predicted_s"] / cost["latency_graph_s"] < 1.01
         assert cost["predicted_s"] < cost["latency_s"] / 4
