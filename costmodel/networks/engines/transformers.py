@@ -74,7 +74,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     if len(rows) not in (0, len(ROWS)):
         raise Unanswered(
             f"{name} holds {', '.join(a.name for a in rows)}, and DynamicCache has room for keys "
-            "and values alone: leave out --engine"
+            "and values alone"
         )
     as_keys = len({array.width for array in rows}) == 1
     for array, called in zip(rows, ROWS, strict=False):
