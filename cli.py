@@ -52,7 +52,6 @@ from costmodel.commands.options import (
     UsageError,
     WeightDtype,
     Width,
-    apart,
     chosen,
     element_types,
     formatted,
@@ -63,6 +62,7 @@ from costmodel.commands.options import (
     no_source,
     on_board,
     phases,
+    refuse_beside,
     screen,
     show,
     sized,
@@ -211,7 +211,7 @@ def table(
     if source:
         kept = ("source", "own", "mixers", "phase", "columns", "sort", "format_", "output", "force",
                 "symbols", "label", "caption", "width")  # fmt: skip
-        apart(context, "--from FILE reads sizes and options from FILE", *kept)
+        refuse_beside(context, "--from FILE reads sizes and options from FILE", *kept)
         no_source(output, source)
         import_own(own)
         every = "--phase" not in typed_beside(context)
@@ -787,7 +787,7 @@ def check(
     if (deep or seed) and (claim or target.endswith((*CLAIM_FILES, *TABLE_FILES))):
         raise UsageError("--deep and --seed are for a mixer, not for claims: leave them out")
     if target.endswith(CLAIM_FILES):
-        apart(
+        refuse_beside(
             context,
             f"{target} states the options of its claims",
             "target",
@@ -824,7 +824,7 @@ def check(
         checked_claims(context, [], said, strict, format_)
     else:
         checked = "without --claim the mixer itself is checked"
-        apart(context, checked, "target", "strict", "deep", "seed", "format_")
+        refuse_beside(context, checked, "target", "strict", "deep", "seed", "format_")
         if seed and not deep:
             raise UsageError("--seed is for --deep: add --deep")
         proven(target, strict, seed if deep else None, format_, context)

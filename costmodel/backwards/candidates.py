@@ -19,9 +19,9 @@ def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
         return with_form(name)
     except UnknownMixer:
         # imported here because most commands name no network
-        from costmodel.networks import standing
+        from costmodel.networks import as_mixer
 
-        found = standing(name) if isinstance(name, str) else None
+        found = as_mixer(name) if isinstance(name, str) else None
         if found is None:
             raise
         return found, None

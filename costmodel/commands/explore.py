@@ -15,8 +15,8 @@ from costmodel.commands.options import (
     Mixers,
     Phase,
     UsageError,
-    new,
     phases,
+    refuse_existing,
 )
 from costmodel.commands.streams import printed, written_whole
 from costmodel.program.conventions import convention as read_convention
@@ -55,7 +55,7 @@ def written(
 
     if output is None:
         raise UsageError("explore writes a file: name one, -o explore.html")
-    new(output, force)
+    refuse_existing(output, force)
     named = [*(mixers or ())]
     if all_ or not named:
         named += [name for found in map(builtin, names()) for name in (found.name, *found.variants)]

@@ -397,7 +397,7 @@ def no_source(output: Path | None, files: Sequence[Path]) -> None:
             raise UsageError(f"{output} is an input of this command: write to another file")
 
 
-def new(output: Path | None, force: bool) -> None:
+def refuse_existing(output: Path | None, force: bool) -> None:
     """Raise UsageError if the output exists, unless `force`."""
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
@@ -405,7 +405,7 @@ def new(output: Path | None, force: bool) -> None:
 
 def emit(text: str, output: Path | None, force: bool) -> None:
     """Print text, or write it to the file `output`, which `force` allows to exist."""
-    new(output, force)
+    refuse_existing(output, force)
     if output is None:
         printed(text)
         return
@@ -437,7 +437,7 @@ def show(
     if FORMATS[format_].of == "frame":
         if output is None:
             raise UsageError(f"--format {format_} is no text: name a file, -o FILE.{format_}")
-        new(output, force)
+        refuse_existing(output, force)
         with written_whole(output) as path:
             write_frame(document, format_, path)
         sys.stderr.write(harmless(f"wrote {output}\n"))
@@ -554,7 +554,7 @@ def typed_beside(context: typer.Context, *known: str) -> list[str]:
     return found
 
 
-def apart(context: typer.Context, why: str, *known: str) -> None:
+def refuse_beside(context: typer.Context, why: str, *known: str) -> None:
     """Raise UsageError for parameters on the command line other than `known`."""
     if beside := typed_beside(context, *known):
         raise UsageError(f"{why}: leave out {', '.join(beside)}")

@@ -10,10 +10,10 @@ import typer
 
 from costmodel.commands.options import (
     UsageError,
-    apart,
     chosen,
     element_types,
     on_board,
+    refuse_beside,
     tokens,
 )
 from costmodel.report.formats import formats
@@ -53,7 +53,9 @@ def predicted(
     from costmodel.report.networks.predicted import Report
 
     known = {parameter.name or "" for parameter in typed.command.params} - OF_COSTS
-    apart(typed, "--board predicts times of prefill and decoding, at --context and --batch", *known)
+    refuse_beside(
+        typed, "--board predicts times of prefill and decoding, at --context and --batch", *known
+    )
     if (on := on_board(board)) is None or context is None:
         raise UsageError("a predicted time needs a board and a context: --board h100 --context 32k")
     chosen(format_, "--format", formats("rows", "data"))

@@ -94,7 +94,7 @@ def described(
     return found
 
 
-def standing(name: str) -> Mixer | None:
+def as_mixer(name: str) -> Mixer | None:
     """A network as one mixer, so that commands on mixers take it, by its name or the path of a
     `config.json`; sizes may follow in braces, `gpt-2{L=24}`. None for a name that is no network's.
 
@@ -361,6 +361,7 @@ __all__ = [
     "Network",
     "Use",
     "apart",
+    "as_mixer",
     "changed",
     "counting",
     "described",
@@ -374,7 +375,6 @@ __all__ = [
     "network",
     "preset",
     "presets",
-    "standing",
     "trained",
     "with_adapters",
 ]

@@ -78,7 +78,7 @@ class Configuration:
     path: Path
     fields: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
+    fields_read: set[str] = field(default_factory=set)
     spellings: Mapping[str, str] = field(default_factory=dict)
     """Usual name of a field -> the name that the class has for the field."""
     around: Mapping[str, Any] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Configuration:
             raise self.refused(f"'{name}' must be an object, got {given!r}")
         found = Configuration(self.path, given or {}, {**ANYWHERE, **read})
         found.require({field: (value,) for field, value in only.items()})
-        found.taken.update((*read, *numbers.split()))
+        found.fields_read.update((*read, *numbers.split()))
         found.refuse_unread()
         return found
 
@@ -149,7 +149,7 @@ class Configuration:
         null in spite of a default. All spellings count as read, those of the class included."""
         own = (self.spellings[n] for n in names if n in self.spellings)
         names = (*names, *own, *(n for n, of in self.spellings.items() if of in names))
-        self.taken.update(names)
+        self.fields_read.update(names)
         for name in names:
             if self.fields.get(name) is not None:
                 return self.fields[name]
@@ -214,7 +214,7 @@ class Configuration:
         value other than those that `wanted` (field -> values) lists. A missing field counts as the
         first value listed. The fields count as read."""
         for name, allowed in wanted.items():
-            self.taken.add(name)
+            self.fields_read.add(name)
             value = self.fields.get(name, allowed[0])
             if value not in allowed:
                 raise self.refused(
@@ -227,7 +227,7 @@ class Configuration:
         not read: raise ModelError if a field's value differs from that in `values`. The fields
         count as read. A missing field passes."""
         for name, value in values.items():
-            self.taken.add(name)
+            self.fields_read.add(name)
             found = self.fields.get(name)
             if found is not None and found != value:
                 raise self.refused(
@@ -237,7 +237,7 @@ class Configuration:
     def architecture(self, *known: str) -> str:
         """The name of the model's class: the first of `known` if the configuration names none;
         ModelError for a class that is not in `known`."""
-        self.taken.add("architectures")
+        self.fields_read.add("architectures")
         named = self.fields.get("architectures") or [known[0]]
         name = named[0] if isinstance(named, list) else named
         if not isinstance(name, str) or name not in known:
@@ -291,7 +291,7 @@ class Configuration:
         it."""
         usual = {**ANYWHERE, **self.defaults}
         for name, value in self.fields.items():
-            if name in self.taken or name in COUNT_NOTHING or name in ignored:
+            if name in self.fields_read or name in COUNT_NOTHING or name in ignored:
                 continue
             if name in usual and value == usual[name]:
                 continue

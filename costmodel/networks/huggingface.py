@@ -140,7 +140,7 @@ def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
     if text is None and usual:
         own = {n: value for n, value in fields.items() if n not in (*usual["beside"], "model_type")}
         if not usual["flat"]:
-            outside = Configuration(path, own, taken={*outer})
+            outside = Configuration(path, own, fields_read={*outer})
             outside.refuse_unread(ignored)
         text = {**usual["text"], **(own if usual["flat"] else {})}
     if kind not in READERS and isinstance(text, dict):

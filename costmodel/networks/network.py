@@ -49,7 +49,7 @@ class Network(Assembly):
         >>> model("gpt-2").parameters().at()
         124439808
         """
-        return self.held(self.answers("training").of(parameters_of))
+        return self.with_own_sizes(self.answers("training").of(parameters_of))
 
     def costs(
         self, phase: str = "training", convention: str | Counting = "strict"
@@ -72,14 +72,14 @@ class Network(Assembly):
             Unanswered, Unsupported: a part does not have the phase; the reason is the part's
                 own.
         """
-        return self.held(self.answers(phase_name(phase), convention).of(counted))
+        return self.with_own_sizes(self.answers(phase_name(phase), convention).of(counted))
 
     def state(self) -> State:
         """The elements held after t tokens, in all layers; Unanswered if a mixer has no one-token
         inference."""
-        return self.held(self.answers("inference").of(state_of))
+        return self.with_own_sizes(self.answers("inference").of(state_of))
 
-    def held(self, answer: A) -> A:
+    def with_own_sizes(self, answer: A) -> A:
         """The same answer, whose `at` from now on takes the network's own values for sizes that are
         not given, and raises SizeError for sizes that do not fit a part."""
         return held_to(answer, self._fit_with_own)
@@ -146,12 +146,12 @@ class Generation:
     @property
     def prompt(self) -> Counts:
         """The operations of the prompt's pass; Unanswered where a part has none."""
-        return self.network.held(self.answers("prefill").of(counted))
+        return self.network.with_own_sizes(self.answers("prefill").of(counted))
 
     @property
     def new(self) -> Counts:
         """The operations of all steps; Unanswered where a part has none."""
-        return self.network.held(self.answers("decode").of(counted))
+        return self.network.with_own_sizes(self.answers("decode").of(counted))
 
 
 def generation(network: Network, convention: str | Counting = "strict") -> Generation:

@@ -28,7 +28,7 @@ def board_of(case: Case) -> Board:
     return case.board
 
 
-def with_numbers(case: Case) -> None:
+def refuse_letters(case: Case) -> None:
     """Raise Unanswered for a case whose sizes are letters."""
     if case.symbolic:
         raise Unanswered("a time needs a number for every size")
@@ -44,7 +44,7 @@ def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
         Unanswered: no board, a figure that the board does not have, or an answer that is missing.
     """
     on, found = board_of(case), {}
-    with_numbers(case)
+    refuse_letters(case)
     case = replace(case, per_token=False)
     for name in ("mul", "add", "exp", "traffic", "span"):
         known = moved if name == "traffic" else None
@@ -81,7 +81,7 @@ def bound(case: Case) -> Answer:
 def steps(case: Case) -> Sequence[Step]:
     """The calls of kernels that a mixer makes on the case's board, with predicted times; Unanswered
     if a size is a letter, no board is given, or a kernel or figure is not known."""
-    with_numbers(case)
+    refuse_letters(case)
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.layers import predicted_steps
 
@@ -107,7 +107,7 @@ def together(case: Case) -> Mapping[str, float]:
     }
 
 
-def told(case: Case) -> Iterator[str]:
+def prediction_sentences(case: Case) -> Iterator[str]:
     """Yield sentences that explain a prediction: the predicted time of a case with each of its
     calls, then, for each family of kernels, the constants that its formula uses; errors as for
     `steps`."""

@@ -15,7 +15,7 @@ from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation, equation
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.boards import Board
-from costmodel.prediction.columns import limits, told
+from costmodel.prediction.columns import limits, prediction_sentences
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
@@ -232,7 +232,7 @@ class Explanation:
         if phase not in FORWARD:
             return
         try:
-            for sentence in told(case):
+            for sentence in prediction_sentences(case):
                 yield Paragraph((f"{sentence[:1].upper()}{sentence[1:]}.",))
         except Unanswered as reason:
             yield Paragraph((f"No predicted time: {reason}.",))

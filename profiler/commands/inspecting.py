@@ -15,8 +15,8 @@ from costmodel.commands.options import (
     chosen,
     emit,
     formatted,
-    new,
     no_source,
+    refuse_existing,
     show,
     told,
 )
@@ -101,7 +101,7 @@ def calibrate(
         raise UsageError(f"--seconds {seconds:g}: expected more than 0 and at most 60")
     if output.suffix != ".toml":
         raise UsageError(f"-o {output}: expected a name that ends in .toml, as --board reads")
-    new(output, force)
+    refuse_existing(output, force)
     place = torch.device(device_name(device))
     with on_device(place):
         figures, missing = measured(place, Within(seconds))

@@ -17,14 +17,14 @@ from costmodel.commands.options import (
     StateDtype,
     UsageError,
     WeightDtype,
-    apart,
     chosen,
     import_own,
     inches,
-    new,
     no_source,
     on_board,
     phases,
+    refuse_beside,
+    refuse_existing,
     sized,
     told,
 )
@@ -115,7 +115,7 @@ def plot(
     if output is None:
         raise UsageError("plot draws into a file: name one, such as -o figure.svg")
     chosen(output.suffix.lower().lstrip("."), "the end of the file's name", FORMATS)
-    new(output, force)
+    refuse_existing(output, force)
     wide = inches(width)
     files = files_of(shown)
     no_source(output, files)
@@ -124,7 +124,7 @@ def plot(
     if files:
         found = chosen_kind(kind, "measured", list(KINDS.values()), "records")
         why = "records hold their values"
-        apart(context, why, "shown", "only", "board", *OF_BOTH)
+        refuse_beside(context, why, "shown", "only", "board", *OF_BOTH)
         records, problems = recorded(files, complain)
         told(problems)
         wanted = tuple(name for part in listed(phase) for name in phases(part))
@@ -135,8 +135,8 @@ def plot(
         letters = tuple((over or usual_size(known or "")).split(","))
         usual = "winners" if len(letters) > 1 else "curves"
         found = chosen_kind(kind, usual, list(KINDS.values()), "mixers")
-        apart(context, "a figure of mixers is drawn from equations", "shown", *OF_BOTH, *OF_MIXERS,
-              *(f"size_{letter}" for letter in sizes))  # fmt: skip
+        refuse_beside(context, "a figure of mixers is drawn from equations", "shown", *OF_BOTH,
+                      *OF_MIXERS, *(f"size_{letter}" for letter in sizes))  # fmt: skip
         if (len(letters) == 2) != (found.name == "winners") or len(letters) > 2:
             raise UsageError(
                 f"--over {','.join(letters)}: expected one size for curves, and two for winners"

@@ -11,12 +11,12 @@ from costmodel.commands.options import (
     Force,
     Own,
     UsageError,
-    apart,
     bar,
     finite,
     import_own,
-    new,
     no_source,
+    refuse_beside,
+    refuse_existing,
     show,
     told,
 )
@@ -83,10 +83,10 @@ def study(
     if list_ or found is None:
         show(listing(), "rich", None, False, context)
         return
-    new(page, force)
+    refuse_existing(page, force)
     if source is not None:
-        apart(context, "--from FILE reads all records from FILE",
-              "name", "source", "page", "own", "force")  # fmt: skip
+        refuse_beside(context, "--from FILE reads all records from FILE",
+                      "name", "source", "page", "own", "force")  # fmt: skip
         written(found, source, page, force, context)
         return
     if output is None:

@@ -235,7 +235,7 @@ def test_operations_equal_those_dispatched_by_the_class(tmp_path: Path, kind: st
     net = read(tmp_path, {"model_type": kind, **TINY, **further})
     about = net.answers("training", "dense,norm=rsqrt")
     parts = tuple(part for part in about.parts if part.use.label != "loss")
-    ours = net.held(together(about.graph, about.stage, parts).of(counted)).at(l=7)
+    ours = net.with_own_sizes(together(about.graph, about.stage, parts).of(counted)).at(l=7)
     assert ours.once is not None
     done = Counter(ours.by_class()) + Counter(ours.once.by_class())
     scores, tables = 2 * 6 * 7 * 7, 2 if kind == "gemma3_text" else 1

@@ -68,7 +68,7 @@ class Bart:
         by ForCausalLM: the decoder with a head; encoder, decoder and head; or these without a
         head."""
         c.with_class().require(self.fixed)
-        c.taken.update(NUMBERS.split())
+        c.fields_read.update(NUMBERS.split())
         whole = (self.scored, "Model") if self.scored else ()
         named = c.architecture(*(self.name + end for end in ("ForCausalLM", *whole)))
         c.agree(
@@ -130,8 +130,8 @@ class Bart:
 
     def _encoder_is_left_out(self, c: Configuration) -> None:
         """Fields of the encoder count as read."""
-        c.taken.update(("encoder_layers", "encoder_ffn_dim", "encoder_attention_heads"))
-        c.taken.update(("is_encoder_decoder", "is_decoder", "num_attention_heads"))
+        c.fields_read.update(("encoder_layers", "encoder_ffn_dim", "encoder_attention_heads"))
+        c.fields_read.update(("is_encoder_decoder", "is_decoder", "num_attention_heads"))
 
     def _embedding(self, c: Configuration, *, shared: bool) -> Use:
         """The embedding of a stack; `shared`: the other stack has its parameters."""

@@ -53,7 +53,7 @@ class Encoder:
         if scored:  # an untied head has two biases in the class, of which it reads one
             c.require({"tie_word_embeddings": (True,)})
         activation, rows = c.activation("hidden_act"), c.size("max_position_embeddings")
-        c.taken.update(("attention_probs_dropout_prob", "classifier_dropout", "use_cache"))
+        c.fields_read.update(("attention_probs_dropout_prob", "classifier_dropout", "use_cache"))
         return Choices(
             name=c.name,
             source=c.source,

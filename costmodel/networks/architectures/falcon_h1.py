@@ -44,7 +44,7 @@ def read(c: Configuration) -> Description:
             "hidden_act": ("silu",),
         }
     )
-    c.taken.update((*MULTIPLIERS, *ONLY_NUMBERS, "mamba_expand"))
+    c.fields_read.update((*MULTIPLIERS, *ONLY_NUMBERS, "mamba_expand"))
     norm, wide = parts.rms_norm(), c.size_or_none("mamba_d_ssm")
     inner = wide or c.size("mamba_expand") * c.size("hidden_size")
     normed = () if c.switch("mamba_rms_norm") else ("no-norm",)

@@ -100,7 +100,7 @@ def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str)
     `options`."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
     c.agree(cache_implementation="hybrid")
-    c.taken.update(
+    c.fields_read.update(
         ("query_pre_attn_scalar", "rope_local_base_freq")
     )  # a constant, a base of angles
     turned, _ = rotary(c)

@@ -50,7 +50,7 @@ class Heads:
 def read(name: str, bare: str, c: Configuration) -> Description:
     """Describe the network of a configuration of the classes `name`ForCausalLM and `name``bare`."""
     c.with_class().require({"use_bidirectional_attention": ("vision", None)})
-    c.taken.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
+    c.fields_read.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
     kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 6)], KINDS)
     kinds[-1] = KINDS[0]  # as the class does
@@ -83,7 +83,7 @@ def read_3n(c: Configuration) -> Description:
     layer a stream of several is active, and passes attention beside a residual of low rank, then
     the FFN."""
     c.with_class().require({"altup_correct_scale": (True,)})
-    c.taken.update(("altup_coef_clip", "rope_local_base_freq"))  # bounds of training, a base
+    c.fields_read.update(("altup_coef_clip", "rope_local_base_freq"))  # bounds of training, a base
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
     kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 5)], KINDS)
     g, h = c.size("num_key_value_heads"), c.size("head_dim")
@@ -205,7 +205,7 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
     full_h, full_g = c.size_or_none("global_head_dim") or GLOBAL_WIDTH, g
     if c.switch("attention_k_eq_v"):
         full_g = c.size_or_none("num_global_key_value_heads") or g
-    c.taken.add("num_global_key_value_heads")
+    c.fields_read.add("num_global_key_value_heads")
     given = c.get("per_layer_config")
     if given is None:
         return [Heads(kind, *((full_g, full_h) if kind == KINDS[0] else (g, h))) for kind in kinds]

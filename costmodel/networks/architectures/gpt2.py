@@ -30,7 +30,7 @@ def read(c: Configuration) -> Choices:
             "scale_attn_by_inverse_layer_idx": (False,),
         }
     )
-    c.taken.update(NUMBERS)
+    c.fields_read.update(NUMBERS)
     head = HEADS[c.architecture(*HEADS)]
     inner = c.size_or_none("n_inner")
     positions = c.size("n_positions", "n_ctx", "max_position_embeddings")

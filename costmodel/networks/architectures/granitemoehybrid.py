@@ -61,7 +61,7 @@ def read(c: Configuration) -> Description:
     the layer."""
     c.with_defaults(DEFAULTS)
     c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
-    c.taken.update(ONLY_NUMBERS)
+    c.fields_read.update(ONLY_NUMBERS)
     turned, share = rotary(c)
     if c.get("position_embedding_type") != "rope":
         turned, share = (), {}
@@ -77,7 +77,7 @@ def read(c: Configuration) -> Description:
     else:
         ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_act")))
         sizes = {"f": c.size("shared_intermediate_size")}
-        c.taken.update(("intermediate_size", "num_experts_per_tok"))
+        c.fields_read.update(("intermediate_size", "num_experts_per_tok"))
     kinds = layer_kinds(c, number, lambda k: KINDS[1], KINDS)
     layers = [
         block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, scaled=True)

@@ -52,7 +52,7 @@ def read(c: Configuration) -> Description:
     each block attention or a gated convolution, then an FFN."""
     c.with_defaults(DEFAULTS).require({"conv_bias": (False,)})
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
-    c.taken.update(ONLY_NUMBERS)
+    c.fields_read.update(ONLY_NUMBERS)
     c.agree(
         block_dim=d,
         conv_dim=d,

@@ -27,7 +27,7 @@ def read(c: Configuration) -> Description:
     c.with_class()
     number, norm = c.size("num_layers"), parts.rms_norm()
     c.agree(num_hidden_layers=2 * number)
-    c.taken.add("routed_scaling_factor")
+    c.fields_read.add("routed_scaling_factor")
     width, f = c.size("moe_intermediate_size"), c.size("intermediate_size")
     activation = c.activation("hidden_act")
     experts = mixture(c, "softmax", width, correction="buffer", activation=activation)

@@ -53,7 +53,7 @@ def read(c: Configuration) -> Description:
 
 def read_falcon(c: Configuration) -> Description:
     """The blocks of transformers' FalconMambaForCausalLM and FalconMambaModel."""
-    c.taken.add("mixer_rms_eps")
+    c.fields_read.add("mixer_rms_eps")
     remark = "norms of the step, the input and the output, which have no weights, are not counted"
     return _selective(c, "FalconMamba", remark)
 
@@ -74,7 +74,7 @@ def read_2(c: Configuration) -> Description:
     ModelError if heads times their width are not the inner width."""
     _, inner = _common(c.with_defaults(TWO))
     heads, width = c.size("num_heads"), c.size("head_dim")
-    c.taken.add("time_step_rank")  # the class reads no rank
+    c.fields_read.add("time_step_rank")  # the class reads no rank
     if heads * width != inner:
         both = f"num_heads = {heads} times head_dim = {width}"
         raise c.refused(f"{both} is not {inner}, which is expand times hidden_size")
@@ -86,7 +86,7 @@ def _common(c: Configuration) -> tuple[int, int]:
     """(model width, inner width) from a configuration of Mamba or Mamba-2; ModelError for biases,
     activation or inner width other than those that the mixers have."""
     c.require({"use_bias": (False,), "use_conv_bias": (True,), "hidden_act": ("silu", "swish")})
-    c.taken.update(ONLY_NUMBERS)
+    c.fields_read.update(ONLY_NUMBERS)
     d = c.size("hidden_size")
     inner = c.size("expand") * d
     c.agree(intermediate_size=inner)

@@ -86,19 +86,19 @@ def read(c: Configuration) -> Description:
             "hidden_dropout": (0.0,),
         }
     )
-    c.taken.update(ONLY_NUMBERS)
+    c.fields_read.update(ONLY_NUMBERS)
     c.agree(attention_head_dim=c.size("head_dim"))
     kinds, norm = _kinds(c), parts.rms_norm()
     made = {kind: block(kind, _part(c, kind), norm=norm) for kind in dict.fromkeys(kinds)}
     for kind, fields in FIELDS.items():
         # fields of a kind of layer that the network lacks change nothing: they count as read
         if kind not in made:
-            c.taken.update(fields)
+            c.fields_read.update(fields)
     layers: list[Block] = [made[kind] for kind in kinds]
     remark = ""
     if "moe" in made and c.size("topk_group") < c.size("n_group"):
         remark = "experts are chosen among all, where the class compares within groups"
-    c.taken.update(("n_group", "topk_group"))
+    c.fields_read.update(("n_group", "topk_group"))
     return decoder(c, "NemotronH", layers, norm, ties=False, remark=remark, state="fp32")
 
 

@@ -145,7 +145,7 @@ def latent(c: Configuration, *options: str) -> Use:
     them. The class reads no number of heads of keys, and sets `head_dim` and `qk_head_dim`."""
     rotary(c)
     c.require({"attention_bias": (False,)})
-    c.taken.update(("num_key_value_heads", "rope_interleave", "head_dim", "qk_head_dim"))
+    c.fields_read.update(("num_key_value_heads", "rope_interleave", "head_dim", "qk_head_dim"))
     queries = c.size_or_none("q_lora_rank")
     found = mixer(
         "mla",
@@ -306,7 +306,7 @@ class Plain:
         field whose value is not read here."""
         c.with_class().require(self.fixed)
         c.spellings = {**c.spellings, **self.spelled}
-        c.taken.update(self.numbers.split())
+        c.fields_read.update(self.numbers.split())
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
         if self.check and (words := self.check(c)):
             raise c.refused(words)
@@ -323,7 +323,7 @@ class Plain:
             after[True], remark = self.experts.read(c, self._activation(c))
             remarks.append(remark)
         elif self.experts:
-            c.taken.update((*OF_EXPERTS, self.experts.width))
+            c.fields_read.update((*OF_EXPERTS, self.experts.width))
         if self.pads:
             sizes["l"] = c.size("max_position_embeddings") - self.pads
         if self.seen:
@@ -331,7 +331,7 @@ class Plain:
         if not all(routed):
             sizes["f"] = self._width(c)
             after[False] = self._ffn(c)
-        c.taken.update((self.width,) if isinstance(self.width, str) else ())
+        c.fields_read.update((self.width,) if isinstance(self.width, str) else ())
         place = self.place(c) if callable(self.place) else self.place
         places = dict.fromkeys(kinds, place) if isinstance(place, str) else place
         drop = None
@@ -397,7 +397,7 @@ class Plain:
             off.
         """
         known = dict.fromkeys((FULL, *WINDOWS, *self.mixers))
-        c.taken.update(("sliding_window", "sliding_window_pattern", "max_window_layers"))
+        c.fields_read.update(("sliding_window", "sliding_window_pattern", "max_window_layers"))
         if "use_sliding_window" in c.defaults and not c.switch("use_sliding_window"):
             usual = self.kinds or (lambda c, k, number: FULL)
         else:

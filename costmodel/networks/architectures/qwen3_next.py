@@ -131,7 +131,9 @@ def _decoder(
     others."""
     c.require({"use_sliding_window": (False,), "attn_output_gate": (True,)})
     # the layers that predict further tokens (mtp) are not loaded, and states are float32
-    c.taken.update(("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"))
+    c.fields_read.update(
+        ("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype")
+    )
     turned, share = rotary(c, 0.25)
     every = c.size("full_attention_interval")
     kinds = layer_kinds(c, len(ffn), lambda k: KINDS[bool((k + 1) % every)], KINDS)

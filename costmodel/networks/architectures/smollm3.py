@@ -54,7 +54,7 @@ def read(c: Configuration) -> Description:
     if len(turns) != number:
         raise c.refused(f"'no_rope_layers' must say 0 or 1 for each of {number} layers")
     width = c.size_or_none("sliding_window") if c.switch("use_sliding_window") else None
-    c.taken.update(("sliding_window", "max_window_layers"))  # read where windows are in use
+    c.fields_read.update(("sliding_window", "max_window_layers"))  # read where windows are in use
     kinds = layer_kinds(c, number, lambda k: KINDS[bool(width) and not turns[k]], KINDS)
     if KINDS[1] in kinds and width is None:
         raise c.refused("layer_types has 'sliding_attention', and no sliding window is in use")

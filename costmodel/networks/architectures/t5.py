@@ -49,7 +49,7 @@ class T5:
         """Describe the network that a configuration describes, by the class that it names: encoder,
         decoder and head; without the head; or the encoder alone."""
         c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
-        c.taken.update(
+        c.fields_read.update(
             (
                 "relative_attention_max_distance",
                 "initializer_factor",

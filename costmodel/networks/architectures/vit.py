@@ -20,9 +20,9 @@ def read(c: Configuration) -> Description:
     """Describe the network of a configuration of ViTForImageClassification, or of ViTModel with its
     pooler."""
     c.with_class()
-    c.taken.update(("encoder_stride", "attention_probs_dropout_prob"))
+    c.fields_read.update(("encoder_stride", "attention_probs_dropout_prob"))
     scored = c.architecture("ViTForImageClassification", "ViTModel") != "ViTModel"
-    c.taken.add("pooler_output_size")  # of the pooler, that ViTModel has alone
+    c.fields_read.add("pooler_output_size")  # of the pooler, that ViTModel has alone
     norm, d = parts.layer_norm(), c.size("hidden_size")
     (wide, high), (p, q) = (_pair(c, name) for name in ("image_size", "patch_size"))
     rows = (wide // p) * (high // q) + 1

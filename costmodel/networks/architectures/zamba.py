@@ -35,7 +35,7 @@ def read(c: Configuration) -> Description:
     a list of layers of another length than their number, or heads that do not fit the widths; and
     for an untied head, with which the class shares no block."""
     c.with_class().require({"add_bias_linear": (False,), "tie_word_embeddings": (True,)})
-    c.taken.update(ONLY_NUMBERS)
+    c.fields_read.update(ONLY_NUMBERS)
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     usual = [KINDS[k in HYBRID] for k in range(54)]
     listed = c.get("layers_block_type") or usual
@@ -100,7 +100,7 @@ def read_1(c: Configuration) -> Description:
             "tie_word_embeddings": (True,),
         }
     )  # fmt: skip
-    c.taken.update((*ONLY_NUMBERS, "use_associative_scan"))
+    c.fields_read.update((*ONLY_NUMBERS, "use_associative_scan"))
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     period, offset = c.size("attn_layer_period"), c.number("attn_layer_offset")
     first = [KINDS[0], KINDS[0], KINDS[1]]
