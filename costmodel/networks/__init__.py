@@ -209,8 +209,8 @@ def apart(
     adapter: str | None = None,
 ) -> Description:
     """A copy of the description in which the layers that `--train layers.3-7.attn`, `--recompute
-    layers.3-7` or `--adapter` name by their numbers (from 1) are counted apart from the others;
-    unchanged without any.
+    layers.3-7` or `--adapter` name by their numbers (from 1) are parts of their own, since equal
+    layers are else one part, of which no share can be trained; unchanged without any.
 
     Args:
         number: the number of layers, None if it is not known.
@@ -291,6 +291,7 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
     found = replace(described, trained=patterns)
     for one in having:
         for name in sorted(one.shared):
+            # other parts may have parameters of this name too, each its own
             of = [u for u in having if name in parameters(u.mixer).arrays
                   if u.table or u.mixer is one.mixer]  # fmt: skip
             named = [any(matches(use, pattern) for pattern in patterns) for use in of]

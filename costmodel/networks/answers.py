@@ -334,8 +334,8 @@ class PartAnswers(Answers):
     def _shared_tables(self) -> dict[object, Exact]:
         """The number of entries that one run reads of each table which the network holds once,
         however many layers have the part, in the part's sizes. The keys are equal for parts that
-        read one table: (name, section) of a shared parameter, (name, *extents) of a constant, such
-        as the cosines of a rotary embedding, which mixers with one width of a head share."""
+        read one table: (name, section) of a shared parameter, ("E", "") of gpt-2's embedding;
+        (name, *extents) of a constant, such as the cosines of a rotary embedding."""
         sharing = training.tables(self.network)
         keys = {key[0]: key for key, uses in sharing.items() if self.use in uses}
         found: dict[object, Exact] = {}
@@ -576,9 +576,9 @@ class NetworkAnswers(Answers):
 
     def _length_at(self, figure: Figure, case: Case, path: Path) -> int:
         """The length of a path in dependent operations at the sizes of `case`, an int. The sum of
-        its length within each part (a part `made` from another one is left out), 1 for each sum of
-        gradients, and for each group of parallel branches the longest branch, as often as the group
-        runs."""
+        its length within each part, 1 for each sum of gradients (whose parts, `made` without
+        equations, are left out), and for each group of parallel branches the longest branch, as
+        often as the group runs."""
         alone, beside, sums = _alone_beside_and_sums(path)
         own = (part.length_at(figure, case, alone) for part in self.parts if part.made is None)
         found = sum(own) + sums.at(case.sizes)
@@ -602,7 +602,8 @@ class NetworkAnswers(Answers):
     @cached_property
     def _sharing(self) -> Mapping[tuple[str, str], tuple[list[PartAnswers], list[PartAnswers]]]:
         """(name, section) of a parameter that several parts share -> two lists: the parts that run
-        and read it as a whole, and those that read rows of it by number (an embedding)."""
+        and read it as a whole, and those that read rows of it by number: of gpt-2, ("E", "") ->
+        ([head], [embedding])."""
         found: dict[tuple[str, str], tuple[list[PartAnswers], list[PartAnswers]]] = {}
         for key, uses in training.tables(self.network).items():
             here = [part for part in self.parts if part.running and part.use in uses]
@@ -742,7 +743,7 @@ class NetworkMixer(Whole):
         form = Form(self, "network", arrays=self._extents())
         self.forms = {form.name: form}
         letters = {x for array in form.arrays.values() for e in array.shape for x in e.letters}
-        self.letters = in_order(letters - {"b", "t"})
+        self.letters = in_order(letters - {"b", "t"})  # every mixer has b, and t for one token
         for letter in OPEN & {*self.letters, *network.sizes}:
             if letter in network.sizes:
                 self.own[letter] = replace(LETTERS[letter], default=network.sizes[letter])

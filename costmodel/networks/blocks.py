@@ -54,8 +54,8 @@ class Use:
     forms_under: Mapping[str, str] = field(default_factory=dict)
     """Rewrite of a convention -> the form that is counted under it."""
     shared: frozenset[str] = frozenset()
-    """Names of parameters that are another part's too, where they are counted; and of inputs whose
-    earlier rows another part holds."""
+    """Names of parameters that another part has too, and that are counted there: E of a tied head;
+    and of inputs whose earlier rows another part holds."""
     when: frozenset[str] = ALWAYS
     """The passes in which the part runs: FORWARD, PASSES or ALWAYS."""
     last: bool = False

@@ -101,13 +101,13 @@ class Configuration:
     def inside(
         self, name: str, read: Mapping[str, Any], numbers: str = "", **only: Any
     ) -> Configuration:
-        """Read the configuration that a field holds as an object: one without fields where none is
-        given.
+        """Read the object in the field `name`, such as MPT's "attn_config": {"attn_type": ...}, as
+        a configuration of its own, without fields if none is given.
 
         Args:
-            read: its fields that are read, with their defaults.
-            numbers: its fields that change no count, separated by spaces.
-            only: its fields with the one value that is read.
+            read: the fields of the object that the caller reads -> their defaults.
+            numbers: fields of the object that change no count, separated by spaces.
+            only: fields of the object with the one value that is read, `prefix_lm=False`.
 
         Raises:
             ModelError: no object, another field, or another value.

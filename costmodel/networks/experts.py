@@ -138,7 +138,7 @@ def routed(
     Only the first `choices` experts, None for all, are chosen from."""
     (l, E), (i, e, r) = R.shape, of
     c, choices = r.upper[0], choices or E
-    one = e if choices == E else f.index("one", 1, choices)
+    one = e if choices == E else f.index("one", 1, choices)  # an expert that may be chosen
     at, w = f.array("at", l, c, below=choices), f.array("w", l, c)
     if routing.startswith("chosen"):
         at[i, r] = top_k(_moved(f, R, (i, one), correction)[i, one], over=one)

@@ -42,9 +42,10 @@ class PartGradients:
 
     @property
     def summed(self) -> dict[str, Exact]:
-        """A dict: name of a parameter -> the number of entries of its gradient that equations give
-        and that are added up over the sequences of a batch; a parameter that is read by token
-        numbers alone has no such entries."""
+        """A dict: name of a parameter -> the number of entries of its gradient that equations give,
+        of which each further sequence of a batch costs one addition an entry; without parameters
+        that are read by token numbers alone: of gpt-2, the head's {"E": d*u}, the embedding's
+        {}."""
         return {
             name: number
             for name, array in self.system.mixer.arrays.items()
@@ -142,8 +143,8 @@ class _LookUps:
         context array (an input) that holds these rows, and return the read of it, and [], no
         further equations. `equation` is not used: `replaced` calls this function with it."""
         place = place_of(ref, around)
-        taken = sum(ref.array in array.made_for for array in self.rows)
-        step = "rows" + (f".{taken + 1}" if taken else "")
+        before = sum(ref.array in array.made_for for array in self.rows)
+        step = "rows" + (f".{before + 1}" if before else "")  # E.rows, E.rows.2, ...
         array = derived(
             ref.array, "rows", step, role="context", shape=place.shape, owner=self.mixer, cite=""
         )

@@ -120,10 +120,11 @@ MISSING: Mapping[str, str] = {
 
 
 def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
-    """The fields of a `config.json`; of a model with images or sound, those of its text. Without an
-    object with these fields, tables/transformers/texts.json has their defaults. Other fields of the
-    file, but for those that the table lists beside the text and those `ignored`, are the text's
-    where the class reads them so (Fuyu), and refused else.
+    """The fields of a `config.json`; of a model with images or sound, those of its text, which
+    stand in an object such as "text_config": {...}. If the file has no such object, the text has
+    the defaults in tables/transformers/texts.json ("text"). The table also lists the fields of
+    images or sound ("beside"), and whether the class reads the file's other fields as the text's
+    ("flat", as Fuyu); if not, other fields are refused, except those `ignored`.
 
     Raises:
         ModelError: not JSON, without a type of model, or a field that is not read.

@@ -290,9 +290,9 @@ def _name(step: Passing) -> str:
 def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path, ...]:
     """The candidates for the longest path of dependent runs through a network in a stage (a phase,
     `prefill` or `decode`), each a dict: (part, phase) -> how often the path passes the part, at the
-    network's number of layers (in L if this is open). Parts of a path run one after another; parts
-    that run in parallel are on different paths. `recompute`: which layers run forward again for
-    gradients ("none", "layers", or names of blocks).
+    network's number of layers (in L if this is open): of gpt-2 in training, (FFN, "training") -> L,
+    (residual sum, "training") -> 2*L. Parts that run in parallel are on different paths.
+    `recompute`: which layers run forward again for gradients ("none", "layers", or block names).
 
     Raises:
         Unanswered: the order of the parts is not known.
@@ -303,6 +303,7 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
     if layers is not None and again is None:
         found = _paths(schedule(network, layers), stage, recompute, PASSED)
         return tuple({key: Poly.of(n) for key, n in path.items()} for path in found)
+    # each layer beyond `few` passes the parts as often as the one between `few` and `more`
     few, more = (2, 3) if again is None else (again.few, again.more)
     beside = Poly.atom("L") - 2 if again is None else Poly.of(again.times)
     one, two = (_paths(schedule(network, n), stage, recompute, PASSED) for n in (few, more))
@@ -311,7 +312,7 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
         raise Unsupported(
             "the paths through the network change with its number of layers: give --L"
         )
-    single = call("Max", 0, Poly.of(2) - Poly.atom("L"))
+    single = call("Max", 0, Poly.of(2) - Poly.atom("L"))  # 1 at L = 1, else 0
     every: list[Path] = []
     for least, a, b in zip(first, one, two, strict=True):
         times = {key: Poly.of(a[key]) + beside * (b[key] - a[key]) for key in a}
@@ -628,12 +629,13 @@ def _folded(blocks: Sequence[Block]) -> tuple[Block, ...]:
     blocks is taken."""
     found: list[Block] = []
     while blocks:
-        covered = [_repetitions(blocks, size) * size for size in range(1, len(blocks) // 2 + 1)]
-        size = max(range(len(covered)), key=lambda k: (covered[k] > k + 1) * covered[k], default=0)
-        if not covered or covered[size] == size + 1:
+        covered = {s: _repetitions(blocks, s) * s for s in range(1, len(blocks) // 2 + 1)}
+        repeated = {size: number for size, number in covered.items() if number > size}
+        if not repeated:
             found, blocks = [*found, blocks[0]], blocks[1:]
             continue
-        times, window = Poly.of(covered[size] // (size + 1)), blocks[: size + 1]
+        size = max(repeated, key=lambda s: repeated[s])
+        times, window = Poly.of(covered[size] // size), blocks[:size]
         one = window[0] if len(window) == 1 else Block(window[0].place, inner=_folded(window))
         found, blocks = [*found, replace(one, times=times)], blocks[covered[size] :]
     return tuple(found)

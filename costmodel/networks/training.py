@@ -165,6 +165,7 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
     for (name, _), members in tables(graph.network).items():
         dense = [(use, n) for use in members if (n := graph.gradients(use).summed.get(name))]
         if len(dense) > 1:
+            # others are added to the gradients of the part that owns the parameter, or to one
             given = sum_of(use.copies for use, _ in dense)
             times = given - next((u.copies for u, _ in dense if name not in u.shared), ONE)
             added = dense[0][1].substitute(dense[0][0].sizes) * times
@@ -243,13 +244,13 @@ def linear_in_layers(
 
 @cache
 def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
-    """(name of a parameter that several parts share, their section) -> these parts. The section is
-    "encoder", "decoder" or, in a network of one stack, ""; also "" for parameters that parts of
-    several sections share, those of a table of embeddings."""
+    """(name of a parameter that several parts share, their section) -> these parts: of gpt-2,
+    ("E", "") -> [embedding, head]. The section is "encoder", "decoder" or, in a network of one
+    stack, ""; also "" for the table of embeddings that parts of several sections share."""
     found: dict[tuple[str, str], list[Use]] = {}
     for sharing in network.uses:
         for name in sorted(sharing.shared):
-            within = {
+            within = {  # part with the parameter -> whether the part equals `sharing`, as layers do
                 use: use.mixer is sharing.mixer and use.section == sharing.section
                 for use in network.uses
                 if name in parameters(use.mixer).arrays

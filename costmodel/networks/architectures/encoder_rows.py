@@ -82,6 +82,8 @@ def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
         raise c.refused(f"'adapter_reduction_factor' is above the {d} channels of a row")
     *others, ffn = layer.sublayers
     own, again = c.switch("adapter_layer_norm"), c.switch("adapter_reuse_layer_norm")
+    # `edge`: the norm of the FFN; `between`: the norm of rows that the adapter reads, if any, which
+    # the sum behind the adapter reads too if `inside`
     edge, inside = ffn.before or ffn.after, c.switch("ln_before_adapter")
     assert edge is not None
     between = None

@@ -119,10 +119,9 @@ class Experts:
         share = normal
         if isinstance(normal, str):  # a power of which the norm is 1, or a switch
             value = c.get(normal)
-            share = (
-                value is not None if type(value) in (int, float, type(None)) else c.switch(normal)
-            )
-            if type(value) in (int, float) and value != 1:
+            power = type(value) in (int, float)
+            share = power or (value is not None and c.switch(normal))
+            if power and value != 1:
                 raise c.refused(f"{normal} = {value!r} is not known here: expected 1.0 or None")
         routing = f"{self.scores}-normalised" if share else self.scores
         found = mixture(

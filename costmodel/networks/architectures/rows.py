@@ -1,7 +1,8 @@
 """Which choices make each of the plain decoders, by its model type?
 
 A row says where a type differs from Llama: RMS norms before gated FFNs and rotary attention without
-biases. `tests/models/drawn.py` holds each row against the class of transformers.
+biases. A function (c, k, number) gives the kind of layer k, from 0, of the `number` layers of a
+configuration c. `tests/models/drawn.py` holds each row against the class of transformers.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _mllama(c: Configuration, k: int, number: int) -> str:
 
 
 def _rows_of_image(c: Configuration) -> int:
-    """The rows of an image: of each tile, one for each patch and one for the tile."""
+    """The number of rows of an image, which layers of cross-attention read: of each tile, one for
+    each patch and one for the tile."""
     usual = {"image_size": 448, "patch_size": 14, "max_num_tiles": 4}
     given = c.around.get("vision_config") or {}
     if not isinstance(given, dict):
@@ -144,7 +146,8 @@ def _flint(c: Configuration, k: int, number: int) -> str:
 
 
 def _ernie(c: Configuration, number: int) -> list[bool]:
-    """Experts in each `moe_layer_interval`-th layer from one number to another, from 0."""
+    """Whether each of `number` layers has experts: each `moe_layer_interval`-th one from layer
+    `moe_layer_start_index` to `moe_layer_end_index`, counted from 0; -1 is the last layer."""
     last, begin = c.get("moe_layer_end_index"), c.get("moe_layer_start_index")
     last, step = number - 1 if last == -1 else last, c.size("moe_layer_interval")
     return [begin <= k <= last and (k + 1) % step == 0 for k in range(number)]
@@ -326,7 +329,8 @@ def _dbrx(c: Configuration) -> Use:
 
 
 def _clipped(c: Configuration) -> Use:
-    """Attention with rotary embedding, and bounds where `clip_qkv` has one."""
+    """Make the attention of OLMo, as a part: with a rotary embedding, and with bounds of queries,
+    keys and values if the field `clip_qkv` has one."""
     biased = ("bias",) if c.switch("attention_bias") else ()
     turned, _ = rotary(c)
     return attention(c, *biased, *turned, *_bound(c))

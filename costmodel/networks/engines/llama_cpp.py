@@ -65,6 +65,7 @@ def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) ->
     if joined:
         yield Tensor(name, "cache_r", layers, (joined, batch), "fp32")
     rows = [array for array in part.arrays if not array.convolved]
+    # without an axis of heads: a latent row and the shared keys, which stand in one tensor
     latent = all(len(array.axes) == 1 for array in rows)
     widths = [sum(a.width for a in rows)] if latent else [a.width for a in rows]
     cells = _padded(context)

@@ -62,6 +62,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
         for array in part.arrays:
             single = (1,) if kind in OF_HEADS and len(array.axes) == 1 else ()
             outer, matrix = array.axes[:-2], (*array.axes[-2:], *single)
+            # the class has one axis of heads, where equations may have groups and heads of each
             joined = (batch, prod(outer), *matrix) if outer else (batch, *matrix)
             yield Tensor(name, "recurrent_states", layers, joined, dtype)
         return
@@ -76,6 +77,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
             f"{name} holds {', '.join(a.name for a in rows)}, and DynamicCache has room for keys "
             "and values alone"
         )
+    # values as wide as keys have the shape of keys, whichever axes their equations have
     as_keys = len({array.width for array in rows}) == 1
     for array, called in zip(rows, ROWS, strict=False):
         axes = rows[0].axes if as_keys else array.axes

@@ -140,9 +140,9 @@ def compared(figures: Figures) -> Iterator[Compared]:
 
 
 def _six_a_parameter(f: Figures, kinds: Mapping[str, str], *, idle: bool) -> Counted:
-    """The formula "6 N", term -> operations for one token: six for each parameter, tied weights
-    once. `kinds`: kind of part -> the term of its operations; `idle`: count the parameters of
-    experts that are not chosen, too."""
+    """The formula "6 N", term -> operations for one token: six for each parameter, one addition
+    and one multiplication in the forward pass and two of each for gradients; tied weights once.
+    `kinds`: kind of part -> its term; `idle`: also count experts that are not chosen."""
     found = dict.fromkeys(TERMS, Fraction())
     for part in f.parts:
         if part.kind == EMBEDDING and f.tied:
@@ -168,7 +168,8 @@ def six_active(f: Figures) -> Counted:
 
 def palm(f: Figures) -> Counted:
     """The operations for one token by the formula 6N + 12LHQT of PaLM, by term: six for each of N
-    parameters, and for each of two products of width Q with all T tokens in H heads of L layers."""
+    parameters, and for each multiplication of scores and sums of values (`pair`, 2HQ of a pair of
+    tokens) with all T tokens, in L layers."""
     found = _six_a_parameter(f, SAME, idle=True)
     found[JOINING] += sum(6 * p.pair * p.layers * f.tokens for p in f.parts)
     return found
@@ -186,6 +187,7 @@ def megatron(f: Figures) -> Counted:
             s, inner = p.sizes, 2 * p.sizes["d"]
             maps = s["d"] * (2 * inner + 2 * s["G"] * s["N"] + s["n"]) + inner * s["d"]
             found[MIXERS] += 6 * maps * p.layers
+            # 7 operations an entry of the state, and twice as many for the gradients
             found[JOINING] += 3 * 7 * inner * s["N"] * p.layers
             continue
         if p.kind == MIXERS and p.mixer == "gated-deltanet":
@@ -201,8 +203,7 @@ def torchtitan(f: Figures) -> Counted:
     """torchtitan's operations for one token by term: six for each active parameter but the
     embedding's, and for each product of all pairs within a window; three such products for each
     entry of a delta rule's state. Unanswered for other recurrent states."""
-    kinds = {**SAME}
-    found = _six_a_parameter(f, kinds, idle=False)
+    found = _six_a_parameter(f, SAME, idle=False)
     found[EMBEDDING] = Fraction()
     for p in f.parts:
         reach = f.tokens if p.window is None else min(p.window, f.tokens)

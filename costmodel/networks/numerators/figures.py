@@ -185,7 +185,7 @@ class Figures:
                 continue
             one, kind = split(graph, use), self.kind(use)
             if kind != EMBEDDING:
-                found[kind if kind != REST else REST] += self._total(one.weights, use)
+                found[kind] += self._total(one.weights, use)
             if kind == MIXERS:
                 found[JOINING] += self._total(one.joining, use)
         for part in self.network.costs("training-step", self.counting):
