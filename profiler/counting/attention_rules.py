@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from profiler.counting.call import Call, CountError, Rule
-from profiler.counting.forward_rules import real_only, softmax_rows
+from profiler.counting.forward_rules import refuse_complex, softmax_rows
 from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, named_operation
 
 BIAS = ("attn_bias", "attn_mask", "bias")
@@ -50,7 +50,7 @@ def is_causal(call: Call) -> bool:
     return bool(kind)
 
 
-def dense_only(call: Call) -> None:
+def refuse_packed_or_window(call: Call) -> None:
     """Raise CountError if the call has arguments that the rules do not cover: sequences of several
     lengths packed into one, a window, or ALiBi slopes. -1 and None stand for no window."""
     packed = ("cum_seq_q", "cu_seqlens_q", "seqused_k", "seqlen_k")
@@ -65,7 +65,7 @@ def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """(query, key, value) of the call, each of shape (..., tokens, width), with the axis of tokens
     moved from `axis`; CountError if one is complex."""
     found = tuple(call.tensor(name).transpose(axis, -2) for name in ("query", "key", "value"))
-    real_only(call, *found)
+    refuse_complex(call, *found)
     query, key, value = found
     return query, key, value
 
@@ -79,7 +79,7 @@ def attention(call: Call, axis: int = -2) -> Operations:
     also computes each row's maximum plus the logarithm of its sum: Algorithm 1 of Dao 2023, arXiv
     2307.08691.
     """
-    dense_only(call)
+    refuse_packed_or_window(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape
     pairs = visible_pairs(rows, key.shape[-2], is_causal(call))
@@ -137,7 +137,7 @@ def attention_backward(call: Call, axis: int = -2) -> Operations:
     of tokens). Heads of queries that share keys and values add to one gradient. The scores are
     computed again with their bias, whose gradient is dS without further work; dropout is applied
     again to the weights P, and to their gradient dP."""
-    dense_only(call)
+    refuse_packed_or_window(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape
     causal, keys = is_causal(call), key.shape[-2]

@@ -19,8 +19,8 @@ from profiler.counting.forward_rules import (
     convolution as plain_convolution,
     entry_sum,
     free,
-    real_only,
     reduction,
+    refuse_complex,
     row_count,
     softmax,
 )
@@ -62,7 +62,7 @@ kernel GeluBackward computes it."""
 
 def at_every_entry(call: Call, operations: Operations) -> Operations:
     """`operations` at every entry of a real result."""
-    real_only(call, *call.inputs, call.output)
+    refuse_complex(call, *call.inputs, call.output)
     return operations * call.output.numel()
 
 
@@ -138,7 +138,7 @@ def any_convolution(call: Call) -> Operations:
     if not call.arguments["transposed"]:
         return plain_convolution(call)
     x, weight, out = call.tensor("input"), call.tensor("weight"), call.output
-    real_only(call, x, weight)
+    refuse_complex(call, x, weight)
     products = x.numel() * prod(weight.shape[1:])
     if not products:
         return NOTHING
@@ -153,7 +153,7 @@ def convolution_backward(call: Call) -> Operations:
     plain one if the forward pass was transposed); the gradient of the weight sums products over
     batch and positions; the gradient of the bias sums the result's gradient."""
     grad, x, weight = (call.tensor(n) for n in ("grad_output", "input", "weight"))
-    real_only(call, grad, x, weight)
+    refuse_complex(call, grad, x, weight)
     wanted, transposed = call.arguments["output_mask"], call.arguments["transposed"]
     products = (x if transposed else grad).numel() * prod(weight.shape[1:])
     total = NOTHING
@@ -202,7 +202,7 @@ def variance(call: Call, *, root: bool = False) -> Operations:
     mean (R - 1 adds, a division), R differences and squares, their sum and a division; with `root`
     a square root."""
     source = call.tensor("self")
-    real_only(call, source)
+    refuse_complex(call, source)
     entries, rows = source.numel(), call.output.numel()
     steps = Operations(mul=entries, add=3 * entries - 2 * rows, div=2 * rows)
     return steps + (FUNCTIONS["sqrt"] * rows if root else NOTHING) + converted(call, source)

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf, prod
 
 from profiler.counting.call import Call, CountError, Rule
-from profiler.counting.forward_rules import real_only
+from profiler.counting.forward_rules import refuse_complex
 from profiler.counting.operations import (
     COMPARE,
     FUNCTIONS,
@@ -40,7 +40,7 @@ def distances(call: Call, rows: str) -> Operations:
     """The operations of distances, the norm of the difference of each pair of rows (one result per
     pair); `rows` names the argument with the rows."""
     source = call.tensor(rows)
-    real_only(call, source)
+    refuse_complex(call, source)
     width, order = int(source.shape[-1]), float(call.arguments["p"])
     return (Operations(add=width) + norm_of(width, order)) * call.output.numel()
 
@@ -59,11 +59,12 @@ POWER = Operations(mul=2, div=1) + COMPARE + named_operation("pow") * 2
 
 def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> Operations:
     """The operations of the derivative of distances. For each pair of rows and each column: the
-    difference again, the derivative of the distance by it, and an addition to the gradient of each
-    of the `receivers` rows; nothing for order 0, whose derivative is 0 (torch's DistanceOps).
-    `rows` and `distance` name arguments."""
+    difference again, the derivative of the distance by it, and an addition to the gradients of
+    `receivers` rows of the pair: 2 for `pdist`, 1 for `cdist`, which gives the gradient of one
+    operand a call. Nothing for order 0, whose derivative is 0 (torch's DistanceOps). `rows` and
+    `distance` name arguments."""
     source, pairs = call.tensor(rows), call.tensor(distance).numel()
-    real_only(call, source)
+    refuse_complex(call, source)
     order = float(call.arguments["p"])
     if order == 0:
         return NOTHING
@@ -75,7 +76,7 @@ def renormalised(call: Call) -> Operations:
     """The operations of torch's renorm: the norm of each slice, compared with the largest one
     allowed; maxnorm / (norm + eps), or 1, times each entry."""
     source = call.tensor("self")
-    real_only(call, source)
+    refuse_complex(call, source)
     slices = int(source.shape[call.arguments["dim"]])
     entries = source.numel() // max(slices, 1)
     each = norm_of(entries, float(call.arguments["p"])) + COMPARE + Operations(add=1, div=1)
@@ -83,8 +84,7 @@ def renormalised(call: Call) -> Operations:
 
 
 def uncounted_distinct_rows(call: Call) -> Operations:
-    """Raise CountError: each distinct row is scaled once, and the number of distinct indices
-    depends on values."""
+    """Raise CountError, for an embedding with `max_norm`: each distinct row is scaled once."""
     raise CountError(
         f"{call.name}: the number of distinct indices depends on values: leave out max_norm"
     )
@@ -154,7 +154,7 @@ def product_of_three(call: Call) -> Operations:
     that the third lacks; then the third is multiplied, and the rest summed. `expand1` to `expand3`
     list the axes that each tensor lacks."""
     tensors = [call.tensor(name) for name in ("i1", "i2", "i3")]
-    real_only(call, *tensors)
+    refuse_complex(call, *tensors)
     lacking = [set(call.arguments[f"expand{k}"]) for k in (1, 2, 3)]
     axes = tensors[0].dim() + len(lacking[0])
     shapes = []
@@ -180,7 +180,7 @@ def weight_norm_backward(call: Call) -> Operations:
     """The operations of the gradients of a weight norm, w = v g/n for rows v of length n with gain
     g: dg = sum(dw v)/n, dv = dw (g/n) - v (g/n) (dg/n)."""
     source = call.tensor("saved_v")
-    real_only(call, source)
+    refuse_complex(call, source)
     entries, rows = source.numel(), call.tensor("saved_norms").numel()
     sums = Operations(mul=entries, add=entries - rows, div=rows)
     factors = Operations(mul=rows, div=2 * rows)

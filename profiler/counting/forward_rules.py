@@ -48,7 +48,7 @@ def entry_sum(tensor: Tensor) -> Operations:
     return COMPLEX_SUM if tensor.is_complex() else Operations(add=1)
 
 
-def real_only(call: Call, *tensors: Tensor) -> None:
+def refuse_complex(call: Call, *tensors: Tensor) -> None:
     """Raise CountError if a tensor is complex, in a rule for real numbers."""
     if any(tensor.is_complex() for tensor in tensors):
         raise CountError(f"{call.name}: no rule for complex numbers, only for real ones")
@@ -87,7 +87,7 @@ def convolution(call: Call) -> Operations:
     """The operations of a convolution: a product for every tap at every output, also taps on
     padding, and their sum; then the bias."""
     x, weight = call.tensor("input"), call.tensor("weight")
-    real_only(call, x, weight)
+    refuse_complex(call, x, weight)
     taps, outputs = prod(weight.shape[1:]), call.output.numel()
     if taps == 0:
         return NOTHING
@@ -100,7 +100,7 @@ def convolution(call: Call) -> Operations:
 
 def elementwise(call: Call, function: str) -> Operations:
     """A named function of one real number at every output entry."""
-    real_only(call, *call.inputs, call.output)
+    refuse_complex(call, *call.inputs, call.output)
     return FUNCTIONS[function] * call.output.numel()
 
 
@@ -113,7 +113,7 @@ def division(call: Call) -> Operations:
     """The operations of self / other at every output entry, rounded if a rounding mode is given;
     complex by real is two divisions. CountError for a complex divisor."""
     if (mode := call.arguments.get("rounding_mode")) is not None:
-        real_only(call, call.output)
+        refuse_complex(call, call.output)
         return (Operations(div=1) + named_operation(mode)) * call.output.numel()
     divisor = call.arguments["other"]
     if isinstance(divisor, complex) or (isinstance(divisor, Tensor) and divisor.is_complex()):
@@ -157,7 +157,7 @@ def power_of_entry(call: Call) -> Operations:
     """The operations of x**p at every entry. Small powers (`POWERS`) are products and roots (x**4
     is two squarings); any other power, and each power of a tensor of exponents, is a `pow`."""
     exponent = call.arguments["exponent"]
-    real_only(call, call.output)
+    refuse_complex(call, call.output)
     known = POWERS.get(exponent) if isinstance(exponent, int | float) else None
     return (named_operation("pow") if known is None else known) * call.output.numel()
 
@@ -249,7 +249,7 @@ def cumulation(call: Call, each: Operations) -> Operations:
     """The operations of a running reduction, such as cumsum: R - 1 steps, of `each` operations,
     along each row of R entries."""
     source = call.tensor("self")
-    real_only(call, source)
+    refuse_complex(call, source)
     length = source.shape[call.arguments["dim"]] if source.dim() else 1
     steps = source.numel() - source.numel() // length if length else 0
     return each * steps + converted(call, source)
@@ -259,7 +259,7 @@ def euclidean_norm(call: Call) -> Operations:
     """The operations of a Euclidean norm, the sqrt of a sum of squares; CountError for a norm of
     another order."""
     source, out = call.tensor("self"), call.output
-    real_only(call, source)
+    refuse_complex(call, source)
     if call.arguments["ord"] != 2:
         order = call.arguments["ord"]
         raise CountError(f"{call.name}: no rule for a norm of order {order}, only of order 2")

@@ -12,7 +12,7 @@ from math import prod
 import torch
 
 from profiler.counting.call import Call, CountError, Rule
-from profiler.counting.forward_rules import entry_sum, product_of, real_only
+from profiler.counting.forward_rules import entry_sum, product_of, refuse_complex
 from profiler.counting.operations import COMPARE, NOTHING, Operations
 
 
@@ -69,7 +69,7 @@ def scatter_reduced(call: Call, places: str) -> Operations:
     combination), with the entry of the result that an index names. CountError for a reduction that
     `INTO` lacks, and for include_self=False."""
     kind = call.arguments["reduce"]
-    real_only(call, call.output)
+    refuse_complex(call, call.output)
     if kind not in INTO:
         raise CountError(
             f"{call.name}: no rule for the reduction '{kind}', only for {', '.join(INTO)}"

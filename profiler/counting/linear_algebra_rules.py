@@ -14,14 +14,14 @@ from functools import partial
 from torch import Tensor
 
 from profiler.counting.call import Call, CountError, Rule
-from profiler.counting.forward_rules import free, real_only
+from profiler.counting.forward_rules import free, refuse_complex
 from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations
 
 
 def rows_and_columns(call: Call, matrices: Tensor) -> tuple[int, int, int]:
     """The numbers of matrices, rows and columns of a tensor (..., rows, columns); CountError if the
     tensor is complex."""
-    real_only(call, matrices)
+    refuse_complex(call, matrices)
     *_, rows, columns = matrices.shape
     return matrices.numel() // max(rows * columns, 1), rows, columns
 

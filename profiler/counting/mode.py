@@ -66,8 +66,8 @@ def make_kind(func: Any) -> OperationKind:
     label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
     taken, given = func._schema.arguments, func._schema.returns
     # without a tensor among arguments and results there is no arithmetic to count
-    numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
-    move = rule is free or view or not numbers
+    has_tensor = any("Tensor" in str(value.type) for value in (*taken, *given))
+    move = rule is free or view or not has_tensor
     written = [
         argument.alias_info is not None and argument.alias_info.is_write for argument in taken
     ]

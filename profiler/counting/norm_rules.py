@@ -15,7 +15,7 @@ from math import prod
 from torch import Tensor
 
 from profiler.counting.call import Call, Rule
-from profiler.counting.forward_rules import real_only
+from profiler.counting.forward_rules import refuse_complex
 from profiler.counting.operations import FUNCTIONS, Operations
 
 RECIPROCAL_ROOT = Operations(add=1) + FUNCTIONS["rsqrt"]
@@ -136,7 +136,7 @@ def given(call: Call, name: str) -> Tensor | None:
 def source_of(call: Call) -> Tensor:
     """The tensor that is normalised; CountError if it is complex."""
     source = call.tensor("input")
-    real_only(call, source)
+    refuse_complex(call, source)
     return source
 
 

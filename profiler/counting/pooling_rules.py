@@ -79,7 +79,7 @@ def average_pool_backward(call: Call, axes: int) -> Operations:
 
 
 @cache
-def adaptive(extent: int, outputs: int) -> int:
+def adaptive_entries_along(extent: int, outputs: int) -> int:
     """Entries of all adaptive windows of one axis with n = `extent` and m = `outputs`: window i
     runs from floor(i*n/m) to ceil((i+1)*n/m), exclusive, as in torch's kernels."""
     return sum(-(-(i + 1) * extent // outputs) - i * extent // outputs for i in range(outputs))
@@ -88,7 +88,8 @@ def adaptive(extent: int, outputs: int) -> int:
 def adaptive_entries(source: Sequence[int], result: Sequence[int], axes: int) -> int:
     """The number of entries in all adaptive windows, over every batch and channel, of an input and
     a result of these shapes."""
-    windows = prod(adaptive(n, m) for n, m in zip(source[-axes:], result[-axes:], strict=True))
+    along = zip(source[-axes:], result[-axes:], strict=True)
+    windows = prod(adaptive_entries_along(n, m) for n, m in along)
     return prod(source[:-axes]) * windows
 
 

@@ -14,7 +14,7 @@ from profiler.counting.forward_rules import (
     entry_sum,
     free,
     product_of,
-    real_only,
+    refuse_complex,
     sorting,
 )
 from profiler.counting.indexed_rules import scatter_summed
@@ -177,7 +177,7 @@ def summed_products(call: Call) -> Operations:
     """The operations of beta * self + alpha * the sum of left @ right over the batch; factors of 1
     cost nothing."""
     left, out = call.tensor("batch1"), call.output
-    real_only(call, left, out)
+    refuse_complex(call, left, out)
     entries, terms = out.numel(), left.shape[0] * left.shape[-1]
     alpha, beta = call.arguments["alpha"], call.arguments["beta"]
     counts = Operations(mul=entries * terms, add=entries * max(terms - 1, 0))
