@@ -331,7 +331,7 @@ def further(asked: Asked) -> Starts | None:
     return processes([first], kind, LatencyLimits.within(AGAIN_S), TIME_AGAIN)
 
 
-def held_against_equations(names: Sequence[str]) -> None:
+def refuse_without_equations(names: Sequence[str]) -> None:
     """Raise UsageError if a name is that of a module without equations."""
     from profiler.run.plain import PlainModule, without_equations
     from profiler.run.subject import measurable, parts
@@ -341,7 +341,7 @@ def held_against_equations(names: Sequence[str]) -> None:
             raise UsageError(without_equations(name))
 
 
-def not_interrupted(found: Session, output: Path | None) -> None:
+def raise_if_interrupted(found: Session, output: Path | None) -> None:
     """Raise KeyboardInterrupt, with the place of the earlier measurements, if the user
     interrupted."""
     if not found.interrupted:
@@ -366,7 +366,7 @@ def profile(
     found = measured(asked, regenerating(context), counts_only=counts_only)
     if found.measurements:
         show(document(found.measurements), format_, None, False, context)
-    not_interrupted(found, asked.output)
+    raise_if_interrupted(found, asked.output)
     if found.failures:
         raise Failed
 
@@ -406,7 +406,7 @@ def reconcile(
     elif own:
         raise UsageError("--own needs --from FILE.jsonl: add --from, or leave out --own")
     else:
-        held_against_equations(asked.mixers or ())
+        refuse_without_equations(asked.mixers or ())
         # cold times stand in no table here: only a file of records is given them
         cold = asked.output is not None
         found = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
@@ -416,6 +416,6 @@ def reconcile(
     if made:
         show(document(made, full=full), format_, None, False, context)
     if source is None:
-        not_interrupted(found, asked.output)
+        raise_if_interrupted(found, asked.output)
     if problems or unknown or (strict and any(ladder.findings for ladder in made)):
         raise Failed

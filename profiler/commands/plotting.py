@@ -165,8 +165,8 @@ def files_of(shown: Sequence[str]) -> list[Path]:
 
 
 def chosen_kind(name: str | None, usual: str, kinds: Sequence[Kind], of: str) -> Kind:
-    """The kind of figure that `--kind` names, `usual` without a name; UsageError for one that does
-    not show these."""
+    """The kind of figure that `--kind` names, else the one named `usual`; UsageError for a kind
+    that does not show what is plotted, `of`: "mixers" or "records"."""
     fitting = {kind.name: kind for kind in kinds if of in kind.of}
     return fitting[chosen(name or usual, f"--kind, for {of},", list(fitting))]
 

@@ -36,14 +36,8 @@ BUSY_PERCENT = 5
 
 class NvmlSensor(Board):
     """The energy counter and the power sensor of one whole NVIDIA board: an
-    `energy.protocol.Sensor`.
-
-    The constructor finds out which sensors the board has. With `force`, other users of the board
-    cause a label instead of an error. `own_bytes()` is the device memory that this process holds.
-
-    Raises:
-        SensorError: the board has no sensor of energy or power, or other processes use the board.
-    """
+    `energy.protocol.Sensor`. With `force`, other users of the board cause a label instead of an
+    error."""
 
     def __init__(
         self,
@@ -61,7 +55,7 @@ class NvmlSensor(Board):
         self.force, self.reserved, self.clock = force, own_bytes, clock
         self.shared = ""
         self.require_whole()
-        self.others()
+        self.refuse_others()
         self.counter = self.answers(self.energy_mJ)
         self.scope = self.power_scope()
         instant = self.field(INSTANT, self.scope) is not None
@@ -112,17 +106,17 @@ class NvmlSensor(Board):
 
     def require_alone(self) -> None:
         """SensorError if others work on the board; called while this process is at rest."""
-        self.others()
+        self.refuse_others()
         rates = self.maybe("nvmlDeviceGetUtilizationRates")
         if rates is not None and rates.gpu > BUSY_PERCENT:
-            self.share(f"the board is {rates.gpu} % busy while this process is idle")
+            self.refuse_or_note(f"the board is {rates.gpu} % busy while this process is idle")
 
-    def others(self) -> None:
+    def refuse_others(self) -> None:
         """Refuse to measure, or with `force` note it, if other processes use the board."""
         if found := self.signs_of_others(self.reserved()):
-            self.share(found)
+            self.refuse_or_note(found)
 
-    def share(self, reason: str) -> None:
+    def refuse_or_note(self, reason: str) -> None:
         """Raise SensorError with the reason why other processes seem to share the board; with
         `force`, note the reason instead, for a label."""
         if not self.force:

@@ -71,8 +71,8 @@ or the formula of its gradient (derivatives.yaml), executes."""
 
 
 def kernel_of(operation: str) -> str:
-    """The kernel class ("softmax", "fused-attention") of a dispatched operation, named as torch
-    names it, that is a backward kernel of one of these; "" for any other operation."""
+    """The kernel class ("softmax" or "fused-attention") whose backward kernel is the dispatched
+    operation of this name in torch; "" for any other operation."""
     if operation == "aten::_softmax_backward_data":
         return "softmax"
     fused = operation.endswith("_backward") and nominal(operation) == "fused attention"
@@ -94,7 +94,7 @@ def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[s
     executes, in the order of `REWRITES`: those of autograd, and those of the kernel classes `used`.
     After a "dense" forward pass, which stores the zeros around arrays, gradients of the zeros are
     computed: of all ("padded"), or, by a convolution, of rows of zeros before and after the
-    sequence ("padded-rows"). `rewrites`, those of the forward pass, may include one of both."""
+    sequence ("padded-rows"); unless `rewrites`, of the forward pass, has one of both already."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"]
     if "dense" not in rewrites or any(name in PADDINGS for name in rewrites):

@@ -300,8 +300,8 @@ def after_first(groups: Sequence[Tensor]) -> list[Tensor]:
 
 
 def before_each(ends: Tensor, groups: Sequence[object]) -> list[Tensor]:
-    """What each chunk but the first reads of arrays `ends` (b, n, complete chunks, ...) at the ends
-    of all complete chunks: the array of the chunk before; grouped as `groups` are."""
+    """What each chunk but the first reads: the array at the end of the chunk before it, of `ends`
+    (b, n, complete chunks, ...). In as many groups as `groups`: complete chunks, then the rest."""
     return [ends[:, :, :-1], ends[:, :, -1:]][: len(groups)]
 
 

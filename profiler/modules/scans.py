@@ -48,10 +48,13 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
-        """The gradients of `kept` and `added`: those of the first row's decay are 0."""
+        """The gradients of `kept` and `added`. That of added_i, for the gradient d_i of row i, is
+        g_i = d_i + kept_(i+1) g_(i+1), a scan from the last row back; that of kept_i is
+        g_i S_(i-1), and 0 for the first row."""
         (kept, *found), (gradient,), dim = ctx.saved_tensors, gradients, ctx.dim
         later = (dim, 1, kept.shape[dim] - 1)
         first = kept.narrow(dim, 0, 1)
+        # kept_(i+1) in row i; after the last row there is none, and any number serves
         after = torch.cat((kept.narrow(*later), torch.ones_like(first)), dim)
         back = _rounds(after.flip(dim), gradient.flip(dim), dim).flip(dim)
         if not found:

@@ -130,6 +130,7 @@ def product_s(op: Mapping[str, Any], dtype: str, on: Board) -> float:
     results = op["bytes_written"] / BYTES[dtype] / op["calls"]
     depth = op["operations"]["mul"] / op["calls"] / results
     both = op["bytes_read"] / BYTES[dtype] / op["calls"] / depth
+    # from the sum and the product of l and f: f is the larger root of z² - (l + f) z + l f
     columns = (both + max(both**2 - 4 * results, 0) ** 0.5) / 2
     sizes = {"l": results / columns, "d": depth, "f": columns}
     calls = Calls("gemm", {letter: np.array([size]) for letter, size in sizes.items()}, dtype)

@@ -232,7 +232,7 @@ def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
 @cache
 def composites() -> frozenset[str]:
     """The names of operations all of whose overloads only call other operations; the called
-    operations are named instead."""
+    operations are named instead. Overloads that write into a given `out` are left out."""
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     made_of_others = set(registered("CompositeImplicitAutograd"))
     found: dict[str, bool] = {}
