@@ -269,7 +269,7 @@ def unusable_package(error: BaseException) -> str:
     if missing:
         how = INSTALLED_AS.get(package, package)
         return f"{package}, which is not installed (pip install {how})"
-    for _ in range(DEEPEST):
+    for _ in range(DEEPEST):  # the first cause says why
         error = error.__cause__ or error
     limit = address_space()
     allowed = "" if limit is None else f"; ulimit -v allows this process {limit >> 10:,} KB"
@@ -284,6 +284,7 @@ def _imported_package(error: BaseException) -> str:
         frame, last = last.tb_frame, last.tb_next
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         own = package in (*OWN, "__main__") or package.startswith(USER)
+        # the top level of a module runs while the module is imported
         if frame.f_code.co_name == "<module>" and package and not own:
             return package
     return ""

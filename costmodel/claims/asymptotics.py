@@ -104,7 +104,7 @@ class OrderClaim(Related):
             Unanswered: a growth is not derived.
         """
         (answer,) = self.answers(interpretation)
-        guards, long = long_case(answer.exact, self.growing)
+        guards, long = long_case(answer.exact, self.growing)  # the case of long sequences
         named = self.mixer and not self.model
         mixer = mixer_of(self.mixer, interpretation.option) if named else None
         divided = divisors(mixer) if mixer else {}
@@ -165,6 +165,7 @@ def _assumed(mixer: Mixer) -> Assumptions:
     below = {
         x for extent in extents(mixer, None) for m in extent.terms for x, power in m if power < 0
     }
+    # n <= d is known of heads that divide the width; t <= l holds of every mixer
     free = [q for q in ALWAYS if q.below.letters.isdisjoint(below | LENGTH)]
     return Assumptions(tuple(q for q in GROWING.quotients if q not in free))
 
@@ -175,7 +176,7 @@ def _while_growing(sizes: Assumptions, grown: Mapping[str, Growth]) -> Assumptio
     found = []
     for quotient in sizes.quotients:
         found.append(quotient.put(grown))
-        if found[-1].below.factors and not found[-1].above.factors:
+        if found[-1].below.factors and not found[-1].above.factors:  # 1/d**2 >= 1
             words = " and ".join(f"{x} growing as {growth}" for x, growth in grown.items())
             raise NoGrowth(f"{words} contradicts {quotient} >= 1")
     return Assumptions(tuple(found), sizes.fixed)
@@ -204,6 +205,7 @@ class GrowthComparison:
         held: frozenset[str] = frozenset()
         for size in sorted(frozenset().union(*(g.letters for g in self.derived)) - named):
             sizes = self.sizes.with_fixed({*held, size})
+            # every size that the claim names can still grow
             if all(sizes.allow([RateInequality({x: 1})]) for x in named):
                 held |= {size}
         return held

@@ -265,6 +265,7 @@ class Claim(ABC):
         forms = [f for m in (*named, *options.values(), *parts) for f in m.forms.values()]
         own = self.form or (mixer.default_form if mixer else "")
         formed = mixer and one and "form" in asked.varies
+        # of one new token, a formula in l may mean t = l or t = l + 1
         in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters
         return LeftOpen(
             forms=tuple(f for f in mixer.forms if f != own) if mixer and formed else (),

@@ -216,6 +216,7 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
     """The value after substituting sizes that the guards (polynomials >= 0) fix: the guards l - w
     and w - l together mean l = w, so that w replaces l or l replaces w."""
     for guard in by_text(guards):
+        # sizes with the coefficient 1 or -1, of a guard that has no function of sizes
         pinned = sorted(x for x in guard.atoms if abs(guard.terms.get(((x, 1),), 0)) == 1)
         if -guard in guards and pinned and guard.atoms == guard.letters:
             letter, sign = pinned[0], guard.terms[((pinned[0], 1),)]

@@ -74,9 +74,9 @@ class Interpretation:
         return ", ".join(self.names(own)[len(self.convention) if same else 0 :])
 
     def changes(self, own: Interpretation) -> int:
-        """The distance from another interpretation, a number: the names of conventions that only
-        one of the two has (of accountings, "strict" and "mac", only this one's), and the other
-        fields that differ."""
+        """The distance from another interpretation: how many names of conventions only one of the
+        two has, and how many other fields differ. From ("strict",), ("mac",) is 1 away, since the
+        accounting is exchanged, ("mac", "dense") 2, and a claim's other phase 1."""
         names, others = set(self.parsed_convention.names), set(own.parsed_convention.names)
         left_out = set() if self.parsed_convention.peer else others - names - set(ACCOUNTINGS)
         return len(names - others) + len(left_out) + len(self.differs(own))
@@ -190,7 +190,7 @@ def _convention_names(
     if not left_open.growing and not chosen.isdisjoint(SCALES):
         optional.append(("", *SCALES[1:]))
     accountings = (own.parsed_convention.accounting,) if left_open.growing else tuple(ACCOUNTINGS)
-    known = {own.parsed_convention: own.convention}
+    known = {own.parsed_convention: own.convention}  # the claim's own spelling is kept
     asked = _names_of_backward(own) if changed.phase in TRAINING_STEP else ()
     for names in product(accountings, *optional):
         kept = (*filter(None, names), *asked)

@@ -364,6 +364,7 @@ def _claim(
                 by_case = " if $" in text
                 parts = [_by_case(text, asked.symbols)] if by_case else text.split("=")
                 parts = [part.strip() for part in parts]
+                # formulas are of one sequence unless they name b
                 sizes = {x: size for x, size in sizes.items() if (x, size) != ("b", 1)}
                 stating = claim_class(figure, parts, {} if by_case else asked.symbols)
             claim = stating(**said, sizes=sizes)

@@ -161,8 +161,9 @@ def quantity(name: str) -> Figure:
 
 
 def phases_of(asked: Figure) -> tuple[str, ...]:
-    """The phases that a claim about a figure may name: all, if the figure depends on the phase; ()
-    if it does not; the last one, if the figure does not exist for a forward pass in training."""
+    """The phases that a claim about a figure may name: all, if the figure depends on the phase
+    ("mul"); () if it does not ("parameters"); the only one that is meant if the figure does not
+    exist for a forward pass in training: ("inference",) for "state"."""
     if "phase" in asked.varies:
         return asked.phases
     return () if "training" in asked.phases else asked.phases[-1:]

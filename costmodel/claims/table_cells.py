@@ -80,7 +80,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
     without a caption behind it. Sizes come from the caption (`$l = 128$`) and from columns with a
     size as heading, labels from the columns of `LABELS`.
     """
-    text = re.sub(r"(?<!\\)%.*", "", text)
+    text = re.sub(r"(?<!\\)%.*", "", text)  # comments
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
     sizes: dict[str, dict[str, int]] = {}
@@ -96,7 +96,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
             for begin, phase in CAPTIONS.items():
                 if caption.startswith(begin):
                     labels = {"phase": phase}
-        below = text[end:].partition(r"\caption{")[0]
+        below = text[end:].partition(r"\caption{")[0]  # the notes, up to the next table
         rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
         head = _head(rows)
         headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
@@ -108,7 +108,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
                 of = {name: _plain(row[k]) for k, name in said.items()}
                 for k in range(1, len(row)):
                     shown = _below(row[k], below, symbols)
-                    for short, floor in _FLOOR.findall(below):
+                    for short, floor in _FLOOR.findall(below):  # names that notes explain
                         shown = shown.replace(short, floor)
                     if k not in letters and k not in said and not shown.startswith("--") and shown:
                         name, heading = _named(row[0], symbols), _plain(head[k])
@@ -218,8 +218,8 @@ def _plain(cell: str) -> str:
 
 def _below(cell: str, below: str, symbols: Symbols) -> str:
     """The text of a cell without dollar signs; for a cell `(a)`, the text that follows `(a)` below
-    the table, or `(a)` if there is none; for a cell marked with a letter, its formula with the
-    cases of the letter's note, as in `If $l > w$; $l$ if $l \\le w$`."""
+    the table, or `(a)` if there is none. A formula marked with a letter, $w$ and the note `a: If $l
+    > w$; $l$ if $l \\le w$.`, becomes `$w$ if $l > w$; $l$ if $l \\le w$`."""
     if marked := _MARKED.fullmatch(cell.strip()):
         mark = re.escape(rf"\textsuperscript{{{marked[2]}}}\, If ")
         note = re.search(rf"{mark}(\$[^$]+\$)(.*)\.$", below, re.M)

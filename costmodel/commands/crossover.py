@@ -118,6 +118,7 @@ def crossover(
         )
 
     given = {**without_assumed(along or usual_size(wanted), given)}
+    # the rows of a map whose second size is not given: powers of two that fit the mixers
     if across and across not in given:
         first = {x: values if isinstance(values, str) else values[0] for x, values in given.items()}
         given[across] = powers_of_two(at(across, **{x: y for x, y in first.items() if x != along}))

@@ -23,7 +23,7 @@ def watched(command: str) -> Callable[[], object]:
     OpenBLAS or libgomp), which no `except` catches.
     """
     if not limit_words():
-        return bool
+        return bool  # a function that does nothing
     by_itself = mmap.mmap(-1, 1)  # a byte that both processes share
     child = os.fork()
     if not child:

@@ -375,6 +375,7 @@ def trained(
     if loss is not None:
         chosen(loss, "--loss", list(LOSSES))
         options["loss"] = loss
+    # the phase against which the options are checked: the first with gradients, if there is one
     return asked(given, (*with_gradients, asked_for[0])[0], options)
 
 
@@ -495,7 +496,7 @@ def with_bar(
     The bar is removed before a result is yielded, so that the caller can print it. Ctrl-C raises
     KeyboardInterrupt.
     """
-    tell: list[Callable[[int, int, str], None]] = []
+    tell: list[Callable[[int, int, str], None]] = []  # the function of the present bar
     found = begin(lambda done, of, what: tell[0](done, of, what))
     with interruptible():
         while True:

@@ -74,14 +74,15 @@ class Board:
 
     @property
     def caption(self) -> str:
-        """The board's names, the labels of its figures, each after the first with the figures, and
-        its file."""
+        """The board's names, the labels of its figures, each after the most frequent one with the
+        figures, and its file: `h100_sxm (NVIDIA H100 SXM5 80 GB), datasheet; datasheet, unchecked
+        (special): tables/devices/h100_sxm.toml`."""
         groups: dict[str, dict[str, None]] = {}
         for name, figure in self.figures.items():
             groups.setdefault(figure.label, {})[name.partition(".")[0]] = None
         labels = [
-            f"{label} ({', '.join(groups[label])})" if others else label
-            for others, label in enumerate(sorted(groups, key=lambda label: -len(groups[label])))
+            f"{label} ({', '.join(groups[label])})" if rank else label
+            for rank, label in enumerate(sorted(groups, key=lambda label: -len(groups[label])))
         ]
         return f"{self.name} ({self.title}), {'; '.join(labels)}: {self.path_shown}"
 

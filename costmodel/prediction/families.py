@@ -207,7 +207,8 @@ def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) 
     blocks = np.ceil(a.rows / ROWS)
     lines = calls.work.exponentials / (a.groups * a.rows)
     """The mean number of keys of a row."""
-    spread = ROWS * a.tokens / a.rows
+    spread = ROWS * a.tokens / a.rows  # the tokens to which the rows of a block belong
+    # tiles of the longest block, the last one under a causal mask
     longest = np.ceil(np.minimum(a.keys + spread, calls.sizes["l"]) / KEYS)
     # tiles of the mean block, to half a tile
     mean = np.minimum(longest, np.ceil((lines + spread / 2) / KEYS * 2) / 2 + 0.5)
@@ -218,6 +219,7 @@ def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) 
     pair = product + softmax if flash_attention_2(on) else np.maximum(product, softmax)
     start = c["tile"] * THOUSAND * cycle
     waves = np.ceil(a.groups * blocks / sms)
+    # of several waves, an SM begins its next block at once: the last wave need not be whole
     whole = a.groups * blocks / sms
     total = np.where(waves > 1, np.maximum(whole, 1), 1) * (start + mean * ROWS * KEYS * pair)
     alone = start + longest * ROWS * KEYS * pair

@@ -86,10 +86,11 @@ class Kernel:
         size = {name: np.asarray(value, dtype=float) for name, value in sizes.items()}
         batch = size.pop("b", np.ones(()))
         if "h" in size:
-            size["d"] = size["n"] * size["h"]
+            size["d"] = size["n"] * size["h"]  # the equations of mixers have the width d
         shape = np.broadcast_shapes(batch.shape, *(one.shape for one in size.values()))
 
         def of(name: str) -> Floats:
+            """The number of a formula, such as "mul", for each call and one sequence."""
             return np.broadcast_to(self._formulas[name](size), shape).astype(float)
 
         totals = {"products": np.zeros(shape), "exp": np.zeros(shape), "bytes": np.zeros(shape)}

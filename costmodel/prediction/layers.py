@@ -133,9 +133,10 @@ def chooses_weights(case: Case) -> bool:
 
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield ("gemm", sizes of the product: l rows, d depth, f columns) for each matrix of
-    parameters by which an equation multiplies rows and sums. Where each row chooses matrices (its
-    experts), the chosen ones are one product: with the columns of all matrices that the rows of a
-    batch choose if choices are even."""
+    parameters by which an equation multiplies rows and sums: of self-attention at b = 2, l = 8 and
+    d = 4, {"l": 16, "d": 4, "f": 4} four times. Where each row chooses matrices (its experts), the
+    chosen ones are one product: with the columns of all matrices that the rows of a batch choose if
+    choices are even."""
     sizes = dict(case.sizes)
     rows: float = sizes.pop("b", 1) * (1 if case.phase == "inference" else sizes["l"])
     maps = {
@@ -145,7 +146,7 @@ def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     }
     convolved: tuple[str, ...] = ()
     short = CONVOLUTIONS.get(_named(case))
-    if short and "core" not in _options(case):
+    if short and "core" not in _options(case):  # taps are read by a kernel of their own
         convolved = KERNELS[f"prefill {short}"].equations
     for (name, _), read in maps.items():
         if name not in convolved:
@@ -162,7 +163,7 @@ def _product(
         if isinstance(position, Gather):
             chosen = prod(one.at(sizes) for one in position.at.array.shape[1:])
             share = chosen / extent.at(sizes)
-            met = extent.at(sizes) * (1 - (1 - share) ** rows)
+            met = extent.at(sizes) * (1 - (1 - share) ** rows)  # matrices that some row chooses
             columns, rows = columns * met, rows * chosen / met
             continue
         inner = position.extent.at(sizes) if isinstance(position, Flat) else 1

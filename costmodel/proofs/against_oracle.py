@@ -135,26 +135,26 @@ class OracleComparison:
         if not (causal(self.mixer.forms[self.form], sizes) and longer.causal):
             self._not_causal(about, {**sizes, "t": 1})
             return
-        goes_on = _goes_on(about)
+        without_l = _counts_without_length(about)
         for t in range(1, sizes["l"] + 1):
             at = {**sizes, "t": t}
             if reason := self._past_the_end(at):
                 self.refused.append(f"everything at {t=}: {reason}")
                 continue
-            if not goes_on and _instances(longer, t) != _instances(run, t):
+            if not without_l and _instances(longer, t) != _instances(run, t):
                 self.refused.append(
                     f"everything at {t=}: the token also owns rows beyond the length l"
                 )
                 continue
-            alike = goes_on or longer.counts_inference(t) == run.counts_inference(t)
+            same_work = without_l or longer.counts_inference(t) == run.counts_inference(t)
             for tally, quantity in tallies():
                 if quantity.token is None:
                     continue
-                if quantity.past and not alike:
+                if quantity.past and not same_work:
                     why = "a token's work depends on the length l"
                     self.refused.append(f"{tally.name} at {t=}: {why}")
                     continue
-                executed = longer if goes_on or quantity.past else run
+                executed = longer if without_l or quantity.past else run
                 derive = partial(tally.derived, about, at)
                 self.check(f"{tally.name} at {t=}", derive, quantity.token(executed, t))
 
@@ -182,7 +182,7 @@ class OracleComparison:
         for (array, _), scalar in run.trace.memory.items():
             if scalar.token:
                 latest[array] = max(scalar.token, latest.get(array, 0))
-        late = length - min(latest.values(), default=length)
+        late = length - min(latest.values(), default=length)  # tokens that an array ends early
         return self._run(sizes, length + late) if late > 0 else run
 
     def _past_the_end(self, at: Sizes) -> str:
@@ -226,7 +226,7 @@ def tallies() -> Iterator[tuple[Tally, Quantity]]:
             yield tally, QUANTITIES[name]
 
 
-def _goes_on(about: Answers) -> bool:
+def _counts_without_length(about: Answers) -> bool:
     """Whether the counts of one token are derived and do not depend on the length l."""
     try:
         found = about.of(counted)

@@ -51,17 +51,18 @@ class GradientComparison(OracleComparison):
         dense = bool({"dense", "zero-state"} & {*self.rewrites})
 
         def ran(ready: Collection[Equation], arrays: Values | None = None) -> Execution:
+            """The execution; the work of the equations `ready`, a forward pass, is not tallied."""
             return run(
                 system, sizes, accounting=self.accounting, dense=dense, ready=ready, arrays=arrays
             )
 
-        backward, step = level_backward, level_step = ran(forward), ran(())
+        backward, step = deep_backward, deep_step = ran(forward), ran(())
         if _has_maximum(system):
-            level_step = ran((), _rows_alike(step.arrays, system))
-            level_backward = level_step.resumed(backward.ready)
-        for phase, done, level in (
-            ("backward", backward, level_backward),
-            ("training-step", step, level_step),
+            deep_step = ran((), _rows_alike(step.arrays, system))
+            deep_backward = deep_step.resumed(backward.ready)
+        for phase, done, deep in (
+            ("backward", backward, deep_backward),
+            ("training-step", step, deep_step),
         ):
             about = self.about(phase)
             for tally, quantity in tallies():
@@ -69,7 +70,7 @@ class GradientComparison(OracleComparison):
                     continue
                 name = f"{tally.name}, {phase}" if len(quantity.phases) > 1 else tally.name
                 derive = partial(tally.derived, about, sizes)
-                executed = quantity.gradients(level if quantity.alike else done, phase)
+                executed = quantity.gradients(deep if quantity.alike else done, phase)
                 self.check(name, derive, executed)
         slopes = {} if "dense" in self.rewrites else self._slopes(system, backward, sizes)
         for name, (derived, executed) in slopes.items():
@@ -83,13 +84,13 @@ class GradientComparison(OracleComparison):
         difference.
 
         The function compares the derived gradient with the executed one. The text compares the
-        executed gradient with difference quotients: for all arrays together; only if that differs,
-        for each array by itself.
+        executed gradient with difference quotients: for all arrays together, which takes two
+        forward passes; only if that differs, for each array by itself.
         """
         import numpy as np
 
         arrays = dict(done.arrays)
-        given = arrays.pop(system.given.name)
+        given = arrays.pop(system.given.name)  # the gradient of the output
         names = tuple(self.rewrites)
         found: dict[str, tuple[Callable[[], str], str]] = {}
 

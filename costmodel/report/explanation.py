@@ -477,8 +477,8 @@ def _fewer(form: str, other: str, about: Crossover, names: Names) -> Line:
     if len(own) > 1 or any(bound.root.terms for bound in bounds):
         return ()
     many: Line = ()
-    # a single bound: the forms take equally many operations at the bound; if the other form never
-    # takes fewer, also beyond the bound (there are no sizes beyond a bound of 1)
+    # a single bound of one size, such as l > d: both forms take as many operations at l = d; if the
+    # other form never takes fewer, at all l <= d (of l > 1, only l = 1 is left)
     if (
         own[0].bounds
         and len(bounds) < 3

@@ -184,13 +184,14 @@ class Latex(Typeset):
         if inches and made.fits(caption, own):
             return _float(made, caption, label, own, "")
         asked, narrow = made, inches is not None and inches < COLUMN
-        if inches:
+        if inches:  # both columns of a text with two, or at least the usual page
             made = replace(made, room=2 * made.room if narrow else max(made.room, ROOM))
         if made.fits(caption, own):
             if narrow:
                 held = asked.columns_that_fit(caption, own)
                 self._tell_misfit(part, "takes the width of the page (table*)", held)
             return _float(made, caption, label, own, "*")
+        # too long for a page, a table of numbers alone is turned if two panels then suffice
         formulas = any(isinstance(cell, Formula) for row in part.body for cell in row)
         if len(part.rows) > LINES and len(made.panels) > 2 and not formulas:
             wide = turned_page(made)
@@ -445,6 +446,7 @@ class _Layout:
         any other cell."""
         if not isinstance(cell, Formula) or cell.of:
             return None
+        # 16 for letters without a default; the new token is the last one
         usual = defaultdict(lambda: 16, {x: y.default for x, y in LETTERS.items() if y.default})
         usual["t"] = usual["l"]
         holding = (

@@ -421,12 +421,13 @@ def sizes_line(
     open_ = _open_sizes(request) if request.symbolic else set()
     given, unused = request.given, {"l"} if _without_length(request, phases) else set()
     if used is not None:
+        # a size that another size gives its value is named with that other size
         tied = {} if request.symbolic else {"t": "l", **given}
         used = {*used, *(y for x, y in tied.items() if x in used and isinstance(y, str))}
         given = {x: value for x, value in given.items() if x in used}
         unused |= _all_sizes(request) - used
     found = sizes_of(forms, phases, given, open_, unused)
-    return () if used is not None and len(found) == 1 else found
+    return () if used is not None and len(found) == 1 else found  # "sizes: " alone
 
 
 def _without_length(request: Request, phases: Sequence[str]) -> bool:

@@ -188,7 +188,7 @@ def baseline(request: Request) -> Callable[[Case], Case]:
             elif letter in case.sizes and letter not in case.mixer.own_sizes:
                 sizes[letter] = case.sizes[letter]
             elif letter in listed(request.given):
-                values = listed(request.given)[letter]
+                values = listed(request.given)[letter]  # of several, the default or the first
                 usual = LETTERS[letter].default
                 sizes[letter] = usual if usual is not None and usual in values else values[0]
             elif not request.symbolic:

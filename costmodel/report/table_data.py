@@ -107,6 +107,7 @@ def figures_of(row: Row, figures: Iterable[Figure]) -> dict[str, Any]:
         found = row.parts(figure) if figure.parts else row.figure(figure)
         (result.setdefault(group, {}) if group else result)[key] = _json_value(found)
         if isinstance(found, Missing):
+            # counts have a reason each, the figures of another group have one together
             reasons[key if group in ("", "counts") else group] = found.reason
         elif isinstance(found, Searched):
             searched[key] = found.reason

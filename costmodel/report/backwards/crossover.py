@@ -49,7 +49,7 @@ def document(found: Sequence[Crossover], given: Given) -> Document:
     return Document(
         lambda: [*_parts(found)],
         lead=(
-            sizes_of(
+            sizes_of(  # along t, the new token is the last one unless l is given
                 forms, [one.phase], {"l": "t", **given} if one.over == "t" else given, {one.over}
             ),
             (convention_line(one.forms[0].convention),),

@@ -121,11 +121,7 @@ def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
     request, phase = sheets[0].request, sheets[0].total.phase
     if request.columns is not None:
         return [x for x in request.columns if is_letter(x) or phase in FIGURES[x].phases]
-    if sheets[0].stage == "prefill":
-        phase = "prefill"
-    found = [name for name in USUAL if phase == "prefill" or phase in FIGURES[name].phases]
-    if phase == "prefill":
-        found = [name for name in found if "training" in FIGURES[name].phases]
+    found = [name for name in USUAL if phase in FIGURES[name].phases]
     return [x for x in found if x not in ("other", "once") or FIGURES[x].usual(lines)]
 
 

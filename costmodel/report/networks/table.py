@@ -265,6 +265,8 @@ def _stages(
     found = []
     for stage in STAGES.get(phase, (phase,)):
         about = net.answers(stage, request.counting, recompute)
+        # at numbers, sums over steps need no formula, and only parts that end before the last
+        # position have no answer
         if settled and (stage == "decode" or about.beyond(numbers)):
             about = about.at_numbers(numbers)
         found.append(_sheet(request, net, about, numbers, letters, settled))
