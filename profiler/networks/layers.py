@@ -78,6 +78,7 @@ class Making:
             chosen, part_sizes(use, self.sizes), device=self.device, dtype=self.dtype,
             seed=self.seed * 10_000 + self.mixers,
         )  # fmt: skip
+        # a parameter that layers share, as T5's table of distances, is made by the first of them
         for name in self.of_mixers & dict(made.named_parameters()).keys():
             if name in use.shared:
                 made.register_parameter(name, self.shared[name])
@@ -98,16 +99,17 @@ class Place(nn.Module):
 
     def __init__(self, sublayer: Sublayer, stack: blocks.Stack, making: Making) -> None:
         """Make the modules of a sublayer of a stack: its part, and what stands around it (norms,
-        dropout, residual sum)."""
+        dropout, residual sum). Rows that a later part reads have a name, in `Use.writes` of the
+        part that makes them and in `Use.reads` of the later one; "" reads the sublayer's own."""
         super().__init__()
-        self.beside = sublayer.beside
+        self.beside = sublayer.beside  # reads what the sublayer before it reads
         part = sublayer.part
         self.mixes = mixes(part)
         self.crosses = any(array.role == "context" for array in part.mixer.arrays.values())
         """Whether the part reads an encoder's output too."""
         self.reads = part.reads
-        self.made = [(use.writes, use.reads) for use in sublayer.makes]
-        self.joins = sublayer.residual.reads
+        self.made = [(use.writes, use.reads) for use in sublayer.makes]  # such as keys and values
+        self.joins = sublayer.residual.reads  # the terms of the sum; () for stream and output
         self.writes = "" if sublayer.out is None else sublayer.out.writes
         self.names_normed = "" if sublayer.before is None else sublayer.before.writes
         for name, use in vars(sublayer).items():
@@ -117,7 +119,8 @@ class Place(nn.Module):
         self.makes = nn.ModuleList(one for one in made if one)
 
     def start(self, batch: int, length: int, memory: Tensor | None) -> Any:
-        """The state of the part before the first token, None of a part without one."""
+        """The state of the part before the first token: a mixer's own; {} for the rows by name of
+        earlier tokens, if parts make keys and values for the part; else None."""
         part: Any = self.part
         if not self.mixes:
             return {} if self.made else None
@@ -125,7 +128,8 @@ class Place(nn.Module):
 
     def read(self, reads: tuple[str, ...], rows: Tensor, named: Mapping[str, Any]) -> Any:
         """The two arguments of a part's module: its rows, and the position of the first row or,
-        for a part that reads several arrays, (further rows, ..., this position)."""
+        for a part that reads several arrays, (further rows, ..., this position): with `named`
+        {"k": K, "first": 3}, ("", "k") reads (rows, (K, 3)), and () reads (rows, 3)."""
         of, *others = (named[name] if name else rows for name in reads or ("",))
         return of, (*others, named["first"]) if others else named["first"]
 
@@ -133,8 +137,8 @@ class Place(nn.Module):
         self, rows: Tensor, memory: Tensor | None, state: Any, named: dict[str, Any]
     ) -> Tensor:
         """Run rows (b, s, d) through the part, or with its `state` one further token (b, 1, d);
-        `memory` is an encoder's output, and `named` has the rows that parts read by name, and the
-        position of the first row."""
+        `memory` is an encoder's output, and `named` has the rows that parts read by name, and as
+        "first" the position of the first row. Rows that parts make for this one are added."""
         part: Any = self.part
         found: Tensor
         for (name, reads), module in zip(self.made, self.makes, strict=True):
@@ -179,6 +183,7 @@ class Layer(nn.Module):
         d), or, with the states `held` of its sublayers, on one further token (b, 1, d); the output
         has the shape of x. `named`: rows that parts read by name, as in `Place.through`."""
         named = named or {"first": 0}
+        # the last sum; what a sublayer reads, and a parallel one beside it; the same after a norm
         stream = start = entry = x
         states = held or [None] * len(self.places)
         for place, state in zip(self.places, states, strict=True):
@@ -202,6 +207,8 @@ class Stack(nn.Module):
     """An encoder or a decoder: what stands before the layers, the layers, what stands after."""
 
     def __init__(self, stack: blocks.Stack, making: Making) -> None:
+        """Make the modules of a stack, with its blocks as layers in turn. If it has fewer `sets` of
+        parameters than layers, as ALBERT has, consecutive layers are one module."""
         super().__init__()
 
         def made(uses: tuple[Use, ...]) -> nn.ModuleList:
@@ -215,7 +222,7 @@ class Stack(nn.Module):
         self.end = made(stack.end)
         self.letter = "e" if stack.section == "encoder" else "l"
         self.bounded = any(use.mixer.name == "positions" for use in stack.entry)
-        """Whether a table of positions ends at the size `letter`."""
+        """Whether a table of positions ends at the size `letter`, which bounds the tokens."""
 
     def entered(
         self, tokens: Tensor, first: int = 0, segments: Tensor | None = None,

@@ -59,22 +59,17 @@ def no_module(use: Use) -> TwinError:
 
 
 class Part(nn.Module):
-    """A part beside the mixers: rows (b, s, ...) to rows (b, s, ...).
-
-    Args:
-        use: the part; TwinError for one that no function here computes.
-        sizes: all sizes of the network.
-        shared: parameters that several parts share, by their names, to which the part adds those
-            of `names` that are not there yet.
-    """
+    """A part beside the mixers: rows (b, s, ...) to rows (b, s, ...)."""
 
     def __init__(
         self, use: Use, sizes: Mapping[str, int], shared: dict[str, nn.Parameter],
         names: Collection[str], made: Made,
     ) -> None:  # fmt: skip
-        """Make the part's parameters and buffers: parameters in `names` that another part has made
-        are taken from `shared`; others are new, drawn at random but for offsets (zeros) and gains
-        (ones). `made` has their device and dtype."""
+        """Make the parameters and buffers of the part `use`, at all `sizes` of the network; `made`
+        has their device and dtype. Parameters are drawn at random but for offsets (zeros) and gains
+        (ones). `names` are those that several parts share, such as E of an embedding and a head:
+        the first part adds them to `shared`, from which later ones take them. TwinError for a part
+        that no function here computes."""
         super().__init__()
         if use.mixer.name not in COMPUTED:
             raise no_module(use)
@@ -109,6 +104,7 @@ class Part(nn.Module):
             elif array.name in GAINS:
                 nn.init.ones_(value)
             else:
+                # a matrix for each expert (E, d, f) sums over d; a table's rows have d entries
                 terms = shape[-2] if len(shape) > 2 else fan_in(value.shape)
                 nn.init.normal_(value, std=(shape[-1] if use.table else terms) ** -0.5)
             self.register_parameter(array.name, value)
@@ -123,7 +119,7 @@ class Part(nn.Module):
 
 
 def float_of(constant: Constant) -> float:
-    """The value of a constant without sizes."""
+    """The value of a constant that has no sizes and is no root (half_power 2: the base itself)."""
     value = constant.base.constant()
     assert value is not None and constant.half_power == 2
     return float(value)
@@ -136,13 +132,13 @@ def linear(p: Any, x: Tensor, W: str, b: str) -> Tensor:
 
 
 def look_up(p: Any, tokens: Tensor, other: None, scaled: bool) -> Tensor:
-    """Rows (b, s, d) of tokens (b, s)."""
+    """Rows (b, s, d) of tokens (b, s); `scaled`: times sqrt(d)."""
     rows: Tensor = p.E[tokens]
     return rows * p.E.shape[1] ** 0.5 if scaled else rows
 
 
 def one_hot(p: Any, tokens: Tensor, other: None, scaled: bool) -> Tensor:
-    """The same rows, as the product of one-hot rows with E."""
+    """The rows of `look_up`, as the product of one-hot rows with E."""
     zeros = p.E.new_zeros(*tokens.shape, len(p.E))
     rows: Tensor = zeros.scatter(-1, tokens.unsqueeze(-1), 1.0) @ p.E
     return rows * p.E.shape[1] ** 0.5 if scaled else rows
@@ -151,7 +147,8 @@ def one_hot(p: Any, tokens: Tensor, other: None, scaled: bool) -> Tensor:
 def positions(p: Any, x: Tensor, first: int, kind: str, product: bool, scaled: bool,
               offset: int) -> Tensor:  # fmt: skip
     """The rows x (b, s, d), the first at position `first`, plus the rows of the table P at their
-    positions (and `offset`)."""
+    positions plus `offset` (2 in OPT); `product`: as the product of one-hot rows with P; `scaled`:
+    times sqrt(d). Both kinds of P, learned and sinusoidal, are read alike."""
     at = slice(first + offset, first + offset + x.shape[1])
     rows: Tensor = (
         torch.eye(len(p.P), dtype=x.dtype, device=x.device)[at] @ p.P if product else p.P[at]
@@ -168,7 +165,8 @@ def segments(p: Any, x: Tensor, which: Tensor | None, kinds: int) -> Tensor:
 
 
 def appended(p: Any, x: Tensor, which: Tensor | None, kinds: int) -> Tensor:
-    """The rows x beside the rows of T that `which` (b, s) names; None: the first row for all."""
+    """The rows x (b, s, d) with those of T that `which` (b, s) names appended, (b, s, d + r), as in
+    RoCBert, where T has how tokens sound; None: the first row for all."""
     if which is None:
         which = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
     return torch.cat([x, p.T[which]], -1)
@@ -191,8 +189,9 @@ def sinusoids(l: int, d: int, made: Made) -> Tensor:
 def layer_norm(
     p: Any, x: Tensor, other: None, bias: bool, eps: bool, gain: str, repeated: bool
 ) -> Tensor:
-    """Rows of mean 0 and variance 1, times the gain, by its name in `parts.GAINS`, plus the
-    offset."""
+    """Rows of mean 0 and variance 1, times the gain (w, 1 + w, or none for ""), plus the offset if
+    `bias`; `eps`: with a constant under the root; `repeated`: with parameters of other names, by
+    which two norms of a layer share them."""
     centred = x - x.mean(-1, keepdim=True)
     variance = (centred * centred).mean(-1, keepdim=True)
     y = centred / (variance + float(LAYER_EPS) if eps else variance).sqrt()
@@ -203,7 +202,7 @@ def layer_norm(
 
 
 def rms_norm(p: Any, x: Tensor, other: None, gain: str) -> Tensor:
-    """Rows of mean square 1, times the gain."""
+    """Rows of mean square 1, times the gain: w, 1 + w, or none for ""."""
     eps = float(RMS_EPS)
     if not gain:
         return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt()
@@ -242,9 +241,9 @@ def gated_ffn(
     p: Any, x: Tensor, other: None, activation: str, bias: bool, sparse: bool, normed: bool,
     clamped: bool,
 ) -> Tensor:  # fmt: skip
-    """The activation of one map times another map, mapped back; `sparse`: of what one map has above
-    a bound; `normed`: the activation is squared, and the product normed; `clamped`: bounded gates.
-    """
+    """The activation of one map (the gate) times another map, mapped back. `sparse`: the gate is
+    what a row has above its mean plus some deviations, as in Gemma 3n; `normed`: the activation is
+    squared, and the product normed, as in BitNet; `clamped`: bounded gates, as in gpt-oss."""
     gate = linear(p, x, "W_gate", "b_gate")
     if clamped:
         hidden = bounded_gates(gate, linear(p, x, "W_up", "b_up"))
@@ -277,7 +276,9 @@ def experts(
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
     weights are gathered for each row, which suits small sizes. If `apart`, the router reads x, and
     experts read the first rows of `other`. If `idle`, the router scores more experts than have
-    weights, of which none is chosen."""
+    weights, of which none is chosen. `biased`: maps have biases, `offset`: so has their sum;
+    `clamped`: bounded gates; `squared`: no gate, but the activation squared; `shared`: every row
+    passes one more expert, "plain", "gated" (times a sigmoid), or none, ""."""
     read = x
     if apart:
         read = rms_norm(p, x, None, "") * p.gain / x.shape[-1] ** 0.5
@@ -316,8 +317,10 @@ def routed(
     p: Any, scores: Tensor, routing: str, choices: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Choose c of E experts for each row: (numbers of the experts (b, s, c), their weights (b, s,
-    c)), from scores (b, s, E) by the rule `routing`; of the first `choices` experts, None for all.
-    """
+    c)), from scores (b, s, E); of the first `choices` experts, None for all. The rule `routing`
+    tells what scores become ("softmax", "sigmoid"), whether after the choice ("chosen-sigmoid") or
+    before, and whether weights are divided by their sum ("sigmoid-normalised"). A bias `moved` of
+    the part changes which experts are chosen, and no weight."""
     if routing.startswith("chosen"):
         best = scores[..., :choices]
         at = (best + p.moved if hasattr(p, "moved") else best).topk(p.chosen, -1).indices
@@ -372,7 +375,8 @@ def values(p: Any, x: Tensor, first: int, bias: bool) -> Tensor:
 
 def given_attention(p: Any, x: Tensor, given: Any, window: bool, bias: bool) -> Tensor:
     """Attention of rows x (b, s, d) to `given`: keys and values (b, t, g, K) and the position of
-    the first row; s is t, or 1 for a new token."""
+    the first row; s is t, or 1 for a new token, which reads the last w of t if there is a window.
+    Each K and V serves several heads of queries."""
     k, v, first = given
     d, g, wide = p.W_Q.shape
     queries = x @ p.W_Q.view(d, -1)
@@ -394,8 +398,9 @@ def layer_look_up(p: Any, tokens: Tensor, first: int) -> Tensor:
 
 
 def layer_input(p: Any, x: Tensor, given: Any, activation: str, streams: bool) -> Tensor:
-    """The output (b, s, d) for rows x (b, s, d), and `given` embedded tokens (b, s, d), rows of the
-    layer's table (b, s, f) and a position; `streams`: x is (b, s, S, d)."""
+    """What a layer of Gemma 3n adds, (b, s, d), for rows x (b, s, d): a gate of x times what the
+    layer reads of each token anew. `given`: embedded tokens (b, s, d), their rows of the layer's
+    own table (b, s, f), and a position; `streams`: x is (b, s, S, d), of which one is read."""
     z, own, _ = given
     x = active(p, x) * p.w_x if streams else x
     mapped = normed(z @ p.W_P / x.shape[-1] ** 0.5, p.gain_P, float(RMS_EPS))
@@ -405,25 +410,29 @@ def layer_input(p: Any, x: Tensor, given: Any, activation: str, streams: bool) -
 
 
 def active(p: Any, x: Tensor, other: Any = None) -> Tensor:
-    """The active one of the streams x (b, s, S, d)."""
+    """The rows (b, s, d) of the active one of S streams x (b, s, S, d): in Gemma 3n each token has
+    S rows, of which one runs through the sublayers of a layer, and the others are predicted."""
     return x[:, :, p.own["A"] - 1]
 
 
 def modalities(p: Any, x: Tensor, other: Any) -> Tensor:
-    """The modalities (b, s, S) of rows x (b, s, d)."""
+    """S numbers for each of the rows x (b, s, d), the modalities, of which maps are coefficients in
+    `predicted` and `corrected`."""
     mapped: Tensor = normed(x, p.gain_M, float(RMS_EPS)) / x.shape[-1] @ p.W_M
     return torch.tanh(mapped)
 
 
 def predicted(p: Any, x: Tensor, given: Any) -> Tensor:
-    """Streams (b, s, S, d) of streams x, and of modalities in `given`."""
+    """The streams (b, s, S, d) before a layer runs: x plus sums of x over streams, with the
+    coefficients that the modalities in `given` have for each row."""
     mixing = (given[0] @ p.W_C).unflatten(-1, (x.shape[2], x.shape[2]))
     y: Tensor = mixing @ x + x
     return y
 
 
 def corrected(p: Any, x: Tensor, given: Any) -> Tensor:
-    """Streams (b, s, S, d) of predicted ones x; `given` has rows and their modalities."""
+    """The streams (b, s, S, d) after a layer: the predicted x, each plus a share of what the layer
+    changed in the active one; `given` has the layer's rows, and modalities that set the shares."""
     z, seen, _ = given
     share = (seen @ p.W_K + 1).unsqueeze(-1)
     y: Tensor = (z - active(p, x)).unsqueeze(2) * share + x
@@ -441,20 +450,22 @@ def low_rank(p: Any, x: Tensor, other: Any) -> Tensor:
 
 
 def sized(first: Tensor, mapped: Tensor) -> Tensor:
-    """The streams `mapped` (b, s, S - 1, d), each with the mean square of rows `first`."""
+    """The streams `mapped` (b, s, S - 1, d), scaled to the mean square of the rows `first`."""
     wanted = (first * first).mean(-1, keepdim=True).sqrt().unsqueeze(2)
     found = (mapped * mapped).mean(-1, keepdim=True).clamp(min=float_of(LEAST)).sqrt()
     return mapped * wanted / found
 
 
 def opened(p: Any, x: Tensor) -> Tensor:
-    """Streams (b, s, S, d) of embedded tokens x (b, s, d)."""
+    """The S streams (b, s, S, d) that enter the layers: the embedded tokens x (b, s, d), then
+    S - 1 maps of x, scaled to its mean square."""
     mapped = (x.unsqueeze(2).unsqueeze(3) @ p.W_S).squeeze(3)
     return torch.cat([x.unsqueeze(2), sized(x, mapped)], 2)
 
 
 def closed(p: Any, x: Tensor) -> Tensor:
-    """The mean (b, s, d) of the first of the streams x and of maps of the others."""
+    """The mean (b, s, d) of the first of the streams x and of maps of the others, scaled to the
+    first one's mean square."""
     mapped = (x[:, :, 1:].unsqueeze(3) @ p.W_S).squeeze(3)
     first = x[:, :, 0]
     return (first + sized(first, mapped).sum(2)) / x.shape[2]

@@ -190,6 +190,7 @@ class Twin(nn.Module):
         was, tokens = self.training, list(prompt.unbind(1))
         self.eval()
         try:
+            # the last token is not read; `start` wants room for one token at least
             decoding = self.start(prompt.shape[0], len(tokens) + new - 1 or 1, source)
             for k in range(len(tokens) + new - 1):
                 scores = self.step(tokens[k], decoding)
@@ -227,6 +228,7 @@ def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[
     sizes = network.own.with_given(given or {})
     polys = [use.sizes.get(x, Poly.atom(x)) for use in network.uses for x in use.mixer.letters]
     polys += [poly for use in network.uses for poly in (use.runs, use.copies)]
+    # b (sequences) and t (tokens before a new one) are of a call, not of the network
     for letter in sorted({letter for poly in polys for letter in poly.letters} - {"b", "t"}):
         if letter not in sizes:
             sizes[letter] = default(letter, sizes)
