@@ -116,7 +116,7 @@ class Sums:
         ]
         if len(handed) > 1:
             flat = any(any(h.cotangent.layout) for h in handed)
-            # one equation sums cotangents of the same entries: an empty sum among them is free
+            # one equation can add flattened cotangents only if all are of the same entries
             flat = flat and len({(h.cotangent.layout, h.cotangent.where) for h in handed}) > 1
             handed = [
                 self._in_own_array(array, h) if flat or h.cotangent.numbered else h for h in handed

@@ -276,6 +276,7 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     that libraries use in its place."""
     assert isinstance(gradient, Ref)  # a transform is a whole right-hand side
     read = set(names_in(node.body.positions))
+    # the indices of the results (frequencies), which the transposed transform sums over
     made = tuple(i for i in scope.free if i.atom not in read)
     by_place = names_in(scope.equation.positions)
     made = tuple(sorted(made, key=lambda i: by_place.index(i.atom)))

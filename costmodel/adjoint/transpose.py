@@ -176,9 +176,9 @@ def _pinned(
     """The solved indices (`solved`: index -> its value in the entry's axes) that are kept as
     summation indices with one value; `where` are the conditions on all indices.
 
-    With e = k, the bound `e <= l - (p-1)*C` becomes `p*C <= l + C - k`, a bound on p with a stride,
-    which a range cannot express. A range of e from k to min(k, l - (p-1)*C) expresses it: the range
-    is empty where the bound fails.
+    If x[e] is read by the instances (p, e), entry k has e = k, and the bound `e <= l - (p-1)*C`
+    becomes `p*C <= l + C - k`, a bound on p with a stride, which a range cannot express. A range
+    of e from k to min(k, l - (p-1)*C) expresses it: the range is empty where the bound fails.
     """
     order = [index.atom for index in indices]
     moved = {condition: condition.substitute(solved) for condition in where}

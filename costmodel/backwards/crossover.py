@@ -33,7 +33,7 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.questions.subject import asked
-from costmodel.symbolic.at_sizes import array_of, each, head_width
+from costmodel.symbolic.at_sizes import array_of, each, refuse_other_head_width
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity
@@ -190,7 +190,7 @@ class Crossover:
                 fit(form.mixer, sizes)
                 line = Along(self.over, (), sizes, range(1, LARGEST + 1))
             if "h" in numbers and "h" not in form.mixer.letters:
-                head_width({**line.given, "h": numbers["h"]})
+                refuse_other_head_width({**line.given, "h": numbers["h"]})
             found.append(Candidate(form, _name(form), line))
         return tuple(found)
 
@@ -324,7 +324,7 @@ class Crossover:
     def _formula(self, form: Answers) -> tuple[Exact, Exact]:
         """The figure of a candidate as (numerator, denominator), formulas in the sizes that are not
         given; the denominator of a figure that is no ratio is 1. SizeError for a maximum of several
-        formulas."""
+        formulas. Solved for l, an open t equals l, as in `candidates`."""
         quantity = quantity_named(self.figure, Case(form, dtypes=self.dtypes), _name(form))
         if len(quantity.terms) > 1:
             raise SizeError(self._asking(f"{self.figure.name} is the largest of several formulas"))
@@ -355,7 +355,8 @@ class Crossover:
         )
 
     def goes_on(self, stretch: Stretch) -> bool:
-        """Whether a stretch ends only because its next size would be greater than 2**40."""
+        """Whether a stretch ends only because its next size would be greater than 2**40: 1, 2, 17,
+        18 (step 16, width 2) goes on at 18 + 16 - 2 + 1 = 33."""
         if not isinstance(self.domain, range):
             return False
         return stretch.last + (stretch.step - stretch.width + 1) * self.domain.step > LARGEST

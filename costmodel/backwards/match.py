@@ -91,6 +91,7 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
             f"{figure.name} of {case.mixer.name} does not depend on {letter}: it is {value:,} at "
             f"every {letter}, and {target:,} for {other.mixer.name}"
         )
+    # parameters (`always`) have a value also where t is beyond a table of positions
     outside = Quantity((Exact(), *([] if figure.always else uncovered(case.about))))
     curve = _Curve(line, cost, outside)
     found = curve.equal(target)
@@ -148,7 +149,8 @@ class _Curve:
         return [part for part, holding in parts if holding]
 
     def _tried(self, parts: Sequence[Range]) -> Iterator[Number]:
-        """Yield the figure at the ends and in the middle of ranges."""
+        """Yield the figure at the ends of ranges, which are the extremes where it is monotone, and
+        in the middle, so that each round of `nearest` cuts off a part where it is not."""
         for first, last, step in parts:
             for place in (0, (last - first) // step // 2, (last - first) // step):
                 yield self.cost.at(self.line.sizes(first + place * step))

@@ -244,8 +244,9 @@ class Chunks:
         inner = Poly.atom(INNER)
         return frozenset({self.size - 1 - inner}), frozenset({inner - self.size})
 
-    def itself(self, where: Constraints) -> Poly:
-        """The number of the lower row; at the end of a chunk, with `size` for its place."""
+    def lower_row(self, where: Constraints) -> Poly:
+        """The number of the lower row: (chunk - 1)*C + place, or chunk*C if the constraints `where`
+        say that the row is at the end of its chunk."""
         at_end = implied(where, Poly.atom(INNER) - self.size)
         return self.lower.substitute({INNER: self.size}) if at_end else self.lower
 
@@ -276,8 +277,8 @@ class Chunks:
         return where
 
     def proves(self, known: Constraints, claim: Poly) -> bool:
-        """Whether `claim >= 0` is proven, by itself or because the chunk of row claim + 1 is at
-        least 1."""
+        """Whether `claim >= 0` is proven, by itself or because row claim + 1 lies in a chunk that
+        is proven to be at least 1: claim = (q - 1)*C + e - 1 with q >= 1 and e in 1..C."""
         digits = self.digits(claim + 1, known)
         return implied(known, claim) or (digits is not None and implied(known, digits[0] - 1))
 
@@ -381,7 +382,7 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
     """
     upper, inside = Poly.atom(UPPER), chunks.inside | where
     if not held:
-        return chunks.itself(where)
+        return chunks.lower_row(where)
     ends = {end for pair in held for scale, end in bounds(pair.where, UPPER)[1] if scale == 1}
     for end in (chunks.length, *by_text(ends - {chunks.length})):
         beyond = [p for p in held if not implied(inside | p.where, end - upper)]
@@ -495,7 +496,7 @@ def _rows_on_the_way(
         if not at_end and not implied(known, chunks.size - 1 - inner):
             break
         far = furthest[at_end]  # of the two classes, the second is the end of a chunk
-        if far == chunks.itself(chunks.classes[at_end]):
+        if far == chunks.lower_row(chunks.classes[at_end]):
             if at_end:
                 return list(places.values()), {}
             raise Unsupported(f"no later row reads row {row}, which is inside a chunk")

@@ -73,6 +73,7 @@ class Depths:
         self.before: dict[Equation, dict[Ref, Depth]] = {}
         """While a loop is solved: equation -> references to the previous row and their depths."""
         points = by_equation(points_of(system, phase))
+        # array -> number of its equations that the phase executes
         self.parts = Counter(p.equation.array for several in points.values() for p in several)
         self.values: dict[Array, list[tuple[Level, tuple[str, ...], Constraints]]] = {}
         """Array -> the depths of its values, each with the variables and constraints of its
@@ -162,7 +163,7 @@ class Depths:
         for array, levels in depths_of_rows(first, later, number).items():
             row = Poly.atom(axis_atom(block.axes[array]))
             there = [x.substitute({ROW: row}) for x in levels]
-            if number[array] != array.shape[block.axes[array]]:
+            if number[array] != array.shape[block.axes[array]]:  # the last row is added apart
                 there = [x.under(x.where | {number[array] - row}) for x in there]
             self.arrays[array] = pruned(frozenset(), there)
             for entries in self._computed(array, parts):
@@ -399,6 +400,7 @@ def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, P
     rest = apart.substitute(values)
     if variables_of([rest]):
         return
+    # multiples of C take whole C's out of the shift first; an index with slope 1 takes the rest
     for name in sorted(own, key=lambda name: slopes[name] in (1, -1)):
         if len(slopes[name].terms) == 1:
             shift = _quotient_if_whole(rest, slopes[name])

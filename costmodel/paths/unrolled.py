@@ -181,8 +181,8 @@ def _along(depths: Depths, grid: Grid, node: Along) -> Any:
 
 def _select(depths: Depths, grid: Grid, node: Select) -> Any:
     """The depth of a selection among R entries, for all positions kept: after the deepest entry
-    1 step, or the levels of a merge sort, a bitonic sort, or a knockout per position kept. frexp
-    gives ceil(log2 R)."""
+    1 step, or the levels of a merge sort, a bitonic sort, or a knockout per position kept (the
+    index `node.rank` numbers these positions). frexp gives ceil(log2 R)."""
     import numpy as np
 
     latest, number = _terms(depths, grid, node.maximum)

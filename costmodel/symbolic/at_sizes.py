@@ -95,7 +95,7 @@ def _of_a_part(sizes: Mapping[str, int]) -> dict[str, int]:
     return checked(sizes, [letter for letter in sizes if is_letter(letter)])
 
 
-def head_width(sizes: Mapping[str, int]) -> None:
+def refuse_other_head_width(sizes: Mapping[str, int]) -> None:
     """Raise SizeError for a size h that is not d/n."""
     if "h" in sizes and not ("n" in sizes and sizes["h"] * sizes["n"] == sizes.get("d", 0)):
         raise SizeError(f"size h is d/n: give d and n, not h = {sizes['h']}")
