@@ -157,6 +157,7 @@ class Sums:
             inside: the constraints that all entries of the array satisfy.
         """
         values = ((h.cotangent.where, h.cotangent.value) for h in present)
+        # gradients of maxima over the indices `first`, which the first largest entry gets
         firsts = [(where, v.first) for where, v in values if isinstance(v, Bracket) and v.first]
         cut = any(
             c.letters & {index.atom for index in over} and not implied(inside | where, c)
@@ -371,7 +372,8 @@ def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
 
 def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
     """Equation -> its kind (how often it is executed), with the equation of a first row merged into
-    the equation of later rows where both agree in everything but the row."""
+    the equation of later rows where both agree in everything but the row: y[1] = x[1] and
+    y[i] = x[i] for i in 2..l become y[i] = x[i] for i in 1..l, as an author would write it."""
     found = dict(written)
     for first in written:
         for rest in list(found):

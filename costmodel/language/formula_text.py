@@ -473,7 +473,7 @@ def _binary_logarithm(node: Any) -> Any:
         return None
     if first.children[0] != "2" or {*map(_kind, others)} & {*_OPERATORS}:
         return None
-    if kind == "call":
+    if kind == "call":  # log_2, "(", x, ")"
         return None if others or len(first.children) > 4 else first.children[2]
     return type(first)("product", [first.children[1], *others])
 

@@ -19,7 +19,7 @@ from costmodel.questions.count import counted
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.parameters import Parameters, parameters_of
 from costmodel.questions.state import State, state_of
-from costmodel.symbolic.at_sizes import head_width, held_to
+from costmodel.symbolic.at_sizes import held_to, refuse_other_head_width
 from costmodel.symbolic.sizes import checked
 
 A = TypeVar("A")
@@ -94,7 +94,7 @@ class Network(Assembly):
         """A dict: letter -> value: the given sizes, and the network's own values of the others.
         SizeError if a part refuses them, as far as its sizes are known: a width that heads do not
         divide, for instance."""
-        head_width(found := checked(sizes))
+        refuse_other_head_width(found := checked(sizes))
         found = self.own.with_given(found)
         refuse_layers(self.described, found.get("L"))
         for use in self.uses:

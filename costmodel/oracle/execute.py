@@ -135,9 +135,8 @@ def _of_random_arrays(
     ready: frozenset[int],
 ) -> Execution:
     """An execution on random arrays, cached: all proofs of a form share one. The results of the
-    `ready` equations (by number) exist from the start. To that end, the execution without ready
-    equations, which most proofs need too, comes first; then all other equations are executed
-    again."""
+    `ready` equations (by number) exist from the start: the others are executed again, after an
+    execution of all equations, which is cached by itself since most proofs need it too."""
     if ready:
         whole = _of_random_arrays(system, sizes, accounting, dense, frozenset())
         return whole.resumed(ready)

@@ -334,6 +334,7 @@ class Interpreter:
         value: (v, ((g, 2), 1), 3) for v[g[i], j] at i = 2, j = 3."""
 
         def said(position: Position) -> Callable[[Point], object]:
+            """A position as a function of a point; a gathered one by its index entry, not value."""
             if not isinstance(position, Gather):
                 return self.places.position(position)
             at, inner = self._identity(position.at), self.places.value(position.inner)
@@ -359,9 +360,9 @@ class Interpreter:
         return lambda value, point: (value - 1) * extent(point) + inner(point)
 
     def _possible(self, position: Position) -> Callable[[Point], Collection[int]]:
-        """A function of a point: the possible values of a position. Those of a gather are the
-        positions among which a selection chose the index entry, or all up to the bound of the index
-        array."""
+        """A function of a point: the possible values of a position, as a cost must not depend on
+        which of them data choose: of p[i] in x[p[i]] the positions among which a selection chose
+        p[i], or all in 1..`below` of a given p; of any other position its one value."""
         if not isinstance(position, Gather):
             place = self.places.position(position)
             return lambda point: (place(point),)
@@ -465,10 +466,11 @@ def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
     atoms, points = [index.atom for index in node.first], interpreter.places.points(node.first)
 
     def holds(point: Point) -> bool:
-        noted = Instance(0, point)
+        noted = Instance(0, point)  # thrown away: trying further points costs nothing
         return bool(related(left(point, noted).value, right(point, noted).value))
 
     def is_first(point: Point) -> bool:
+        """Whether the relation, which holds at a point, fails at all earlier points of `first`."""
         around = {name: value for name, value in point.items() if name not in atoms}
         here = [point[atom] for atom in atoms]
         return next(p for p in points(around) if [p[a] for a in atoms] == here or holds(p)) == point

@@ -201,6 +201,7 @@ class Places:
             return lambda point: _between(ends, point)
 
         def united(point: Point) -> list[int]:
+            """The values of all ranges of the union at a point."""
             found = [value for ends in parts for value in _between(ends, point)]
             if len(found) > len({*found}):
                 raise OracleError(f"the ranges of {index.name} overlap {self.described(point)}")

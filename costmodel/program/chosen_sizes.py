@@ -376,6 +376,7 @@ def fitting(
             chosen = [int(x) for x in powers if x.denominator == 1 and x <= LARGEST]
 
     def fits(size: int) -> bool:
+        """Whether the mixer exists with this value of the size `letter` and the tied sizes."""
         with suppress(SizeError):
             fit(mixer, {**others, **dict.fromkeys((letter, *tied), size)})
             return True

@@ -190,6 +190,7 @@ class _RowAxis:
         two = replace(array, shape=shape, rows=None if whole else (axis, array.shape[axis]))
 
         def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
+            """Positions in the array, with q and e in place of (q-1)*C + e on the axis."""
             flat = positions[axis]
             assert _by_chunk(flat)  # an index alone was replaced before
             return (*positions[:axis], flat.outer, flat.inner, *positions[axis + 1 :])
@@ -335,6 +336,7 @@ def _with_chunk_index(
         return substitute(substitute(part, values), none)
 
     def place(position: Position) -> Position:
+        """A position with q and e for i; as a `Flat` if it is row e, 1 or C of chunk q."""
         moved = put(position)
         rest = None if isinstance(moved, Flat | Gather) else moved - before
         return Flat(q, rest, chunk) if rest in (e, Poly.of(1), chunk) else moved

@@ -92,8 +92,8 @@ def unproven_inside(equation: Equation, read: Read) -> Constraints:
 @cache
 def holes(system: System, array: Array) -> Sequence[Constraints]:
     """The entries inside an array that some reference reads although no equation defines them, as
-    regions of its axes; an endless sequence is assumed. Only `dense` and `zero-state` bring such
-    reads (`System.beyond`): the entries are zeros, and token 0 is their latest.
+    regions of its axes; the sequence is taken to be endless, as no token sees its end. Only `dense`
+    and `zero-state` bring such reads (`System.beyond`): the entries are zeros, of token 0.
 
     Raises:
         Unsupported: entries that are defined or read lie at a stride.
@@ -177,8 +177,8 @@ def latest(
     for read in filter(lambda read: passing(read.ref), reads(equation)):
         for term in arrays.get(read.ref.array, ()):
             every = anywhere(system, read) if chosen_by_values(read.ref, (term,)) else read
-            latest = _latest_of(equation, every, read_term(every.ref, term), length)
-            found.update(dict.fromkeys(latest))
+            at_read = read_term(every.ref, term)
+            found.update(dict.fromkeys(_latest_of(equation, every, at_read, length)))
         if zeros and read.ref.array in arrays:
             for inside in unproven_inside(equation, read):  # outside the array where it fails
                 there = Term(SOMETHING, frozenset({-inside - 1}))
@@ -248,9 +248,9 @@ def _latest_of(
     found = [(term.token, around | term.where)]
     for index in reversed(read.over):
         found = [
-            latest
+            case
             for token, known in found
-            for latest in _maximised(token, index, known, known - around, length)
+            for case in _maximised(token, index, known, known - around, length)
         ]
     hidden = [index.atom for index in reversed(read.over)]
     for token, known in found:

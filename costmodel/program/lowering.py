@@ -96,7 +96,7 @@ def _one_by_one(form: Form, equations: tuple[Equation, ...], *, dense: bool) -> 
     axes for chunk and place; `dense`: with every causal upper bound and every window widened."""
     system = System(form.mixer, form.name, equations)
     wide = _dense(system) if dense else system
-    if dense and wide.equations == equations:
+    if dense and wide.equations == equations:  # one system, whose answers are cached once
         return _one_by_one(form, equations, dense=False)
     return by_chunk_and_place(_range_by_range(wide))
 
@@ -188,10 +188,10 @@ def _range_by_range(system: System) -> System:
 
 def _dense(system: System) -> System:
     """The system with every causal upper bound and every window widened to the full axis (j <= i
-    becomes j <= l), or to all rows of the chunk for an index over the places of a chunk, as in a
-    flattened position (q-1)*C + e, or to the same end: the last chunk may have fewer rows. A sum
-    over rows of its own loop keeps its upper bounds. A gap between two ranges of a union is closed,
-    unless the widened ranges still leave the gap between them."""
+    becomes j <= l). An index over the places of a chunk (e in a flattened position (q-1)*C + e, or
+    an index with the same upper bound as e) is widened to all rows of its chunk, of which the last
+    may have fewer. A sum over rows of its own loop keeps its upper bounds. A gap between two ranges
+    of a union is closed, unless the widened ranges still leave the gap between them."""
     every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
     by_atom = {
         atom: index.hull if isinstance(index, UnionIndex) else index
@@ -254,6 +254,7 @@ def _zero_state(system: System) -> System:
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
 
     def so_far() -> System:
+        """The system with the equations of `started` in place of the given ones."""
         kept = (started[equation] for equation in system.equations)
         return replace(system, equations=tuple(filter(None, kept)), beyond=True)
 
@@ -284,6 +285,7 @@ def _begun_at(first: Poly, equation: Equation, row: Poly) -> Equation | None:
         return None
 
     def begun(index: Index) -> Index:
+        # the value of the index at which `row` is `first`: 0 for row i + 1 and first 1
         start = index + first - row
         lower = tuple(start if bound == start + 1 else bound for bound in index.lower)
         return replace(index, lower=lower) if lower != index.lower else index

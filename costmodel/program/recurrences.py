@@ -421,6 +421,7 @@ def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equ
         return Ref(ref.array, place(ref.array, ref.positions))
 
     def index(of: Index) -> Index:
+        """An index with its range reversed if it counts the rows of a turned array."""
         if of.atom not in values:
             return substitute(of, values)
         end = values[of.atom] + of  # last + 1: i in lower..upper becomes last + 1 - i

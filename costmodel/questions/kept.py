@@ -230,7 +230,8 @@ def _about(mixer: Mixer | None, key: str) -> str:
     """The key of an answer in the file: `key` behind the mixer's name with its options."""
     if mixer is None:
         return key
-    free = "{h}" if "h" in mixer.given else ""  # else h is d/n; other sizes change no formula
+    # an h in braces makes answers formulas in h, not d/n; other sizes in braces change no formula
+    free = "{h}" if "h" in mixer.given else ""
     return f"{joined(mixer.base, mixer.options)}{free} {key}"
 
 

@@ -231,12 +231,13 @@ def _largest(found: Sequence[Live], tried: Sequence[Mapping[str, int]]) -> Itera
         for moment in found
     ]
 
-    def holds(one: int, two: int) -> bool:
+    def is_as_large(one: int, two: int) -> bool:
+        """Whether live set `one` is at least as large as `two` at the sizes tried, and by proof."""
         return all(map(ge, at[one], at[two])) and _is_at_least(found[one], found[two])
 
     for k, moment in enumerate(found):
         rivals = (j for j in range(len(found)) if j != k)
-        if not any(holds(j, k) and (j < k or not holds(k, j)) for j in rivals):
+        if not any(is_as_large(j, k) and (j < k or not is_as_large(k, j)) for j in rivals):
             yield moment
 
 

@@ -32,7 +32,7 @@ from costmodel.program.conventions import (
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.program.wellformed import check_at, check_form, check_order
-from costmodel.symbolic.at_sizes import head_width, held_to
+from costmodel.symbolic.at_sizes import held_to, refuse_other_head_width
 from costmodel.symbolic.sizes import checked
 
 Q = TypeVar("Q", bound=Callable[..., Any])
@@ -190,7 +190,7 @@ def _fits(mixer: Mixer, form: str | None, given: Mapping[str, int]) -> dict[str,
     if parted or mixer.powers_of_two or mixer.bounded_sizes or has_other_quotients(mixer):
         fit(mixer, sizes)
     if "h" not in mixer.letters:
-        head_width(sizes)
+        refuse_other_head_width(sizes)
     well_formed_at(mixer, form, sizes)
     return sizes
 

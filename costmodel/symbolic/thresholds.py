@@ -353,6 +353,7 @@ def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) ->
             if slope:
                 yield from _affine_cases(letter, b * slope, c * slope, slope, inside)
                 continue
+            # a and b are 0: the sign of c decides, at the sizes at which b is 0
             known = _root(primitive(b))
             rest = primitive(c.substitute(known))
             kept = narrowed(inside, rest - 1)

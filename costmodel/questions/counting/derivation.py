@@ -87,6 +87,7 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
         for over, body, place in _terms(one):
             kept = one.points.variables if one.along is None else one.along
             free = [index for index in ranges if index.atom in kept]
+            # a scatter adds over an index of the equation too: its sums get ranges of their own
             if not {*part.variables} <= {*kept} and one.along is None:
                 there = one.points.constraints
                 over = tuple(_range(i, over[k + 1 :], there) for k, i in enumerate(over))

@@ -157,6 +157,7 @@ class Cells:
             return [(self.first, poly)]
 
         def placed(polys: Sequence[Poly | None]) -> Poly | None:
+            """The polynomial with `polys` in place of its functions; None if one is not defined."""
             known = [one for one in polys if one is not None]
             if len(known) < len(polys):
                 return None
@@ -240,6 +241,7 @@ class Cells:
         """Yield the cells (range's first size, value) of floor(above/below); None where the divisor
         is not positive. Unsupported if the divisor contains a remainder (an unknown number), or is
         a sum while the values are many."""
+        # a whole divisor is positive where it is above 1/2
         for start, end, low, _ in self.signs(2 * below - 1, first, last):
             if low <= 0:
                 yield start, None
