@@ -72,6 +72,7 @@ def normed_row(system: System, equation: Equation, rewrites: Collection[str]) ->
         return None
     assert isinstance(value, Mul) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
     kept = names_in(value.right.positions)
+    # r has one entry for each row: the index that its positions lack runs over the row
     (over,) = (index for index in equation.indices if index.atom not in kept)
     if made.how == "rms_norm":
         return NormedRow(value.left, value.right, over, None)

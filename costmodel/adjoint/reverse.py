@@ -369,6 +369,7 @@ class _Builder(Sums):
             self.hand_to(system.earlier, Mul(less, system.matrix), scope.inside((system.over,)))
             kept = tuple(index for index in scope.free if index.atom not in columns)
             over = tuple(index for index in scope.free if index.atom in columns)
+            # the product's axes: those of x but its columns, then the second row of each pair
             at = [
                 (position, extent)
                 for position, extent in zip(system.earlier.positions, x.shape, strict=True)

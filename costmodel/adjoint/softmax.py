@@ -96,6 +96,7 @@ def weighted_sum(
         return None
     free: dict[Position, Index] = {index.as_poly(): index for index in reader.indices}
     at: dict[str, Poly] = {}
+    # o must read A at a free index in place of each row index, and sum over the others
     for mine, theirs in zip(softmax.positions, ref.positions, strict=True):
         if mine in [index.as_poly() for index in row.indices]:
             index = free.get(theirs)

@@ -164,6 +164,7 @@ def transposed(
         return None
     over, alone = ranges(known | whole, left)
     empty = {c for c in alone if not c.variables and _leaves_no_term(known | whole, c)}
+    # a sum that is empty, and so 0, at the sizes at which a condition fails needs no condition
     where_alone = irredundant(alone - empty) if over else irredundant(alone)
     where_alone = frozenset(c for c in where_alone if not implied(whole, c))
     hints = tuple(_index_name(target, indices) for target in wanted)

@@ -155,7 +155,7 @@ def _other_sizes(
     own: dict[str, dict[str, int]] = {}
     for asked, one in ((each, one) for each in found for one in each.candidates):
         used: frozenset[str] = frozenset()
-        for first in one.line.values[:1]:
+        for first in one.line.values[:1]:  # the first size that fits, if one does
             at = one.line.sizes(first)
             case = Case(one.about, at, symbolic=False, dtypes=asked.dtypes, board=board)
             used = case.sizes_of(asked.figure).difference(apart)

@@ -875,7 +875,7 @@ class Mixer:
                 "in (j-1)*h+c alone, entry c of block j, where c is an index within 1..h, 1, h, or "
                 "another such sum"
             )
-        self.position(flat.inner)
+        self.position(flat.inner)  # refuses a place that is no position itself
         return flat
 
     def _of_positions(self, entry: Ref) -> Ref:

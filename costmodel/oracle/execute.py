@@ -91,7 +91,7 @@ def execute(
     name) are given; `length` replaces the size l. OracleError for an entry that is read or defined
     wrongly."""
     system = lower(form, tuple(rewrites))
-    dense = bool({"dense", "zero-state"} & {*rewrites})
+    dense = bool({"dense", "zero-state"} & {*rewrites})  # both read zeros outside of arrays
     return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
 
 

@@ -575,7 +575,7 @@ def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
         columns = {column(p): [term(q, instance) for q in rows(p)] for p in at}
         decays = [decay(p, instance) for p in rows(at[0])]
         kept = [scalar.value for scalar in decays]
-        kept = [*kept[1:], 1.0] if scan.reverse else kept
+        kept = [*kept[1:], 1.0] if scan.reverse else kept  # back, row i has the decay of row i + 1
         terms = zip(*([s.value for s in terms] for terms in columns.values()), strict=True)
         spans, combine = [Span(*both) for both in zip(kept, terms, strict=True)], Combined()
         made = PREFIXES[scan.kind](spans[::order], combine)[::order]

@@ -237,6 +237,7 @@ class Graph:
         while moved:
             before, moved = moved, set[Array]()
             for reading, other, (here, there) in joined:
+                # only reads of arrays whose sources grew in this or the last round can widen
                 if (
                     reading in self.node_numbers
                     and other in before | moved

@@ -74,7 +74,7 @@ def growing_rows(steps: Steps, entering: Sequence[RowDepths]) -> GrowingRows:
             continue
         following = _next_depths(row, steps)
         rate = _rate(row, following)
-        if rate is None and following:
+        if rate is None and following:  # the arrays do not deepen alike yet: one more row
             continue
         ways, beyond = row_ways(following), [following]
         longest = max((len(way.tail) for way in ways.values() if way), default=0)

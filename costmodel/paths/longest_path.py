@@ -122,6 +122,7 @@ class Depths:
         under which such an entry exists: 2*l - 1 for y[i] of depth 2*i - 1 with i in 1..l."""
         for level, outer, constraints in self.values.get(array, ()):
             known = constraints | level.where
+            # the level may also name the indices `@q of NAME` of the arrays that are read
             variables = (*outer, *sorted(variables_of([level.depth, *known]).difference(outer)))
             exists = _existing(known, variables[::-1])
             for top in maxima(level.under(frozenset()), variables, known):

@@ -57,7 +57,7 @@ class KernelRule:
     def rounded(self, figure: int) -> int:
         """The figure that the peer (another tool's counter) prints for an exact figure: the same
         number, or, if the rule has `digits`, half of the doubled number rounded to so many
-        significant digits."""
+        significant digits: 123450 for 123456 and 4 digits, as 246912 is printed as 246900."""
         if self.digits is None:
             return figure
         return int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)

@@ -84,6 +84,7 @@ def effective(form: Form) -> frozenset[str]:
     found = frozenset[str]().union(*map(_rewrites_read, form.equations)) - {SCALES[0]}
     of_systems: list[tuple[str, ...]] = [("dense",), ("zero-state",), ("dense", "zero-state")]
     with suppress(EquationError, Unsupported):
+        # `lower` returns one and the same system where a rewrite changes nothing
         return found | {
             names[-1] for names in of_systems if lower(form, names) is not lower(form, names[:-1])
         }

@@ -318,6 +318,7 @@ class Owners:
     def _reads_several(self, equation: Equation) -> bool:
         """Whether an instance of an equation reads entries of several tokens."""
         found, kept = self._tokens_read(equation), {index.atom for index in equation.indices}
+        # a second read of the instance, with summed indices and token marked ', of a later token
         return any(
             not infeasible(
                 one | _all_primed(two, kept) | {_primed(Poly.atom(TOKEN)) - Poly.atom(TOKEN) - 1}

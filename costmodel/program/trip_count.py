@@ -77,7 +77,7 @@ def numbers_of_terms(
         except Unsupported:
             pass
         else:
-            if _floor_of_index(number) is None:
+            if _floor_of_index(number) is None:  # else a quotient rounded by an index gives cases
                 if (size := number.constant()) is None or size > 0:
                     yield number, frozenset()
                 return

@@ -212,6 +212,7 @@ def _row(system: System, array: Array) -> Exact:
     across = tuple(x for x in axes_of(array) if x != here)
     regions = [where for e in system.defining[array] if (where := defined(e)) is not None]
     rows = {frozenset(c for c in where if here in c.letters) for where in regions}
+    # where a condition on the other axes leaves entries out, it must be the same for all rows
     partial = any(c.letters & {*across} for where in regions for c in where - every)
     if partial and (len(rows) > 1 or any(c.letters & {*across} for row in rows for c in row)):
         raise Unsupported(

@@ -22,6 +22,7 @@ def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     without heads are compared with self-attention at n = 8". `shown` (the columns) is not used: all
     notes take it."""
     used: dict[str, int] = {}
+    # words about some rows of the table -> the sizes that stand for {} in them
     groups: dict[str, dict[str, None]] = {"without {}": {}, "with {} of their own": {}}
     for case in cases:
         try:

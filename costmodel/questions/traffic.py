@@ -375,6 +375,7 @@ def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     written = frozenset(computed if phase != "inference" else ())
+    # in memory before the phase: state, inputs, rows, and arrays or weights not computed by it
     touched = [
         one
         for part in parts

@@ -258,6 +258,7 @@ def _sizes_contradict(constraints: Constraints) -> bool:
     if len(constraints) < 2 and not floors:
         return False
     constraints = constraints | floors
+    # a row {(d*l, 2), ((), -3)} is the inequality 2*d*l - 3 >= 0 in the variable d*l
     rows = {frozenset(_integer_terms(c.terms).items()) for c in constraints}
     atoms = {m[0][0] for row in rows for m, _ in row if len(m) == 1 and m[0][1] == 1}
     rows |= {

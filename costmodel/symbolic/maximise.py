@@ -182,6 +182,7 @@ def _faster_end(
         moves = [_slope_and_sign(term, variable) for term in terms]
         alone, log = (((atom, 1),) for atom in (part, *call(LOG, Poly.atom(part)).atoms))
         steps, levels = (shape.terms.get(monomial, 0) for monomial in (alone, log))
+        # outside of a logarithm, a part must be one term, whose change per step is known
         if any(slope not in (ONE, -ONE, Poly()) for slope, _ in moves) or (steps and moves[1:]):
             return None
         pace, logs = pace + steps * moves[0][1], logs + levels
