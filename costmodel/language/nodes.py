@@ -251,7 +251,8 @@ def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
 
     Args:
         free: whether the node costs nothing, such as an entry, a constant or a unary minus.
-        alone: what the node is called in messages if it must be a whole right side; else "".
+        alone: what the node does to its operand, for messages ("transforms", "scans"), if it must
+            be a whole right side; else "".
 
     Raises:
         TypeError: a second kind that names an array: `refs` finds the references of one kind.

@@ -184,8 +184,8 @@ def _within(region: Constraints, parts: Sequence[Constraints]) -> Iterator[Const
 
 @cache
 def _written_entries(system: System, phase: str, array: Array) -> Sequence[Constraints]:
-    """The regions of an array's entries that equations define; all other entries are zeros, which
-    move nothing."""
+    """The regions of an array's entries that equations define (for one token, in a sequence without
+    end); all other entries are zeros, which move nothing."""
     known = owners(system) if phase == "inference" else None
     return [
         found

@@ -34,6 +34,7 @@ def at_sizes(method: M) -> M:
     Raises:
         SizeError: one sentence that names the size.
     """
+    # the method's parameters that are no sizes, such as dtype
     options = (getattr(method, "__kwdefaults__", None) or {}).keys() - LETTERS.keys()
 
     @wraps(method)

@@ -305,6 +305,7 @@ def _alike(poly: Poly, general: Poly, letter: str, where: Constraints) -> bool:
     sizes = [x for x in range(1, FEW + 2) if all(g.rational({letter: x}) >= 0 for g in where)]
     if FEW + 1 in sizes or any(_ends_later(guard, letter) for guard in where):
         return False
+    # at each value both are proven to be at least 1, or both to be at most 0
     return all(
         any(
             all(implied(frozenset(), one.substitute({letter: Poly.of(x)}) * way - least)
