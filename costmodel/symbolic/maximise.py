@@ -390,6 +390,7 @@ def _largest_together(
             for other in top
             if other != mine
         }
+        # an index attains all maxima if each term of each part is at least the part's maximum
         reached = {
             term - mine.above for mine, terms in zip(chosen, tops, strict=True) for term in terms
         }
