@@ -41,6 +41,7 @@ AT_ONCE = [
         "bias+wide+grouped+window+sinks+gate+heads-norm+qk-norm+soft-cap+rotary-pairs",
         "bias+grouped+chunked-window+sinks+head-gate+heads-norm+qk-norm+soft-cap+rotary",
         "bias+bidirectional+wide+sinks+gate+heads-norm+qk-norm+v-norm+soft-cap+partial-rotary",
+        "bias+wide+grouped+window+sinks+biased-gate+heads-norm+qk-norm+soft-cap+partial-rotary",
         "bias+grouped+window+sinks+gate+heads-norm+keys-as-values+v-norm+unscaled+soft-cap",
         "output-bias+wide+cross+grouped+sinks+head-gate+heads-norm+qk-norm+soft-cap",
         "bias+grouped+window+sinks+gate+heads-norm+whole-qk-norm+v-norm+soft-cap+rotary",
@@ -273,7 +274,10 @@ def reference(
             for j in range(n)
         ]
         if "G" in weight:
-            gates = np.split(linear(x[i], weight["G"], bias["G"], added[i]), n)
+            opened = bias["G"]
+            if opened is not None:
+                opened = opened.repeat(weight["G"].shape[1] // opened.size)  # one a head, or each
+            gates = np.split(linear(x[i], weight["G"], opened, added[i]), n)
             read = [gated(row, gate, added[i]) for row, gate in zip(read, gates, strict=True)]
         W_out, joined = arrays["W_out"].reshape(-1, x.shape[1]), np.concatenate(read)
         if "w_R" in arrays:

@@ -46,6 +46,7 @@ OPTIONS = {
     "sinks": "a learned score per head in the softmax's denominator",
     "gate": "heads times sigmoid(x W_G), a number per channel, before the output",
     "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
+    "biased-gate": "'gate' with b_G, a bias per head",
     "heads-norm": "an RMS norm of all heads as one row, before the output",
     "keys-as-values": "no W_V: values are the keys before their norm and rotary embedding",
     "qk-norm": "an RMS norm of each head of queries and of keys",
@@ -76,6 +77,7 @@ SOURCES = {
     "sinks": "sinks: Agarwal et al. 2025, arXiv 2508.10925, gpt-oss",
     "gate": "gate: Qiu et al. 2025, arXiv 2505.06708, elementwise, after the heads",
     "head-gate": "gate: Qiu et al. 2025, arXiv 2505.06708, headwise, after the heads",
+    "biased-gate": "gate with a bias per head: transformers, BeamAttention, gate_bias",
     "heads-norm": "norm of the heads: transformers, BitNetAttention, attn_sub_norm",
     "keys-as-values": "keys as values: transformers, Gemma4TextAttention, attention_k_eq_v",
     "qk-layer-norm": "layer norms: transformers, PersimmonAttention, qk_layernorm",
@@ -95,6 +97,7 @@ OF_TORCH = {"bias", "output-bias", "bidirectional", "cross"}
 """The options that `TORCH` has."""
 ROTARY = ("rotary", "rotary-pairs", "partial-rotary")
 NORMS = ("qk-norm", "whole-qk-norm", "qk-layer-norm")
+GATES = ("gate", "head-gate", "biased-gate")
 BIASED = ("alibi", "relative-bias")
 """The options with positions as biases of scores."""
 APART = {
@@ -112,7 +115,7 @@ APART = {
     ("sinks", "alibi"): "a bias by key alone equals one by distance only without a sink",
     ("wide", "keys-as-values"): "values are as wide as the keys that they are",
     **dict.fromkeys(combinations(NORMS, 2), "each is the norm of queries and keys"),
-    ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
+    **dict.fromkeys(combinations(GATES, 2), "each is the gate of the heads"),
     ("rotary", "rotary-pairs"): "each says which two channels turn together",
     ("rotary", "partial-rotary"): "'partial-rotary' turns r channels of a head, 'rotary' all",
     **{
@@ -345,12 +348,12 @@ def self_attention(chosen: Chosen) -> Mixer:
     x = m.input("x", l, d)
     z = m.context("z", *m.sizes("e"), d) if "cross" in chosen else x
     y = m.output("y", l, d, cite="(17)" if cited else "")
-    grouped, gate = "grouped" in chosen, chosen & {"gate", "head-gate"}
+    grouped, gate = "grouped" in chosen, chosen & {*GATES}
     (g,) = m.sizes("g") if grouped else (n,)
     # Output axes of W_Q, and input axes of W_out: all heads, or groups of n/g heads.
     queries, rows, gates = (
         ((g, n / g * x) if grouped else (n * x,))
-        for x in (key, value, value if "gate" in chosen else 1)
+        for x in (key, value, 1 if "head-gate" in chosen else value)
     )
     maps = {"Q": (d, *queries), "K": (d, g * key), "V": (d, g * value), "out": (*rows, d)}
     if "keys-as-values" in chosen:
@@ -360,11 +363,10 @@ def self_attention(chosen: Chosen) -> Mixer:
     if "output-bias" in chosen or "qkv-bias" in chosen:
         biased = ("out",) if "output-bias" in chosen else "QKV"
     W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
-    b_ = {
-        name: m.parameter(f"b_{name}", *(shape[1:] if name != "out" else (d,)))
-        for name, shape in maps.items()
-        if name in biased
-    }
+    heads = (g, n / g) if grouped else (n,)
+    of_biases = {name: maps[name][1:] if name != "out" else (d,) for name in maps if name in biased}
+    of_biases |= {"G": heads} if "biased-gate" in chosen else {}
+    b_ = {name: m.parameter(f"b_{name}", *shape) for name, shape in of_biases.items()}
     whole = "whole-qk-norm" in chosen
     gains = {
         one: m.parameter(f"w_{one}", *(maps[one][1:] if whole else (key,)))
@@ -374,7 +376,6 @@ def self_attention(chosen: Chosen) -> Mixer:
         one: m.parameter(f"o_{one}", key) for one in ("QK" if "qk-layer-norm" in chosen else "")
     }
     w_R = m.parameter("w_R", *rows) if "heads-norm" in chosen else None
-    heads = (g, n / g) if grouped else (n,)
     sink = m.parameter("b_sink", *heads) if "sinks" in chosen else None
     turned = Rotated(m, chosen, key) if chosen & {*ROTARY} else None
     placed = Placed(m, chosen, heads) if chosen & {*BIASED} else None
@@ -458,8 +459,10 @@ def self_attention(chosen: Chosen) -> Mixer:
         if gate:
             G, O = array("G", l, *gates), array("O", l, *rows)
             column = (o - 1) * value + v
-            own = column if "gate" in chosen else o
-            G[i, *group, own] = function("sigmoid", mapped("G", x, i, *group, own))
+            own = o if "head-gate" in chosen else column
+            opened = sum_(x[i, a] * W["G"][a, *group, own], over=a)
+            bias_at = (*group, o if "biased-gate" in chosen else own)
+            G[i, *group, own] = function("sigmoid", with_bias(opened, b_.get("G"), bias_at))
             O[i, *group, column] = R[i, *group, column] * G[i, *group, own]
             R = O
         if w_R is not None:

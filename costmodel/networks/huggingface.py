@@ -98,7 +98,6 @@ MISSING: Mapping[str, str] = {
     ),
     "deepseek_v4": f"attention to compressed rows, and {STREAMS}",
     "hy_v4": f"{STREAMS}, and {INDEXER}",
-    "beam": "sums that are scaled by their depth, and gates with a bias",
     **dict.fromkeys(("musicgen", "musicgen_melody"), "several tokens of sound at a time"),
     "prophetnet": "streams that each predict a further token",
     "whisper": "attention whose queries and values have biases, and keys none",

@@ -34,6 +34,9 @@ CAP = 30
 MULTIPLIER = Constant(Poly.of(Fraction(11, 50)))
 """A constant of Granite; each model has another one."""
 
+REST = Constant(Poly.of(1 - Fraction(11, 50) ** 2), 1)
+"""The root of 1 - MULTIPLIER^2, for the other term of a sum; in Beam each sum has another one."""
+
 QUANTILE = Constant(Poly.of(Fraction(NormalDist().inv_cdf(0.95))))
 """How many deviations above the mean 5 % of a normal distribution lie."""
 
@@ -285,10 +288,11 @@ def rms_norm(*, gain: str = "w") -> Mixer:
 
 
 @noting
-def residual(scaled: bool = False, *, gated: bool = False) -> Mixer:
+def residual(scaled: str = "", *, gated: bool = False) -> Mixer:
     """Make the part residual sum, as a mixer x (l, 2, d) to y (l, d): a sublayer's input x[:, 1]
-    plus its output x[:, 2]; `scaled`: the output is multiplied by a constant, as in Granite;
-    `gated`: by tanh of a parameter (1), as in Llama 3.2 with images.
+    plus its output x[:, 2]. `scaled`: "output", the output is multiplied by a constant, as in
+    Granite, or "both", the input by a constant too, as in Beam; `gated`: the output by tanh of a
+    parameter (1), as in Llama 3.2 with images.
 
     The gate: Alayrac et al. 2022, arXiv 2204.14198, section 2.2.
     """
@@ -302,7 +306,8 @@ def residual(scaled: bool = False, *, gated: bool = False) -> Mixer:
             one, opened = f.index("o", 1, 1), f.array("opened", 1)
             opened[one] = function("tanh", m.parameter("gate", 1)[one])
             factor = opened[1]
-        y[i, b] = x[i, 1, b] + (factor * x[i, 2, b] if scaled or gated else x[i, 2, b])
+        rows = REST * x[i, 1, b] if scaled == "both" else x[i, 1, b]
+        y[i, b] = rows + (factor * x[i, 2, b] if scaled or gated else x[i, 2, b])
     return m
 
 

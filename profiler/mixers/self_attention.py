@@ -21,6 +21,7 @@ from costmodel.mixers.self_attention import (
     BIASED,
     CAP,
     CLIP,
+    GATES,
     NORMS,
     ROTARY,
     bucket,
@@ -40,7 +41,7 @@ STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fro
 BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V")}
 """Option -> the linear maps that get a bias."""
 
-AROUND = ("gate", "head-gate", "heads-norm", "keys-as-values", *NORMS, "v-norm", "clipped")
+AROUND = (*GATES, "heads-norm", "keys-as-values", *NORMS, "v-norm", "clipped")
 """The options before and after attention, which any implementation of attention can have."""
 INSIDE = ("sinks", "soft-cap", "unscaled")
 """The options that change the scores or the softmax, for attention with or without a mask."""
@@ -120,7 +121,7 @@ class Heads(SequenceMixer):
         apart = "keys-as-values" not in options
         self.register_parameter("W_V", self.weight(d, self.g * self.V) if apart else None)
         self.W_out: nn.Parameter = self.weight(n * self.V, d)
-        gates = n * self.V if "gate" in options else n if "head-gate" in options else 0
+        gates = 0 if {*GATES}.isdisjoint(options) else n if "head-gate" in options else n * self.V
         self.register_parameter("W_G", self.weight(d, gates) if gates else None)
         heads = (self.g, n // self.g) if "grouped" in options else (n,)
         sink = nn.Parameter(self.like.new_zeros(heads)) if "sinks" in options else None
@@ -175,6 +176,8 @@ class Heads(SequenceMixer):
             has = name in biased and weight is not None
             bias = nn.Parameter(self.like.new_zeros(extents)) if has else None
             self.register_parameter(f"b_{name}", bias)
+        if "biased-gate" in options:
+            self.b_G = nn.Parameter(self.like.new_zeros(heads))
 
     def _groups(self, g: int | None, grouped: bool) -> int:
         """The number of key and value heads: g if `grouped`, else n; ValueError if g is missing or
@@ -283,9 +286,10 @@ class Heads(SequenceMixer):
         """The output y (..., d): the heads (..., n, V) of rows x (..., d), times their gate and
         normed, where the options ask for that, through the output map."""
         if self.W_G is not None:
-            bias = None if self.b_G is None else self.b_G.flatten()
-            gate = torch.sigmoid(linear(x, self.W_G.flatten(1), bias))
-            heads = heads * self._split(gate, self.n)
+            opened = self._split(x @ self.W_G.flatten(1), self.n)
+            if self.b_G is not None:
+                opened = opened + self.b_G.reshape(self.n, -1)  # a bias per channel, or per head
+            heads = heads * torch.sigmoid(opened)
         rows = heads.flatten(-2)
         if self.w_R is not None:
             rows = F.rms_norm(rows, rows.shape[-1:], self.w_R.flatten(), float(RMS_EPS))

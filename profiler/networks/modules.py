@@ -21,7 +21,7 @@ from costmodel.mixers.self_attention import BASE
 from costmodel.networks.architectures.equations.streams import LEAST
 from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import SCALE
-from costmodel.networks.parts import ALPHA, CAP, LIMIT, MULTIPLIER, QUANTILE, RMS_EPS
+from costmodel.networks.parts import ALPHA, CAP, LIMIT, MULTIPLIER, QUANTILE, REST, RMS_EPS
 from costmodel.program.dependence import reads
 from costmodel.program.losses import SMOOTHING
 from profiler.modules.attention import dense_attention
@@ -121,8 +121,8 @@ class Part(nn.Module):
 def float_of(constant: Constant) -> float:
     """The value of a constant that has no sizes and is no root (half_power 2: the base itself)."""
     value = constant.base.constant()
-    assert value is not None and constant.half_power == 2
-    return float(value)
+    assert value is not None
+    return float(value) ** (float(constant.half_power) / 2)
 
 
 def linear(p: Any, x: Tensor, W: str, b: str) -> Tensor:
@@ -209,12 +209,13 @@ def rms_norm(p: Any, x: Tensor, other: None, gain: str) -> Tensor:
     return normed(x, p.gain if gain == "w" else 1 + p.gain, eps)
 
 
-def residual(p: Any, x: Tensor, other: Tensor, scaled: bool, gated: bool) -> Tensor:
-    """The sum of rows and of the output of a sublayer, which `scaled` multiplies by a constant, and
-    `gated` by tanh of a parameter."""
+def residual(p: Any, x: Tensor, other: Tensor, scaled: str, gated: bool) -> Tensor:
+    """The sum of rows and of the output of a sublayer. `scaled`: constants multiply the "output" or
+    "both"; `gated`: tanh of a parameter multiplies the output."""
     if gated:
         return x + torch.tanh(p.gate) * other
-    return x + (float_of(MULTIPLIER) * other if scaled else other)
+    rows = float_of(REST) * x if scaled == "both" else x
+    return rows + (float_of(MULTIPLIER) * other if scaled else other)
 
 
 def ffn(p: Any, x: Tensor, other: None, activation: str, bias: bool, squared: bool) -> Tensor:

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,13 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "num_hidden_layers": (3,),
         "layer_types": (["sliding_attention", "full_attention", "sliding_attention"], None),
         "rope_parameters": ({"full_attention": None, "sliding_attention": {"rope_theta": 1e4}},),
+    },
+    "beam": {
+        "sliding_window": (3,),
+        "rope_parameters": (
+            None,
+            {"full_attention": None, "sliding_attention": {"rope_theta": 1e4}},
+        ),
     },
     "codegen": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
     "deepseek_v2": {**LATENT, "n_group": (1,), "mlp_bias": ()},
@@ -921,6 +929,8 @@ BY_CLASS = (
 
 def main(kinds: Sequence[str]) -> None:
     """Write the files anew; with types named, of these types alone."""
+    if find_spec("mlstm_kernels") is None:
+        sys.modules["xlstm"] = None  # type: ignore[assignment]  # the package needs its kernels
     lines = ",\n".join(
         f"{json.dumps(kind)}: {json.dumps(one)}"
         for kind, one in defaults(sorted({*ROWS, *ENCODERS, *T5S, *BARTS, *BY_CLASS})).items()

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from costmodel.networks.blocks import Description
-from profiler.networks.modules import sinusoids
+from costmodel.networks.parts import MULTIPLIER
+from profiler.networks.modules import float_of, sinusoids
 from profiler.networks.twin import Twin
 
 FILE = Path(__file__).parent / "equal_outputs.json"
@@ -98,7 +99,7 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"c_proj\.bias", "b_out", ""),
         (r"(q_norm|q_layernorm|query_layernorm)\.weight", "w_Q", ""),
         (r"(k_norm|k_layernorm|key_layernorm)\.weight", "w_K", ""),
-        ("sinks", "b_sink", ""), (r"attn_sub_norm\.weight", "w_R", ""),
+        ("sinks", "b_sink", ""), ("gate_bias", "b_G", ""), (r"attn_sub_norm\.weight", "w_R", ""),
     ],
     "attention-to-given-keys": [
         (r"q_proj\.weight", "W_Q", "columns"), (r"q_proj\.bias", "b_Q", ""), *BIASED,
@@ -476,8 +477,12 @@ def computed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_constants(model: nn.Module) -> None:
-    """Give the norms of a class the constants of the equations under their roots."""
+    """Give the norms of a class the constants of the equations under their roots, and the residual
+    sums of Beam those of the equations."""
     for name, module in model.named_modules():
+        for field in ("attn_residual_add_idx", "mlp_residual_add_idx"):
+            if hasattr(module, field):
+                setattr(module, field, float_of(MULTIPLIER) ** -2)
         for field in ("variance_epsilon", "eps", "epsilon"):
             if hasattr(module, field):
                 setattr(module, field, eps_of(name, module))

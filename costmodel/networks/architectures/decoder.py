@@ -60,7 +60,7 @@ def block(
     *inner: Use,
     norm: Mixer,
     place: str = "before",
-    scaled: bool = False,
+    scaled: str = "",
     gated: bool = False,
     dropout: Use | None = None,
 ) -> Block:
@@ -71,8 +71,8 @@ def block(
         norm: the equations of each norm.
         place: where norms stand, a name in `PLACES` ("before": one before each sublayer);
             "beside...": all sublayers read the layer's input.
-        scaled, gated: the sum multiplies the output of a sublayer by a constant, or by tanh of a
-            parameter.
+        scaled, gated: which terms of the residual sum constants multiply, and whether tanh of a
+            parameter multiplies the output, as in `parts.residual`.
         dropout: what each output passes before the sum.
     """
     total = Use("residual sum", parts.residual(scaled, gated=gated))

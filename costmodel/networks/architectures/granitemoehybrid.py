@@ -80,7 +80,7 @@ def read(c: Configuration) -> Description:
         c.fields_read.update(("intermediate_size", "num_experts_per_tok"))
     kinds = layer_kinds(c, number, lambda k: KINDS[1], KINDS)
     layers = [
-        block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, scaled=True)
+        block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, scaled="output")
         for kind in kinds
     ]
     return decoder(

@@ -211,7 +211,7 @@ class Plain:
             kinds differ; `end`: a norm follows the layers; `begins`: the first layer has a norm
             before its mixer.
         scaled: embedded tokens are multiplied by a constant, or the field that says so.
-        residual: outputs of sublayers are multiplied by a constant before the sum.
+        residual: which terms of the residual sums constants multiply, as in `parts.residual`.
         gated: kinds of layers in which they are multiplied by tanh of a parameter.
         seen: how many rows of an image, e, layers of cross-attention read.
         divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
@@ -272,7 +272,7 @@ class Plain:
     end: bool | Callable[[Configuration], bool] = True
     ties: bool = True
     scaled: bool | str = False
-    residual: bool = False
+    residual: str = ""
     gated: frozenset[str] = frozenset()
     seen: Callable[[Configuration], int] | None = None
     divided: bool = False

@@ -514,6 +514,13 @@ ROWS: Mapping[str, Plain] = {
         numbers="num_logits_to_keep mamba_chunk_size time_step_limit z_loss_coefficient "
         "attn_layer_indices",
     ),
+    "beam": Plain(
+        name="Beam", options=(*NORMED, "biased-gate"), place="both", residual="both",
+        kinds=lambda c, k, number: NEAR if (k + 1) % 6 and k + 1 < number else FULL,
+        still=lambda c: frozenset() if c.get("rope_parameters") else frozenset({FULL}),
+        cap="final_logit_softcapping", numbers=DEEPSEEK, experts=Experts(scores="sigmoid", first=3),
+        remark=f"products of queries with a number of the position are not counted; {SUM_SCALED}",
+    ),
     "biogpt": Plain(
         name="BioGpt", norm="layer", options=("bias",), turned="", ffn="plain", ffn_bias=True,
         positions="learned", offset=2, scaled="scale_embedding", dropout="hidden_dropout_prob",
@@ -695,24 +702,24 @@ ROWS: Mapping[str, Plain] = {
         activation="activation_function", head_bias=True, dropout="resid_pdrop embd_pdrop",
         numbers="attn_pdrop",
     ),
-    "granite": Plain(name="Granite", scaled=True, residual=True, divided=True, numbers=GRANITE),
+    "granite": Plain(name="Granite", scaled=True, residual="output", divided=True, numbers=GRANITE),
     "granitemoe": Plain(
-        name="GraniteMoe", scaled=True, residual=True, divided=True, numbers=GRANITE,
+        name="GraniteMoe", scaled=True, residual="output", divided=True, numbers=GRANITE,
         experts=Experts(scores="chosen-softmax", normalised=False, width="intermediate_size"),
     ),
     "granitemoeshared": Plain(
-        name="GraniteMoeShared", scaled=True, residual=True, divided=True, numbers=GRANITE,
+        name="GraniteMoeShared", scaled=True, residual="output", divided=True, numbers=GRANITE,
         experts=Experts(
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
     ),
     "granite_swa": Plain(
-        name="GraniteSWA", options=("sinks",), check=TURNED, scaled=True, residual=True,
+        name="GraniteSWA", options=("sinks",), check=TURNED, scaled=True, residual="output",
         divided=True,
         numbers=GRANITE, kinds=first(4),
     ),
     "granitemoe_swa": Plain(
-        name="GraniteMoeSWA", options=("sinks",), check=TURNED, scaled=True, residual=True,
+        name="GraniteMoeSWA", options=("sinks",), check=TURNED, scaled=True, residual="output",
         divided=True,
         numbers=GRANITE, kinds=first(4),
         experts=Experts(
@@ -733,7 +740,7 @@ ROWS: Mapping[str, Plain] = {
         experts=Experts(scores="sigmoid", normalised=True, shared="plain", first=1),
     ),
     "hyperclovax": Plain(
-        name="HyperCLOVAX", scaled=True, residual=True, divided=True, numbers=GRANITE,
+        name="HyperCLOVAX", scaled=True, residual="output", divided=True, numbers=GRANITE,
         place=lambda c: "both" if c.switch("use_post_norm") else "before",
     ),
     "internlm3": Plain(name="Llama"),
@@ -815,7 +822,7 @@ ROWS: Mapping[str, Plain] = {
         name="Mellum", options=NORMED, experts=Experts(), numbers="num_nextn_predict_layers",
     ),
     "minicpm3": Plain(
-        name="MiniCPM3", mixers={FULL: latent}, scaled=True, residual=True, divided=True,
+        name="MiniCPM3", mixers={FULL: latent}, scaled=True, residual="output", divided=True,
         numbers="scale_emb scale_depth dim_model_base",
     ),
     "minimax": Plain(
