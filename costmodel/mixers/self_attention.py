@@ -45,7 +45,7 @@ OPTIONS = {
     "chunked-window": "a token attends to its chunk of w tokens, up to itself",
     "sinks": "a learned score per head in the softmax's denominator",
     "gate": "heads times sigmoid(x W_G), a number per channel, before the output",
-    "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
+    "head-gate": "'gate' with a number per head",
     "biased-gate": "'gate' with b_G, a bias per head",
     "heads-norm": "an RMS norm of all heads as one row, before the output",
     "keys-as-values": "no W_V: values are the keys before their norm and rotary embedding",

@@ -39,8 +39,8 @@ CONVOLUTIONS: Mapping[str, str] = {
 }
 """Mixer -> the kernel of its short convolutions."""
 ATTENTION_OPTIONS = {
-    "grouped", "window", "gate", "bias", "output-bias", "qkv-bias", "rotary", "rotary-pairs",
-    "partial-rotary", "qk-norm", "whole-qk-norm", "unscaled",
+    "grouped", "window", "gate", "biased-gate", "bias", "output-bias", "qkv-bias", "rotary",
+    "rotary-pairs", "partial-rotary", "qk-norm", "whole-qk-norm", "unscaled",
 }  # fmt: skip
 """The options of self-attention after which its kernel has the same products and bytes."""
 

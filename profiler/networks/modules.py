@@ -7,6 +7,7 @@ the part's equations, for all of which the counter of dispatched operations has 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -122,7 +123,7 @@ def float_of(constant: Constant) -> float:
     """The value of a constant that has no sizes and is no root (half_power 2: the base itself)."""
     value = constant.base.constant()
     assert value is not None
-    return float(value) ** (float(constant.half_power) / 2)
+    return math.pow(value, constant.half_power / 2)
 
 
 def linear(p: Any, x: Tensor, W: str, b: str) -> Tensor:
