@@ -142,7 +142,7 @@ class Sums:
                 zero = replace(handed[0].cotangent, value=ZERO, over=(), scale=None)
                 present = [replace(handed[0], cotangent=zero)]
             if present:
-                for part, sequence in self._kinds(array, cell, handed[0].cotangent):
+                for part, sequence in self._parts_by_dependence(array, cell, handed[0].cotangent):
                     self._write_cell(target, array, part, present, sequence=sequence)
 
     def _require_certain_count(
@@ -170,7 +170,7 @@ class Sums:
                 "is the maximum, that is on values; the forward pass (phase training) has counts"
             )
 
-    def _kinds(
+    def _parts_by_dependence(
         self, array: Array, cell: Constraints, cotangent: Cotangent
     ) -> list[tuple[Constraints, bool]]:
         """The disjoint parts of a cell (a region of entries), as (constraints, whether the entries

@@ -108,6 +108,7 @@ def adjoint(
         Unsupported: an expression without a rule, or a reference that cannot be transposed.
         EquationError: an array to recompute that the forward pass does not compute.
     """
+    # while gradients are derived, maxima stand in for gathers, and values to keep have arrays
     picked = Picked(_with_gradient(system, trained))
     kept = with_residuals(picked.with_maxima(), quotients="quotient-gradient" not in rewrites)
     step = picked.restored(_Builder(kept, rewrites=rewrites).built())

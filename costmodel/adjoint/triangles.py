@@ -46,8 +46,9 @@ class Solved:
 
 
 def solved(block: Block, equation: Equation) -> Solved | None:
-    """The parts of an equation that solves a triangular system by forward substitution, in a loop
-    of its own; None for any other equation."""
+    """The parts of an equation x[e] = b[e] - sum over z of A[e, z] x[z], which solves a triangular
+    system by forward substitution in a loop of its own, whose gradient `triangle-gradient` changes;
+    None for any other equation."""
     value = equation.value
     if [*block.axes] != [equation.array] or not isinstance(value, Sub):
         return None

@@ -187,6 +187,7 @@ def along(case: Case, letter: str) -> Along:
     fixed |= {**case.ties, **{x: (size,) for x, size in mixer.given.items()}}
     follows = {*LENGTHS} - {letter, *fixed} if letter in LENGTHS else set()
     given = {x: letter if other in follows else other for x, other in fixed.items()}
+    # the open size is 1 while `combinations` sets the other sizes, and is then taken out again
     given |= {**dict.fromkeys(follows, letter), letter: (1,)}
     (known,) = combinations(letters, given, mixer)
     equal = tuple(x for x in letters if x == letter or given.get(x) == letter)

@@ -121,6 +121,7 @@ def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = (
     if len(one.forms) < 2:
         raise TableError("a map of winners needs two candidates: name another mixer")
     found = {value: row.ranges for value, row in rows.items()}
+    # the first sizes of all ranges, so that the usual axis reaches as far as the last of them
     ends = [BreakEven(x.first, (), ()) for row in found.values() for x in row if x.step == 1]
     sizes = sorted(sizes) or usual_sizes(one, ends)
     fixed, own = _other_sizes([*rows.values()], (one.over, across))

@@ -111,7 +111,7 @@ def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
     ends = {*block.last_rows.values()}
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]
-        number = row.constant() is not None  # a fixed row, such as row 1
+        number = row.constant() is not None  # a fixed row, such as row 1; no row l of its own
         if (row == end and not number) or (
             not number and infeasible(part.constraints | {row - end})
         ):

@@ -341,7 +341,7 @@ class Owners:
                 for inner in self._tokens_read(part):
                     names = sorted({a for c in inner for a in c.letters if is_index(a)} - {TOKEN})
                     reached = region(part.array, part.positions, inner, names)
-                    if reached is not None:
+                    if reached is not None:  # in the indices of the reference, not in axes
                         term = read_term(read.ref, Term(Poly(), reached))
                         found.append(around | term.where)
         return found
@@ -469,6 +469,7 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
                 "(phase training) are derived"
             )
     lows = tuple(low for _, low in lower)
+    # an owner exists where no upper bound is below a lower one
     some = [up - low * scale for scale, up in upper for low in lows]
     return lows, frozenset(c for c in (*rest, *some) if not implied(whole(array), c))
 

@@ -713,6 +713,7 @@ class Figure:
         lead, unit = f"{self.title}, {self.meaning}: ", self.unit
         if unit == "bytes" and case.dtypes is None:
             unit = "elements"
+        # the formula is that of the case's batch: b has its number, the other sizes are letters
         batch = {letter: size for letter, size in case.sizes.items() if letter == "b"}
         formula = replace(case, sizes=batch, symbolic=True).figure(self)
         number = case.figure(self)
@@ -799,7 +800,7 @@ class Question:
                 raise Unanswered(case.blocked)
             yield from self.explained(case)
             return
-        for figure in self.figures:
+        for figure in self.figures:  # the numbers that the table of usual figures does not show
             own = not figure.within and figure.kind == "number" and case.phase in figure.phases
             if own and not figure.usual([case]):
                 yield figure.sentence(case)

@@ -131,9 +131,7 @@ def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constra
     at points executed by tokens after t, and that tokens up to t computed or that follow from a
     context alone: for y[i] = sum over j <= i of v[j], with v computed from the input, v[1..t]."""
     owner, dependence, ref = owners(system), tokens(system), read.ref
-    if (
-        ref.array not in dependence.from_inputs_or_contexts
-    ):  # it depends on no input or context: a weight, no state
+    if ref.array not in dependence.from_inputs_or_contexts:  # a weight, no state
         return
     names = variables_in(equation, read.over)
     ends = ref.array not in dependence.from_inputs  # of a context alone: it has all its rows

@@ -442,9 +442,7 @@ def _weights(system: System, phase: str) -> Exact:
             array = read.ref.array
             # once a reference reads the whole array, no other adds an entry
             everything = whole(array) in regions.get(array, ())
-            of_a_sequence = (
-                array in known.from_inputs_or_contexts
-            )  # it depends on an input or a context
+            of_a_sequence = array in known.from_inputs_or_contexts
             if of_a_sequence or array in computed or everything:
                 continue
             around = part.constraints | read.constraints

@@ -143,8 +143,8 @@ def array_of(letter: str, size: Any) -> Any:
 
 def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Results of one type, one for each point, as arrays of shape `shape`: numbers as an array,
-    mappings as a mapping of arrays (0 where a key is missing), records as a record whose fields are
-    stacked."""
+    mappings as a mapping of arrays (0 where a key is missing), records as a record whose mappings
+    and records are stacked (its other fields, such as the name of a peer, are equal)."""
     first = found[0]
     if isinstance(first, Mapping):
         names = dict.fromkeys(name for one in found for name in one)

@@ -211,7 +211,7 @@ def _is_value(poly: Poly, value: Poly, where: Constraints) -> bool:
 def _has_value(poly: Poly, where: Constraints) -> bool:
     """Whether a polynomial is proven to be defined at the sizes of `where`: every divisor and every
     argument of a logarithm is at least 1."""
-    of_one_or_more = {"floor_div": 1, "ceil_log2": 0}
+    of_one_or_more = {"floor_div": 1, "ceil_log2": 0}  # function -> which argument must be >= 1
     return all(
         all(_has_value(argument, where) for argument in atom.args)
         and (
