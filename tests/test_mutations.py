@@ -442,7 +442,7 @@ def every_array_is_held_to_the_end(patch: Patch) -> None:
 
 
 def every_row_reads_all_rows(patch: Patch) -> None:
-    patch.setattr(reachability, "some_row_reads_all", lambda known: True)
+    patch.setattr(reachability, "each_row_reads_all", lambda known: True)
 
 
 def a_hop_is_longer_by_a_row(patch: Patch) -> None:

@@ -244,10 +244,10 @@ class Sums:
     ) -> None:
         """Write the equation of `target` that sums `cotangents` of `array` (contributions of its
         readers) at the entries of a cell (a region, given by constraints), such as x.grad[j] = sum
-        over i in j..l of y.grad[i]. `kind` says how often it
-        is executed: per sequence (`SEQUENCE`), per sequence with the results summed over the batch
-        (`JOINED`), or once per step (`STEP`). Raises Unsupported: the sum nests too many
-        operations, or the cell is no product of ranges."""
+        over i in j..l of y.grad[i]. `kind` says how often it is executed: per sequence
+        (`SEQUENCE`), per sequence with the results summed over the batch (`JOINED`), or once per
+        step (`STEP`). Raises Unsupported: the sum nests too many operations, or the cell is no
+        product of ranges."""
         names = self._axis_names(array, cotangents)
         renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
         indices = guarded_ranges(

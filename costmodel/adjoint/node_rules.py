@@ -311,6 +311,7 @@ def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
     found = Ref(array, node.body.positions)
     around = frozenset().union(*(index.constraints for index in indices))
     builder.record(transposed(node.body, indices, around, found), scope)
+    # the decay of row w multiplies result w - 1: it has a gradient from the second row on
     later = Index(row.name, tuple(low + 1 for low in row.lower), row.upper)
     result = Ref(scope.equation.array, scope.equation.positions)
     before = substitute(result, {number.atom: row - 1})

@@ -494,7 +494,7 @@ def regions_that_read(system: System, equation: Equation, read: Read) -> list[Co
     return after_token(around, terms, Poly())
 
 
-def some_row_reads_all(rows: Rows) -> bool:
+def each_row_reads_all(rows: Rows) -> bool:
     """Whether there is an array with a row axis of which each row is proven to read all rows, as in
     attention: then the path length is 1."""
     row = Poly.atom(ROW)

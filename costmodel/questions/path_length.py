@@ -89,10 +89,10 @@ def _answer(system: System) -> PathLength:
     """
     # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
-    from costmodel.paths.reachability import length, rows_of, rows_on_axes, some_row_reads_all
+    from costmodel.paths.reachability import length, rows_of, rows_on_axes, each_row_reads_all
 
     last = length(system)
-    if some_row_reads_all(rows_on_axes(system)):
+    if each_row_reads_all(rows_on_axes(system)):
         return PathLength(evenly(None, None, last))
     rows = rows_of(system)
     chunks = chunks_of(rows)
