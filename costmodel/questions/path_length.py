@@ -89,7 +89,7 @@ def _answer(system: System) -> PathLength:
     """
     # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
-    from costmodel.paths.reachability import length, rows_of, rows_on_axes, each_row_reads_all
+    from costmodel.paths.reachability import each_row_reads_all, length, rows_of, rows_on_axes
 
     last = length(system)
     if each_row_reads_all(rows_on_axes(system)):

@@ -263,7 +263,7 @@ def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, s
         if atom in found:
             raise _grows_and_falls(variable)
         if isinstance(atom, Fn) and atom.function in (LOG, "pow2"):
-            inside = atom.args[0] * sign
+            inside = atom.args[0] * sign  # minus a function grows with minus its argument
             terms = _as_min_of_affine(inside, variable)
             top = (
                 _atom_of_part(terms, parts)

@@ -55,7 +55,7 @@ def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
     if len(poly.terms) < 2:
         return None
     shared, rest = factors(poly)
-    letters = Poly(dict.fromkeys(shared.terms, 1))
+    letters = Poly(dict.fromkeys(shared.terms, 1))  # the common factor without its number
     ways = [(_outside(a, b), a, b) for a, b in ((letters, poly / letters), (shared, rest))]
     text, outside, inside = min(ways, key=lambda way: len(way[0]))
     return (outside, inside) if len(text) < len(PRETTY.poly(poly)) else None

@@ -117,4 +117,5 @@ def ceil_log2(x: int | Fraction) -> int:
         raise ValueError(f"ceil_log2 needs a positive number, got {x}")
     above, below = x.as_integer_ratio()
     more = below.bit_length() if below > 1 else 0  # 2**more * x is at least 1
+    # of a whole number n, ceil(log2 n) is the bit length of n - 1
     return (-(-(above << more) // below) - 1).bit_length() - more
