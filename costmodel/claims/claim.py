@@ -152,6 +152,7 @@ class Claim(ABC):
             raise ValueError(
                 f"'misprint' takes the keys reason and derived, got {', '.join(self.misprint)}"
             )
+        # these raise ValueError for what cannot be read
         _ = self.formulas
         list(self.chosen_sizes())
         convention(self.convention)

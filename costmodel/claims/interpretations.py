@@ -143,6 +143,7 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation,
         *(replace(own, phase=phase) for phase in left_open.phases),
         *(replace(own, option=option) for option in left_open.options),
     ):
+        # another mixer is far away already: few rewrites are tried
         more = alternatives(
             other, replace(left_open, growing=left_open.growing or bool(other.option))
         )

@@ -165,8 +165,9 @@ def _row(cell: Cell) -> tuple[object, ...]:
 
 
 def _columns_of_rows(cells: Iterable[Cell]) -> dict[tuple[object, ...], list[str]]:
-    """Row (`_row`) -> the quantities with a column of their own there. A column such as
-    `other_tanh`, which says what is within `other`, is none."""
+    """Row (a key of name, labels and sizes) -> the quantities with a column of their own there,
+    which its cell `other` leaves out. A column such as `other_tanh`, which says what is within
+    `other`, is none."""
     found: dict[tuple[object, ...], list[str]] = {}
     for cell in cells:
         within = _plain_heading(cell.heading).startswith("other")

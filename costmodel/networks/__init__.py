@@ -85,6 +85,7 @@ def described(
         made = description(changed(found, changes))
         if config is None:
             return made
+        # choices do not say of which type of model they were read
         return replace(made, model_type=huggingface.configuration(config).fields["model_type"])
     if typed := [choice for choice, value in changes.items() if value is not None]:
         raise ModelError(

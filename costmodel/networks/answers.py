@@ -182,7 +182,7 @@ class PartAnswers(Answers):
         network's sizes under which each occurs."""
         if self.use.rows is not None:
             last = NOW if self.phase == "inference" else LAST[self.stage]
-            past = frozenset({last - self.use.rows - 1})
+            past = frozenset({last - self.use.rows - 1})  # 0 or more where a row is lacking
             return (Overrun(self.use.name, Poly.of(self.use.rows), "past the end", past),)
         return tuple(
             replace(
@@ -290,6 +290,7 @@ class PartAnswers(Answers):
                     yield from self._passes({x: n * times for x, n in way.items()})
             elif step[0] is self.use:
                 phase = step[1]
+                # in prefill, whether the part runs on the last position alone
                 last = phase != "backward" and self.own.phase == "inference"
                 yield (
                     self.own if last else part_answers(self.use, phase, self.graph.counting),
@@ -365,7 +366,7 @@ class PartAnswers(Answers):
         if self.phase == "training-step":
             found = added(own.of(counted), found)
         if share := training.share_again(self.network, self.use, self.recompute):
-            times = Poly.of(share)
+            times = Poly.of(share)  # of the runs, those whose forward pass is repeated
             found = added(own.of(counted).scaled({}, times, times), found)
         return found
 
@@ -650,7 +651,7 @@ class NetworkAnswers(Answers):
         every = schedule(self.network, layers_of(self.network))
         runs = [run for run in every if PASS.get(self.stage, "training") in run.use.when]
         read = [wire for run in runs for wires in run.reads.values() for wire in wires]
-        given = dict.fromkeys(wire for wire in read if wire.source)
+        given = dict.fromkeys(wire for wire in read if wire.source)  # the network's inputs
         found = sum_of([runs[-1].writes.entries, *(wire.entries for wire in given)])
         if self.phase == "inference":
             return found.substitute({"l": ONE})
@@ -697,6 +698,7 @@ def parts_of(
     formulas."""
     found = [_part(graph, use, stage, recompute, at) for use in graph.network.uses]
     if stage in TRAINING_STEP:
+        # dropout that costs nothing has no line in tables
         found = [part for part in found if part.running or not part.use.regularises]
         joins = () if graph.counting.convention.peer else training.joins(graph)
         return (*found, *(

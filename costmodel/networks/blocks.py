@@ -346,7 +346,7 @@ class Description:
         which no gradient runs back if ranges alone are trained.
 
         Args:
-            ranges: text of a range -> its layers, counted from 1.
+            ranges: text of a range -> its layers, counted from 1: {"3-4": [3, 4]}.
             number: the number of layers in all.
 
         Raises:

@@ -147,6 +147,7 @@ class Configuration:
         """The value of a field under the first of its spellings `names` that is given and not null,
         else the default of the model's class; None if there is none, or if the first spelling is
         null in spite of a default. All spellings count as read, those of the class included."""
+        # the class may have another name for a usual one, and a caller may give either
         own = (self.spellings[n] for n in names if n in self.spellings)
         names = (*names, *own, *(n for n, of in self.spellings.items() if of in names))
         self.fields_read.update(names)
@@ -179,6 +180,7 @@ class Configuration:
     def number(self, *names: str) -> int:
         """The integer in a field with several spellings, 0 if it is missing or null; ModelError for
         any other value."""
+        # a size of 0 would be refused
         return 0 if self.get(*names) == 0 else self.size_or_none(*names) or 0
 
     def switch(self, name: str, usual: bool | None = None) -> bool:

@@ -300,7 +300,7 @@ def _read(ref: Ref, number: Poly) -> Poly:
     ones; else all, `number`."""
     for axis, position in enumerate(ref.positions):
         if isinstance(position, Gather) and position.at.array.role == "intermediate":
-            chosen = _product(position.at.array.shape[1:])
+            chosen = _product(position.at.array.shape[1:])  # without the axis of tokens
             others = (n for k, n in enumerate(ref.array.shape) if k != axis)
             return chosen * _product(others)
     return number

@@ -33,8 +33,8 @@ scale, and two entries in a byte without one."""
 
 
 def bytes_of_entry(dtype: str) -> Fraction:
-    """The bytes of an entry of a type, a fraction for a type in blocks; ValueError for a name that
-    is no type's."""
+    """The bytes of an entry of a type, a fraction for a type in blocks: 17/16 for q8_0, of which 32
+    entries take 34 bytes; ValueError for a name that is no type's."""
     if dtype not in QUANTISED:
         return Fraction(element_bytes(dtype))
     entries, taken = QUANTISED[dtype]

@@ -61,6 +61,7 @@ class MemoryOptions:
                 there = ", ".join((*ROLES, MASTER))
                 raise ModelError(f"--precision '{role}': expected one of {there}")
         try:
+            # each raises an error for an unknown or missing type
             _ = self.bytes_each, [self.bytes_of(role) for role in (*ROLES, *self.precision)]
         except ModelError:
             raise

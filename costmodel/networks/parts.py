@@ -56,7 +56,7 @@ def noting(make: Make) -> Make:
     @cache
     @wraps(make)
     def made(*given: Any, **named: Any) -> Mixer:
-        """The part that `make` makes of the arguments, with all arguments in `made_with`."""
+        """The part that `make` makes of the arguments; `made_with` has all of them, by name."""
         found = make(*given, **named)
         bound = known.bind(*given, **named)
         bound.apply_defaults()

@@ -76,6 +76,7 @@ class _Writer:
             return wires[0]
         use = self.network.use(self.section, part)
         reads = {use.mixer.role("input").name: wires}
+        # a part without names reads `wires` as its first input
         for array, name in zip(use.mixer.inputs, use.reads, strict=bool(use.reads)):
             reads[array.name] = (self.named[name],) if name else wires
         for array in use.mixer.inputs[len(use.reads) or 1 :]:
@@ -99,7 +100,7 @@ class _Writer:
         self.named = {"tokens": stream}
         for part in stack.entry:
             stream = self.run(part, stream)
-            self.named.setdefault("embedding", stream)
+            self.named.setdefault("embedding", stream)  # the output of the first part
         self._name_stream(stream)
         for k in range(stack.depth or layers):
             block = stack.blocks[k % len(stack.blocks)]
@@ -390,7 +391,7 @@ def _forward(runs: Sequence[PartRun], stage: str, rules: _PathRules[W]) -> list[
     read = {
         w for run in active for ws in run.reads.values() for one in ws for w in _wires_behind(one)
     }
-    at: dict[Wire, list[W]] = {}
+    at: dict[Wire, list[W]] = {}  # array -> the paths to it
     for run in runs:
         wires = [one for ws in run.reads.values() for wire in ws for one in _wires_behind(wire)]
         before = [path for wire in wires for path in at.get(wire, [rules.none])]
@@ -412,11 +413,11 @@ def _backward(runs: Sequence[PartRun], recompute: str, rules: _PathRules[W]) -> 
     inputs alone. A run whose output several parts read passes one addition more: the gradients that
     come first are added meanwhile. A recomputed run passes its forward pass too. `rules` says how a
     path is represented, and which of several paths are followed further."""
-    through: dict[Wire, list[int]] = {}
+    through: dict[Wire, list[int]] = {}  # array -> the numbers of the runs that read it
     for wire, reading in readers(runs).items():
         for one in _wires_behind(wire):
             through.setdefault(one, []).extend(k for k, _ in reading)
-    after: dict[int, list[W]] = {}
+    after: dict[int, list[W]] = {}  # number of a run -> the paths to the end of its gradients
     written = {run.writes for run in runs}
     ends: list[W] = []
     for k in reversed(range(len(runs))):
@@ -592,6 +593,7 @@ def longest_in_order(
     blocks = _folded([*_layer_by_layer(walk.steps, passed)])
     further = number - few
     fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}
+    # of each stack and direction, the block of most layers stands for the layers left out too
     most: dict[tuple[str, bool], Block] = {}
     for block in blocks:
         if block.place is not None and block.place[0] not in fixed:

@@ -116,8 +116,8 @@ class Graph:
 
 @cache
 def gradient_entries(graph: Graph, use: Use, name: str) -> Exact:
-    """How many entries of the gradient of a part's array `name` equations define, as a formula in
-    the network's sizes."""
+    """How many entries of the gradient of a part's array `name` equations define (other entries are
+    0 and not added), as a formula in the network's sizes."""
     system = graph.gradients(use).system
     wanted = use.mixer.arrays[name]
     arrays = {e.array for e in system.backward if e.array.gradient_of is wanted}

@@ -166,6 +166,7 @@ def _product(
             met = extent.at(sizes) * (1 - (1 - share) ** rows)  # matrices that some row chooses
             columns, rows = columns * met, rows * chosen / met
             continue
+        # a flattened axis (j, c) has two indices, each summed or not
         inner = position.extent.at(sizes) if isinstance(position, Flat) else 1
         flat = (position.outer, position.inner) if isinstance(position, Flat) else (position,)
         for value, length in zip(flat, (extent.at(sizes) // inner, inner), strict=False):

@@ -500,6 +500,7 @@ def _ranges(form: str, other: str, about: Crossover) -> Line:
     """A clause that says at which lengths the other form takes fewer operations than `form`: as
     ranges; that the remainder of the length decides; or why no ranges are derived."""
     try:
+        # the second name is the other form's, which takes fewest alone in these ranges
         found = [one for one in about.ranges if one.least == about.names[1:]]
     except Unanswered:
         return (f"{form} takes as many operations as {other} at every length",)

@@ -461,9 +461,9 @@ def sizes_of(
     open_: Collection[str] = (),
     unused: Collection[str] = (),
 ) -> Line:
-    """A line with the sizes of forms in phases: those given (or open: without a value unless
-    given), then those with defaults, each with its meaning, without the sizes `unused`; and the
-    given sizes that none of the forms has."""
+    """A line with the sizes of forms in phases, `sizes: sequence length l = 8; by default model
+    width d = 128`: those given (or `open_`, letters of formulas), then those with defaults, without
+    the sizes `unused`; and the given sizes that none of the forms has."""
     letters: dict[str, dict[Mixer, None]] = {}
     for mixer, form in forms:
         for x in {x for phase in phases for x in letters_of(mixer, phase, form)}:

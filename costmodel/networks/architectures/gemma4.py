@@ -175,7 +175,8 @@ def _widths(c: Configuration, number: int) -> list[int]:
 
 
 def _sparse(c: Configuration, number: int) -> list[bool]:
-    """Whether the gates of each layer are sparse: by default those of the first ten of more."""
+    """Whether the gates of each layer are sparse, by the share of its gates that becomes 0; by
+    default those of the first ten layers, if there are more."""
     given = c.get("activation_sparsity_pattern")
     if given is None:
         return [number > 10 and k < 10 for k in range(number)]
@@ -280,6 +281,7 @@ def _given(c: Configuration, own: Heads, maker: int, layer: int) -> Use:
     return Use(
         label, layer_rows.attention(near, c.switch("attention_bias")),
         sizes={x: Poly.of(value) for x, value in sizes.items()},
+        # the rows are held once, in the layer that makes them
         shared=frozenset({"K", "V"}) if layer > maker else frozenset(),
         reads=("", *_names(own.kind)),
     )  # fmt: skip

@@ -292,7 +292,7 @@ def _falcon_place(c: Configuration) -> str:
     """Where Falcon's norms stand, as `decoder.block` names it: before each sublayer; or attention
     and FFN both read the layer's input, by one norm ("beside") or two ("beside, apart")."""
     norms = c.get("num_ln_in_parallel_attn") or (2 if c.switch("new_decoder_architecture") else 1)
-    c.switch("new_decoder_architecture")
+    c.switch("new_decoder_architecture")  # counts as read, whichever field says
     if not c.switch("parallel_attn"):
         return "before"
     return "beside, apart" if norms == 2 else "beside"

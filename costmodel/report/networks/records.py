@@ -99,7 +99,7 @@ def rows(sheets: Sequence[Sheet]) -> Rows:
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
     asked = sheets[0].request.columns
-    names = [x for x in asked or (*USUAL[:-1], "activations") if x not in letters]
+    names = [x for x in asked or USUAL if x not in letters]
     if asked is None and not any(sheet.stage in TRAINING_STEP for sheet in sheets):
         names.remove("activations")
     others: dict[str, None] = {}

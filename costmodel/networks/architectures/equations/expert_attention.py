@@ -41,7 +41,7 @@ def attention() -> Mixer:
         )  # fmt: skip
         e, r = f.index("e", 1, E), f.index("r", 1, min_(chosen, E))
         p, k = f.index("p", 1, h / 2), seen_rows(f, frozenset(), i, l).over
-        R, column = f.array("R", l, E), (j - 1) * h + c
+        R, column = f.array("R", l, E), (j - 1) * h + c  # k: the rows up to i
         R[i, e] = sum_(x[i, a] * W_R[a, e], over=a)
         at, w = routed(f, "chosen-softmax", R, (i, e, r), "")
         Q_p, Q = f.array("Q_p", l, chosen, g, h), f.array("Q", l, chosen, g, h)

@@ -152,8 +152,8 @@ def joined() -> Mixer:
 
 
 def _sized(f: Form, first: Array, mapped: Array) -> Array:
-    """Write the equations of streams 2 to S, `mapped` (l, S, d), each with the mean square of the
-    rows `first` (l, d), and return their array."""
+    """Write the equations of streams 2 to S, `mapped` (l, S, d), with each row scaled to the mean
+    square of the row of `first` (l, d), and return their array."""
     l, S, d = mapped.shape
     i, k, b = (f.indices[name] for name in "ikb")
     T, N, y = f.array("T", l), f.array("N", l, S), f.array("sized", l, S, d)
@@ -169,7 +169,7 @@ def _sized(f: Form, first: Array, mapped: Array) -> Array:
 @noting
 def opened() -> Mixer:
     """Make the part that opens streams, as a mixer of rows x (l, d) to y (l, S, d): x, and linear
-    maps of x with the mean square of x."""
+    maps of x, scaled to the mean square of x."""
     m = _made("opened-streams", "Streams of embedded tokens")
     (l, d), S = m.sizes("l d"), several(m)
     x, y, W = m.input("x", l, d), m.output("y", l, S, d), m.parameter("W_S", S - 1, d, d)
@@ -185,7 +185,7 @@ def opened() -> Mixer:
 @noting
 def closed() -> Mixer:
     """Make the part that closes streams, as a mixer of X (l, S, d) to y (l, d): the mean of the
-    first stream, and of linear maps of the others with the mean square of the first."""
+    first stream, and of linear maps of the others, scaled to the mean square of the first."""
     m = _made("closed-streams", "Mean of the streams")
     (l, d), S = m.sizes("l d"), several(m)
     X, y, W = m.input("X", l, S, d), m.output("y", l, d), m.parameter("W_S", S - 1, d, d)
