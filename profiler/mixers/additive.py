@@ -109,6 +109,7 @@ def going(pairs: PairOrder) -> Callable[[_Class], _Class]:
     through the pairs of queries and keys in the order `pairs` (all at once, or row by row)."""
 
     def register(mixer: _Class) -> _Class:
+        """Set the class's order of pairs, and register the class."""
         mixer.pairs = pairs
         kernels = dict.fromkeys((*mixer.KERNELS, "Z", "y"), "contraction") | {"A": "softmax"}
         return implementation(

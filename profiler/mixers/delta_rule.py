@@ -433,7 +433,7 @@ class ChunkState(PreparedState):
         of_chunk = (*self.chunked, "M", "T")
         rows = {name: list(self.held(name).unbind(-2)) for name in self.arrays if name in of_chunk}
         if "M" in rows:
-            entries = [torch.empty(0), *(e.squeeze(-1) for e in rows["M"])][1:]
+            entries = [entry.squeeze(-1) for entry in rows["M"]]
             rows["M"] = [
                 torch.stack(entries[e * (e - 1) // 2 : e * (e + 1) // 2], dim=-1)
                 for e in range(1, self.position % self.C)
@@ -603,7 +603,8 @@ class InChunks(DeltaRule):
     def following_in(self, chunk: Chunk, row: Rows, decay: Tensor | None) -> Tensor:
         """Compute one row of a chunk: its read o (b, g, r, V), for g groups of r heads and values
         of width V, from the logarithm of its decay (None without). The row's arrays are added to
-        `chunk`; after its C-th row, `chunk` gets S at its end, and no rows."""
+        `chunk`; after its C-th row, `chunk` gets S at its end, and no rows. T, E and P are as in
+        `compared`, for this row."""
         (q, k, v, beta), first, later = row, "N" not in chunk.rows, chunk.S is not None
         q, k = (of.expand(*v.shape[:-1], -1) for of in (q, k))
         other, E, P = row.k, None, None
@@ -615,7 +616,7 @@ class InChunks(DeltaRule):
                 P = (T - chunk.all("T").squeeze(-1)).exp()
             elif E is not None:
                 q, other = q * E, k / E
-                k = k * E if later or not first else k
+                k = k * E if later or not first else k  # the sequence's first row reads no key
         chunk.add(self.keys, other)
         keys = chunk.all(self.keys).expand(*v.shape[:-1], -1, -1)
         KK = None if first else self.products(k, keys[..., :-1, :], P)

@@ -192,7 +192,8 @@ class SetTransformer(Mapped):
         return self.attend(x @ self.W_Q, H @ self.W_K, H @ self.W_V) @ self.W_out
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of queries (b, s, d) to k and v (b, t, d): concatenated heads (b, s, d)."""
+        """Attention of queries (b, s, d) to k and v (b, t, d): concatenated heads (b, s, d). Scores
+        are over sqrt(d), as in the paper, not over sqrt(h)."""
         scores = self.heads(q) @ self.heads(k).transpose(-2, -1) / math.sqrt(self.d)
         read = torch.softmax(scores, dim=-1) @ self.heads(v)
         return read.transpose(1, 2).flatten(2)

@@ -230,6 +230,7 @@ class CellsInChunks(Cells):
         if q.shape[2] >= self.C:
             T = self.bounds(X[0][..., -1], G[0][..., -1])
             bounds = [before.unsqueeze(-1) for before in before_each(T, groups)]
+        # without a complete chunk there are no bounds, and nothing is spread
         spread = [T.expand_as(sums) for sums, T in zip(after_first(G), bounds, strict=False)]
         M = larger(with_earlier(in_turn(G), spread), in_turn(X))
         bound = [rows for (rows,) in by_chunk(self.C, M)]
@@ -507,7 +508,10 @@ class InChunks(Memory):
         self, R: Tensor, K: Tensor, V: Tensor, L: Tensor, kappa: Tensor, F: Tensor
     ) -> Compared:
         """Compare the rows of each chunk. Arrays are (b, n, chunks, m, h); kappa and F of the
-        sequence's first chunk lack the first row."""
+        sequence's first chunk lack the first row. What row i removes, P_i = kappa_i S_(i-1), solves
+        (1 + B) P = G + KA S, for S at the chunk's start: with B, the products of KA (kappa times
+        the decay up to the row before) and FI of earlier rows, and G, what KA reads of earlier
+        rows' KI and V. U and W are the solutions for G and KA."""
         m, skipped = R.shape[3], R.shape[3] - kappa.shape[3]
         E = torch.exp(L.cumsum(3))
         KI, FI, own = K / E, F / E[..., skipped:, :], slice(1 - skipped, None)

@@ -221,6 +221,7 @@ class Gru(Explicit):
         h = None if before is None else before[0]
         carried, gates = self.carried(h, U), slice(None, own.shape[-1] - self.d)
         inside = plus_optional(own[:, gates], None if carried is None else carried[..., gates])
+        # a first row that lacks the reset gate has z alone
         *reset, z = torch.sigmoid(inside).chunk(inside.shape[1] // self.d, dim=1)
         read = self.reset(reset[0] if reset else None, h, carried, U)
         n = torch.tanh(plus_optional(own[:, -self.d :], read))

@@ -815,7 +815,7 @@ class Mamba3(Selective):
         (`rows`, (..., G, N)) plus the bias (n, N) of each head, whose first 2R channels are rotated
         by the angles with these cosines and sines (..., n, R). With r inputs and outputs, an axis r
         stands before the channels."""
-        group = -2 - len(self.many)
+        group = -2 - len(self.many)  # of a new axis behind the groups, for the heads of one
         heads = (self.G, self.n // self.G)
         all_ = (rows.unsqueeze(group) + bias.view(*heads, *bias.shape[1:])).flatten(
             group - 1, group

@@ -304,9 +304,7 @@ class Heads(SequenceMixer):
         """The output y_t (b, d) of one token x_t (b, d) at the position `at`: its query (b, n, K)
         attends to t held keys and values (b, g, t, K or V), of which the last is at this position
         too."""
-        rows = self._from(at, q_t.unsqueeze(2), k, v, causal=False) if self.biased else self.attend(
-            q_t.unsqueeze(2), k, v, causal=False
-        )  # fmt: skip
+        rows = self._from(at, q_t.unsqueeze(2), k, v, causal=False)
         return self._out(rows.squeeze(2), x_t)
 
     @property
@@ -316,8 +314,8 @@ class Heads(SequenceMixer):
 
     def _bias(self, at: int, rows: int, first: int, keys: int) -> Tensor:
         """The bias that is added to the scores of `rows` queries from position `at` on and `keys`
-        keys from position `first` on, (n, rows or 1, keys): ALiBi's slopes times positions, or
-        learned numbers by distance."""
+        keys from position `first` on, (n, rows or 1, keys): ALiBi's slopes times keys' positions,
+        as that of the query changes no weight, or learned numbers by distance."""
         if self.linear:
             return self.alibi.view(self.n, 1, -1)[..., first : first + keys]
         assert self.b_rel is not None and self.buckets is not None

@@ -75,6 +75,7 @@ class StridedAttention(InBlocks, Mixer):
         strides = (queries.transpose(2, 3) @ far.transpose(-2, -1)).transpose(2, 3)
         scores = torch.cat([queries @ near.transpose(-2, -1), strides], dim=-1) / math.sqrt(self.K)
         every = torch.ones(size + number, B + complete, dtype=torch.bool, device=q.device)
+        # masked: later rows, rows B or more before, and in strides the own and later blocks
         around = torch.cat([every[:size, :size].triu(1), every[:size, :B].tril()], dim=1)
         apart = every[:number, :complete].triu(first).unsqueeze(1)
         shape = (number, size, -1)
