@@ -147,7 +147,7 @@ def _letter(symbol: str, symbols: Symbols) -> str:
 
 
 def _in_our_letters(formula: str, symbols: Symbols) -> str:
-    """A formula in LaTeX with our letter for each printed symbol that `symbols` has."""
+    """A formula in LaTeX with our letters for the symbols in `symbols`: `N d` as `l d` for N=l."""
 
     def ours(symbol: re.Match[str]) -> str:
         letter = _letter(symbol[0], symbols)

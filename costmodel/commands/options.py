@@ -51,6 +51,7 @@ def sized(command: Command, *, networks: bool = False) -> Command:
     a mixer brings. With `networks`, the letters of whole networks come in their place.
     """
     signature = inspect.signature(command, eval_str=True)
+    # h is no option: the width of a head follows from d and n
     letters = [e for e in LETTERS.values() if e.letter != "h" and (networks or not e.networks)]
     others = [x for x in string.ascii_letters if not networks and x not in LETTERS]
     letters += [Letter(x, "a size that a mixer brings") for x in others]
@@ -96,6 +97,7 @@ def text_as_typed(parameter: Any) -> None:
     is_text = described.annotation in (str, list[str]) and not described.parameter_info.parser
 
     def process(context: Any, value: Any) -> Any:
+        """The value for the command, in place of the parser's own method of this name."""
         if parameter.required and not value:
             return convert(context, value)
         if value is None:

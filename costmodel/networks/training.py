@@ -377,7 +377,8 @@ name that the array has in the part's equations, and how many wires are the arra
 
 
 def ends_of_wires(runs: tuple[PartRun, ...]) -> Ends:
-    """The ends of every wire that a run reads or writes, the network's inputs included."""
+    """The ends of every wire that a run reads or writes, the network's inputs included: the run
+    that writes it, then those that read it, as (run, array in the part's equations, its wires)."""
     found: dict[Wire, list[tuple[PartRun, str, int]]] = {
         wire: [] for run in runs for wires in run.reads.values() for wire in wires
     }

@@ -155,6 +155,7 @@ class Predicted:
         own = part_sizes(part.use, self._sizes) | {"t": self.context, "b": self.batch}
         case = Case(part.own, own, symbolic=False, dtypes=self.held.dtypes, board=self.on)
         found = products(case, self.on)
+        # what is between the products of a norm or an FFN, a compiler fuses with them
         if part.use.mixer.group == "part of a network":
             if not found:
                 return [self._floor(case)], "no matrix product", 0.0

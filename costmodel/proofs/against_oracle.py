@@ -114,7 +114,8 @@ class OracleComparison:
         scale = max(1.0, float(abs(expected).max()))
 
         def derived() -> str:
-            """The derived output as text; the text of the executed output if both are close."""
+            """The derived output as text; if both are close, the text of the executed output, since
+            `check` compares by ==."""
             arrays, names = dict(run.arrays), tuple(self.rewrites)
             found = evaluate(self.mixer, arrays, dict(sizes), self.form, names)
             same = found.shape == expected.shape

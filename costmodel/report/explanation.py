@@ -146,6 +146,7 @@ class Explanation:
         for question in QUESTIONS:
             if question.place == place:
                 yield from [Heading(question.title)] if place == "end" else []
+                # the answer is the same in all phases that the figure has
                 yield from self._told(question, question.figures[0].phases[0])
 
     def _introduction(self) -> Paragraph:

@@ -147,6 +147,7 @@ class Bart:
         if not learned:
             found.append(unread("table of positions, not trained", rows * Poly.atom("d")))
         if self.normed if isinstance(self.normed, bool) else c.switch(self.normed):
+            # before positions are added, or after
             found.insert(0 if self.first else 1, Use("norm of the embedding", parts.layer_norm()))
         return [*found, *self._dropout(c)]
 

@@ -101,8 +101,9 @@ def attention(
 
 
 def mamba_2(c: Configuration, inner: int, *options: str, of: str = "mamba_expand") -> Use:
-    """Make the part Mamba-2, `inner` channels wide as the field `of` says, by the usual fields of a
-    configuration; ModelError for heads that are not as wide as the layer."""
+    """Make the part Mamba-2, `inner` channels wide, by the usual fields of a configuration;
+    ModelError for heads that are not as wide, which names the field `of` that `inner` follows from.
+    """
     heads, width = c.size("mamba_n_heads"), c.get("mamba_d_head")
     width = inner // heads if width == "auto" else c.size("mamba_d_head")
     if heads * width != inner:

@@ -142,7 +142,7 @@ def latent(c: Configuration, *options: str) -> Use:
     """Make the part multi-head latent attention as in DeepSeek-V2 and V3, with further options: a
     new token attends to compressed (latent) rows, a whole sequence to the keys and values made of
     them. The class reads no number of heads of keys, and sets `head_dim` and `qk_head_dim`."""
-    rotary(c)
+    rotary(c)  # refuses parameters that are not known here
     c.require({"attention_bias": (False,)})
     c.fields_read.update(("num_key_value_heads", "rope_interleave", "head_dim", "qk_head_dim"))
     queries = c.size_or_none("q_lora_rank")
@@ -446,6 +446,7 @@ class Plain:
         return c.size_or_none(self.width) or 4 * c.size("hidden_size")
 
     def _activation(self, c: Configuration) -> str:
+        """The name of the FFN's activation; a class may mean the form with tanh by gelu."""
         if callable(self.activation):
             return self.activation(c)
         if self.activation in parts.ACTIVATIONS:

@@ -387,7 +387,7 @@ def _jetmoe(c: Configuration) -> Use:
     if chosen > number:
         raise c.refused(f"a token cannot go through {chosen} of {number} experts")
     c.agree(num_attention_heads=g * chosen)
-    rotary(c)
+    rotary(c)  # refuses parameters that are not known here
     sizes = {"E": number, "c": chosen, "g": g, "K": c.size("head_dim")}
     return part("mixture of attention heads", expert_attention.attention(), **sizes)
 
@@ -403,7 +403,8 @@ NEO: Any = [[["global", "local"], 12]]
 
 
 def _neo(c: Configuration, k: int, number: int) -> str:
-    """The kind of a layer as `attention_types` says: lists of names, each with how often."""
+    """The kind of layer k as `attention_types` says, lists of names, each with how often it comes:
+    [[["global", "local"], 12]] for 24 layers in turn."""
     listed = [name for names, times in c.get("attention_types") or NEO for name in names * times]
     if len(listed) != number:
         raise c.refused(f"'attention_types' must name the kind of each of {number} layers")

@@ -76,7 +76,7 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
         raise c.refused(
             f"'use_mem_rope' turns channels in pairs, and heads have an odd number of them, {h}"
         )
-    rotary(c)
+    rotary(c)  # refuses parameters that are not known here
     at, which = k % sets + 1, f", shared block {k % sets + 1}" if sets > 1 else ", shared block"
     sizes = {"r": r} if adapted else {}
     uses: tuple[Use, ...] = (

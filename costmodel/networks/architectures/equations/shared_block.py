@@ -67,8 +67,8 @@ def _narrowed(f: Form, x: Array, name: str) -> Array:
 
 
 def _mapped(f: Form, x: Array, W: Array, at: Index | Poly, narrow: Array | None) -> Node:
-    """The entry `at` of x W, an expression; with `narrow` plus what an adapter adds, of which these
-    are the rows x A."""
+    """The entry `at` of x W, an expression; with `narrow`, the rows x A of an adapter, plus their
+    product with the adapter's parameter B, called B_Q for W_Q1."""
     i, a = f.indices["i"], f.index("a", 1, x.shape[1])
     found: Node = sum_(x[i, a] * W[a, at], over=a)
     if narrow is None:
