@@ -209,9 +209,9 @@ def table(
     typeset(format_, symbols=symbols, label=label, caption=caption, width=width)
     asked = {"label": label, "caption": caption, "inches": inches(width)}
     if source:
-        kept = ("source", "own", "mixers", "phase", "columns", "sort", "format_", "output", "force",
+        read = ("source", "own", "mixers", "phase", "columns", "sort", "format_", "output", "force",
                 "symbols", "label", "caption", "width")  # fmt: skip
-        refuse_beside(context, "--from FILE reads sizes and options from FILE", *kept)
+        refuse_beside(context, "--from FILE reads sizes and options from FILE", *read)
         no_source(output, source)
         import_own(own)
         every = "--phase" not in typed_beside(context)
@@ -403,7 +403,7 @@ def explain(
         told = NetworkExplanation(found.network, wanted, at, counted)
         show(Document(lambda: [*told.parts()]), format_, output, force, context, names=named_)
         return
-    other, its = found, ""
+    other, its = found, ""  # `its`: the form of the other mixer; "" without --against
     if against is not None:
         if on is not None:
             raise UsageError("--board tells the limits of one mixer: leave out --against")
@@ -420,6 +420,7 @@ def explain(
     counting = trained(read_convention(convention), wanted, recompute, only, loss, optimiser)
 
     def about(mixer: Mixer, form: str) -> Explanation:
+        """The explanation of a mixer in a form, at the one value of each size."""
         at = one_combination(mixer, given, found, other)
         whole = full or format_ != SCREEN
         return Explanation(mixer, form, wanted, at, counting, names, optimiser, whole, on, dtypes)
@@ -614,7 +615,7 @@ def model(
         "embedding": embedding, "positions": positions, "norm": norm, "activation": activation,
         "head": head, "tied": tied, "biases": biases, "ffn": ffn, "dropout": dropout, "loss": loss,
     }  # fmt: skip
-    given, kept = network_table.asked(sizes)
+    given, kept = network_table.asked(sizes)  # `kept`: sizes that stay letters
     wanted = network_table.phases(phase)
     described = networks.described(name, hf, changes, ignore or ())
     if board is not None or at is not None or batch is not None:
@@ -627,6 +628,7 @@ def model(
     described = networks.with_adapters(described, adapter)
     described = networks.trained(described, wanted, train)
     shown, in_bytes = network_table.columns(columns, wanted)
+    # without a training step, --dtype is that of the columns in bytes
     step = None if in_bytes and "training-step" not in wanted else dtype
     memory = networks.memory_options(
         wanted,
@@ -674,6 +676,7 @@ def list_(
     from costmodel.report import listing
 
     def modules(name: str) -> Mapping[str, str]:
+        """A dict: implementation of a mixer -> where its module is defined."""
         from profiler.modules.registry import implementations
 
         return {name: one.place for name, one in implementations(name).items()}
@@ -796,7 +799,7 @@ def check(
             "format_",
         )
         import_own(own)
-        checked_claims(context, [Path(target)], [], strict, format_)
+        print_verdicts(context, [Path(target)], [], strict, format_)
     elif own:
         raise UsageError("--own is for a file of claims: leave it out")
     elif target.endswith(TABLE_FILES):
@@ -807,7 +810,7 @@ def check(
         rows = printed_tables.named_rows(mixers or ())
         asked = printed_tables.Asked(name, form or "", names, as_printed.symbols(symbols), rows)
         read = printed_tables.claims(Path(target), asked)
-        checked_claims(context, [], read.claims, strict, format_, read)
+        print_verdicts(context, [], read.claims, strict, format_, read)
     elif mixers:
         raise UsageError("--mixers is for a table of claims (.tex, .csv): leave it out")
     elif not target.endswith(".py") and Path(target).is_file():
@@ -821,16 +824,16 @@ def check(
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
         called = as_printed.symbols(symbols)
         said = claims_of(claim, target, name, form or "", names, called)
-        checked_claims(context, [], said, strict, format_)
+        print_verdicts(context, [], said, strict, format_)
     else:
         checked = "without --claim the mixer itself is checked"
         refuse_beside(context, checked, "target", "strict", "deep", "seed", "format_")
         if seed and not deep:
             raise UsageError("--seed is for --deep: add --deep")
-        proven(target, strict, seed if deep else None, format_, context)
+        prove(target, strict, seed if deep else None, format_, context)
 
 
-def checked_claims(
+def print_verdicts(
     context: typer.Context,
     files: Sequence[Path],
     said: Sequence[Claim],
@@ -854,7 +857,7 @@ def checked_claims(
         raise Failed
 
 
-def proven(name: str, strict: bool, seed: int | None, format_: str, context: typer.Context) -> None:
+def prove(name: str, strict: bool, seed: int | None, format_: str, context: typer.Context) -> None:
     """Print the proofs of a mixer and its modules, with a seed also at random calls; with a seed, a
     terminal shows each proof as soon as the proof is found.
 
@@ -931,7 +934,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: with 0 for success, 1 if the job failed, 2 for an invalid request,
     130 after an interrupt."""
     codes: list[int] = []
-    atexit.register(leave, codes)  # first, so that it is called last
+    atexit.register(leave, codes)  # first, so that it is called last, with the code found by then
     signal.signal(signal.SIGINT, end)
     gc.set_threshold(FEW_COLLECTIONS)
     safe_streams()
