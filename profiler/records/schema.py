@@ -397,7 +397,7 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
     )
 
 
-def looked_at(value: Any, depth: int = 0) -> Any:
+def within_limits(value: Any, depth: int = 0) -> Any:
     """Check nested JSON values and return them as they are; only for values whose texts are known
     to have no control character, and whose numbers are finite. Raises RecordError: an integer is
     too large, or nesting too deep."""
@@ -407,7 +407,7 @@ def looked_at(value: Any, depth: int = 0) -> Any:
     for each in inside:
         kind = type(each)
         if kind is dict or kind is list:
-            looked_at(each, depth + 1)
+            within_limits(each, depth + 1)
         elif kind is int and abs(each) > LARGEST:
             raise RecordError(
                 f"expected a whole number of at most {LARGEST}, got one of {each.bit_length()} bits"

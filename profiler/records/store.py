@@ -18,7 +18,7 @@ import msgspec
 
 from costmodel.data import read_bytes
 from profiler.records.measurement import Measurement
-from profiler.records.schema import CONTROL, RecordError, looked_at, plain
+from profiler.records.schema import CONTROL, RecordError, plain, within_limits
 
 
 class StoreError(ValueError):
@@ -240,7 +240,7 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def values_in(text: msgspec.Raw | bytes) -> Any:
     """The JSON values of a field's text."""
-    return looked_at([msgspec.json.decode(text)])[0]
+    return within_limits([msgspec.json.decode(text)])[0]
 
 
 alike = lru_cache(maxsize=4096)(values_in)

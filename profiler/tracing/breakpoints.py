@@ -308,8 +308,9 @@ class Along:
             yield high
 
     def _period(self, dividend: Any, divisor: Any) -> Iterator[int]:
-        """Yield 1, k - 1 and k, for the first number k of steps at which the divisor divides the
-        dividend; nothing unless the divisor is a number from 2 to `LONGEST`."""
+        """Yield the steps beside which a remainder may change: 1, k - 1 and k, for the first number
+        k of steps at which the divisor divides the dividend; nothing unless the divisor is a number
+        from 2 to `LONGEST`."""
         if not divisor.is_Integer or not 1 < divisor <= LONGEST:
             return
         start, then = (int(self.at(dividend, k)) for k in (0, 1))
