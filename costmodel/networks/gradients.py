@@ -61,8 +61,8 @@ class PartGradients:
 def gradients(
     mixer: Mixer, form: str, rewrites: tuple[str, ...] = (), unwanted: frozenset[str] = frozenset()
 ) -> PartGradients:
-    """The equations of the gradients of a part, `mixer` in a form under rewrites; reads of a
-    parameter's rows by number are not among them, but counted as additions.
+    """The equations of the gradients of a part, `mixer` in a form under rewrites; the gradients of
+    a parameter's rows that are read by number are not among them, but counted as additions.
 
     Args:
         unwanted: inputs and parameters whose gradient nothing reads; equations that only these
@@ -84,7 +84,7 @@ def gradients(
             continue
         scattered[table.name] = scattered.get(table.name, Exact()) + _number_of_points(equations)
         if rows in reader.chosen:
-            handed |= {e.array for e in equations}
+            handed |= {e.array for e in equations}  # of rows of chosen experts: never held whole
     return PartGradients(found, scattered, frozenset(handed))
 
 

@@ -485,7 +485,7 @@ class Plain:
                 table = parts.appended(number)
                 yield Use(label, table, sizes={"d": wide, "r": width}, table=True)
                 wide = wide + width
-            else:
+            else:  # the class has the table all the same
                 yield replace(unread(f"{label}, not read", number * width), table=True)
         if self.appended:
             sizes = {"d": wide, "f": Poly.atom("d")}
