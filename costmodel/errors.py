@@ -199,7 +199,7 @@ def words_of(error: BaseException) -> str:
 
 def _class_name(error: BaseException) -> str:
     """The name of an exception's class, without a call of its metaclass, which may raise."""
-    return str(type.__getattribute__(type(error), "__name__"))
+    return str(vars(type)["__name__"].__get__(type(error)))
 
 
 def is_interrupt(error: BaseException | None) -> bool:

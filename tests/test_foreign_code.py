@@ -30,6 +30,8 @@ RAISED = {
     "def f(): f()\nf()": "does not import: RecursionError: maximum recursion depth exceeded",
     "class T(type):\n    def __getattribute__(self, name):\n        raise SystemExit(0)\n"
     "class Own(Exception, metaclass=T): pass\nraise Own": "does not import: Own (line 5)",
+    "class T(type):\n    @property\n    def __name__(cls):\n        raise SystemExit(0)\n"
+    "class Own(Exception, metaclass=T): pass\nraise Own": "does not import: Own (line 6)",
     "raise KeyboardInterrupt('a\x1b[31m')": r"KeyboardInterrupt: a\u001b[31m (line 1)",
     f"class A(Exception):\n{SILENT.replace('SystemExit(0)', 'KeyboardInterrupt')}raise A": (
         "A (line 4)"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import permutations
+from itertools import combinations, islice, permutations
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -34,6 +35,9 @@ Numbers = np.ndarray[Any, Any]
 
 TELLING = 2
 """How many tokens after the first wrong one are examined to tell arrays of equal values apart."""
+
+PAIRS = 200
+"""The most pairs of recorded tensors that are tried in the places of two arrays."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,10 @@ class Recorder(DispatchMode):
         """Integers, counted from 1 as the equations count positions."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation and record its result."""
-        return self.record(super().see(kind, args, kwargs))
+        """Run an operation and record its result; a new tensor without values, as of
+        `torch.empty`, holds none."""
+        result = super().see(kind, args, kwargs)
+        return result if "empty" in kind.name else self.record(result)
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a higher-order operator and record its result."""
@@ -243,14 +249,11 @@ def first_unseen(
         return Blame(
             "", "the module computes the values of every equation but returns other values"
         )
-    operands = [
-        name
-        for name in dict.fromkeys(array.name for array in equations[first].value.arrays)
-        if name in known and first not in reads[name] and expected[name].dtype.kind == "f"
-    ]
-    if other and (changed := _changed(mixer.forms[form], first, operands, recorder, other)):
-        reading = f"it reads other values in the place of {changed}"
-        return Blame(changed, f"{led}{reading} in {_cited(equations[first])}")
+    changed = _changed(mixer.forms[form], first, recorder, other) if other else {}
+    if changed:
+        places = [f"{' and '.join(of)} in {_cited(equations[at])}" for at, of in changed.items()]
+        reading = f"it reads other values in the place of {' and of '.join(places)}"
+        return Blame(changed[first][0], f"{led}{reading}")
     said = f"{led}{_cited(equations[first])} is the first whose values the module never computes"
     return Blame(first, said + _fused_clause(first, parts, expected, recorder, reads))
 
@@ -321,25 +324,76 @@ class Other:
                         yield found
 
 
-def _changed(
-    form: Form, first: str, operands: Sequence[str], recorder: Recorder, other: Other
-) -> str:
-    """The one of the `operands` of the missing array `first` that the call computes and changes
-    afterwards; "" if there is none: with a recorded tensor in the operand's place, the equations
-    give values of `first`, or of a later array that reads `first`, that the call has."""
+def _changed(form: Form, first: str, recorder: Recorder, other: Other) -> dict[str, list[str]]:
+    """The arrays that the call computes and changes afterwards, by the array whose equation reads
+    the changed values: those that explain the missing array `first`, then those that explain the
+    next missing array; {} if none explains `first`."""
+    equations = {e.name: e for e in form.equations}
     reads = sources(form.equations)
-    usual = ascending(other.compared({}).values())
-    for operand in operands:
-        for own in other.replaced(operand, recorder):
-            values = other.compared({operand: own})
+    held: Values = {}
+    found: dict[str, list[str]] = {}
+    while first and first not in found:
+        values = other.compared(held)
+        read = {array.name for array in equations[first].value.arrays}
+        operands = [
+            name
+            for name, _, right in _compared(form, values, recorder)[0]
+            if right
+            and name in read
+            and first not in reads[name]
+            and values[name].dtype.kind == "f"
+        ]
+        changes = _explaining(form, first, operands, recorder, other, held)
+        if not changes:
+            break
+        found[first] = [*changes]
+        held = {**held, **changes}
+        first = _compared(form, other.compared(held), recorder)[1]
+    return found
+
+
+def _explaining(
+    form: Form, first: str, operands: Sequence[str], recorder: Recorder, other: Other, held: Values
+) -> Values:
+    """The one or two of the `operands` of the missing array `first` whose change explains it, with
+    the changed values; {} if there are none: with recorded tensors in the operands' places, the
+    equations give values of `first`, or of a later array that reads `first`, that the call has.
+    `held` are the changes found before. Of several changes, the one that leaves the fewest arrays
+    missing is taken. Two arrays are changed together only to tensors that are none of the
+    equations' arrays, `PAIRS` times at most."""
+    reads = sources(form.equations)
+    usual = other.compared(held)
+    before = ascending(usual.values())
+    own = {name: [*other.replaced(name, recorder)] for name in operands}
+    new = {
+        name: [
+            v
+            for v in found
+            if not any(in_some_order(v.ravel(), k) for k in usual.values() if k.size == v.size)
+        ]
+        for name, found in own.items()
+    }
+    singles = ({name: values} for name, found in own.items() for values in found)
+    pairs = (
+        {one: a, two: b}
+        for one, two in combinations(operands, 2)
+        for a in new[one]
+        for b in new[two]
+    )
+    for tried in (singles, islice(pairs, PAIRS)):
+        found = []
+        for changes in tried:
+            values = other.compared({**held, **changes})
             parts, missing = _compared(form, values, recorder)
             explained = (
-                right and first in {name, *reads[name]} and not within(values[name][where], usual)
+                right and first in {name, *reads[name]} and not within(values[name][where], before)
                 for name, where, right in parts
             )
             if missing != first and any(explained):
-                return operand
-    return ""
+                found.append((sum(not right for _, _, right in parts), changes))
+        if found:
+            return min(found, key=itemgetter(0))[1]
+    return {}
 
 
 def _part(values: Values, tokens: Values, token: int) -> Values:

@@ -23,6 +23,7 @@ from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAtten
 from profiler.mixers.sorting import Reformer, gathered
 from profiler.modules import State, implementations
 from profiler.modules.attention import EXPLICIT, SDPA
+from profiler.proofs.blame import Recorder
 from profiler.proofs.cases import case
 from profiler.proofs.draws import Draw
 from profiler.proofs.equality import forward_apart, module_equals, prove_mixer, step_equals
@@ -775,6 +776,18 @@ class BiasedQueries(ExplicitSelfAttention):
     way = replace(EXPLICIT, compute=biased)
 
 
+def all_changed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, by: int, causal: bool
+) -> torch.Tensor:
+    return otherwise(q + 0.5, 1.5 * k, v - 0.25, by=by, causal=causal)
+
+
+class AllChanged(ExplicitSelfAttention):
+    """Changes queries, keys and values after they are computed."""
+
+    way = replace(EXPLICIT, compute=all_changed)
+
+
 class ScaledKeysFused(FusedSelfAttention):
     """Scales the keys after they are computed."""
 
@@ -831,6 +844,11 @@ BLAMED: dict[str, tuple[type[torch.nn.Module], str, str, str]] = {
         "the module computes Q, K, V as the equations do; "
         "it reads other values in the place of Q in equation (13) Z",
     ),
+    "queries, keys and values": (
+        AllChanged, "self-attention", "explicit",
+        "the module computes Q, K, V as the equations do; it reads other values "
+        "in the place of Q and K in equation (13) Z and of V in equation (15)-(16) R",
+    ),
     "scores without a scale": (
         Unscaled, "self-attention", "explicit",
         "the module computes Q, K, V as the equations do; "
@@ -876,6 +894,13 @@ def test_the_array_with_the_fault_is_blamed(kind: str) -> None:
     proof = prove(cm.mixer(mixer), claimed)
     assert proof.passed is False
     assert proof.detail.endswith(sentence), proof.detail
+
+
+def test_memory_without_values_is_no_number_of_a_call() -> None:
+    with Recorder(1) as recorder:
+        torch.empty(5).copy_(torch.full((5,), 7.0))
+        torch.ones(3).new_empty(2)
+    assert sorted(len(seen) for seen in recorder.seen) == [3, 5, 5]
 
 
 def test_check_deep_blames_the_array_with_the_fault() -> None:
