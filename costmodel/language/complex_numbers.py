@@ -18,9 +18,10 @@ from costmodel.errors import EquationError, WrongKind, described
 from costmodel.language.arguments import checked
 from costmodel.language.nodes import Array, Node
 from costmodel.language.writing import function, sum_
-from costmodel.symbolic.refused_operators import refuse_truth
+from costmodel.symbolic.refused_operators import compared_by_structure, refuse_truth
 
 
+@compared_by_structure
 @dataclass(frozen=True)
 class Complex:
     """A complex number, given by its real and imaginary part."""

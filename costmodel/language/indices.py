@@ -12,7 +12,7 @@ from costmodel.errors import EquationError, Unsupported
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import Poly, atom_name, index_atom
-from costmodel.symbolic.refused_operators import Written
+from costmodel.symbolic.refused_operators import Written, compared_by_structure
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def union(*ranges: tuple[Any, Any]) -> Ranges:
     return Ranges(ranges)
 
 
+@compared_by_structure
 @hashed_once
 @dataclass(frozen=True)
 class Index(Written):
@@ -159,6 +160,7 @@ class Index(Written):
         return self.as_poly() // self.operand(other, Poly.of)
 
 
+@compared_by_structure
 @hashed_once
 @dataclass(frozen=True)
 class UnionIndex(Index):

@@ -26,7 +26,11 @@ from costmodel.language.indices import (
 )
 from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import A_ROOT, Poly, axis_atom, call, is_index
-from costmodel.symbolic.refused_operators import Written, refuse_truth
+from costmodel.symbolic.refused_operators import (
+    Written,
+    compared_by_structure,
+    refuse_truth,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -260,7 +264,7 @@ def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
 
     def declared(made: type[R]) -> type[R]:
         """Make the class a record, and add it to `KINDS`; returns the class unchanged."""
-        new: Any = record(made)
+        new: Any = compared_by_structure(record(made))
         new.free, new.alone = free, alone
         first = next((known for known in KINDS if "array" in known._fields), new)
         if "array" in new._fields and first is not new:

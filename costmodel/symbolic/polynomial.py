@@ -16,7 +16,7 @@ from typing import Any
 
 from costmodel.errors import SizeError, WrongKind, described
 from costmodel.symbolic.effort import spend
-from costmodel.symbolic.refused_operators import Written
+from costmodel.symbolic.refused_operators import Written, compared_by_structure
 from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
 Number = int | Fraction
@@ -192,6 +192,7 @@ _POLYS: dict[frozenset[tuple[Monomial, Number]], Poly] = {}
 """Terms -> the single `Poly` object with these terms (interning)."""
 
 
+@compared_by_structure
 class Poly(Written):
     """An immutable Laurent polynomial; `+ - *`, integer powers and division by a monomial. Equal
     polynomials are one object (interned), so comparison and hashing are by identity.

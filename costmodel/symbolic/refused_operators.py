@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from dis import opmap
 from functools import partial
 from typing import Any, Never, TypeVar
 
-from costmodel.errors import WrongKind, described
+from costmodel.errors import USER, WrongKind, described
 
 Operand = TypeVar("Operand")
+T = TypeVar("T")
 
 COMPARED = (
     "the range of an index, f.index('i', 1, l), chooses entries, and cm.maximum takes the "
@@ -89,6 +92,27 @@ def _refusing(typed: str, instead: str) -> Callable[..., Never]:
 
 refuse_truth = _refusing("a choice (and, or, not, if)", COMPARED)
 """`__bool__` of expressions, whose values Python does not know."""
+
+_refuse_equality = _refusing("== or !=", COMPARED)
+
+
+def compared_by_structure(kind: type[T]) -> type[T]:
+    """Make a class of expressions or indices raise WrongKind where a user's file writes == or !=:
+    values are unknown there. Sizes, other code, dictionaries and `in` compare the structure of the
+    objects. Returns the class."""
+    structural = kind.__eq__
+
+    def equal(self: T, other: object) -> bool:
+        frame = sys._getframe(1)
+        users = str(frame.f_globals.get("__name__")).startswith(USER)
+        size = not getattr(self, "variables", True)
+        if users and not size and frame.f_code.co_code[frame.f_lasti] == opmap["COMPARE_OP"]:
+            _refuse_equality(self)
+        return structural(self, other)
+
+    kind.__eq__ = equal  # type: ignore[assignment,method-assign]  # of a class
+    return kind
+
 
 for _name, (_typed, _instead) in INSTEAD.items():
     _refused: Any = _refusing(_typed, _instead)
