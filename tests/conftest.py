@@ -112,6 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--grid"):
         os.environ["COSTMODEL_GRID"] = "1"  # tests draw all their random examples
     sys.dont_write_bytecode = False
+    gc.set_threshold(FEW_COLLECTIONS)
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
     config.addinivalue_line("markers", "grid(every): one case of so many runs; all with --grid")
     config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")
@@ -159,7 +160,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_finish() -> None:
     """Leave what is there for good (torch, the tests, what tests leave in caches) out of every
     further search for cycles: whatever measures memory starts one. torch keeps to one thread."""
-    gc.set_threshold(FEW_COLLECTIONS)
     gc.callbacks.append(_keep_what_is_left)
     gc.collect()
     if torch := sys.modules.get("torch"):  # a process a core is busy with its own tests already
