@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
@@ -110,14 +111,15 @@ def distinct() -> tuple[tuple[str, str], ...]:
     that no other of them uses. What acts on any equations is tested on these, and what a mixer
     promises by itself on all of them."""
     found: dict[tuple[str, str], set[object]] = {}
+    users = Counter[object]()  # part of the language -> how many of the forms found use it
     for name, form in forms(variants()):
         own = {*_parts(builtin(name).forms[form])}
-        if not own <= set[object]().union(*found.values()):
+        if not own <= users.keys():
             found[name, form] = own
+            users.update(own)
     for one in [*found]:
-        others = (own for other, own in found.items() if other != one)
-        if found[one] <= set[object]().union(*others):
-            del found[one]
+        if all(users[part] > 1 for part in found[one]):
+            users.subtract(found.pop(one))
     return tuple(found)
 
 
@@ -151,6 +153,7 @@ def _parts(form: Form) -> Iterator[object]:
                     yield from (("bound", _shape(end)) for end in side)
 
 
+@cache
 def _shape(position: Position) -> object:
     """A position or bound up to names and numbers: which products of indices, sizes and functions
     it adds up."""

@@ -27,6 +27,7 @@ from costmodel.questions.question import BYTES, Case, Dtypes, Missing, answers
 from costmodel.questions.registry import FIGURES
 from costmodel.report import explorer
 from costmodel.report.mathml import mathml
+from tests.systems import examples
 
 MIXERS = ("self-attention", "gqa", "mla", "gated-deltanet", "mamba-2", "reformer", "she", "fnet",
           "bigbird", "gpt-oss-attention", "aft-local", "rwkv-7", "gpt-2",
@@ -249,7 +250,7 @@ def _missing(*packages: str) -> str:
 
 
 def test_the_page_shows_the_numbers_of_the_table(browser_page: Any) -> None:
-    for seed in range(100, 150):
+    for seed in range(100, 100 + examples(50)):
         name, phase, sizes, types = settings(seed)
         named = {"mixers": load(name).name, "phase": phase}
         named |= {f"size.{x}": str(size) for x, size in sizes.items()}
@@ -272,24 +273,32 @@ def test_the_page_shows_the_numbers_of_the_table(browser_page: Any) -> None:
                 assert text.replace(",", "") == str(value), (name, phase, sizes, figure)
 
 
-def test_the_page_is_accessible(browser_page: Any) -> None:
+def violations(page: Any, part: str | None = None) -> list[tuple[str, list[Any]]]:
+    """What axe finds on a page, or in a part of it: (rule, the first places)."""
     from axe_playwright_python.sync_playwright import Axe
 
-    for scheme in ("light", "dark"):
-        browser_page.emulate_media(color_scheme=scheme)
-        for width in (390, 1600):
-            browser_page.set_viewport_size({"width": width, "height": 900})
-            found = Axe().run(browser_page).response["violations"]
-            assert [(one["id"], [n["target"] for n in one["nodes"]][:3]) for one in found] == []
-            wide = browser_page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert wide <= 0
+    found = Axe().run(page, part).response["violations"]
+    return [(one["id"], [n["target"] for n in one["nodes"]][:3]) for one in found]
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+def test_the_page_is_accessible(browser_page: Any, scheme: str, width: int) -> None:
+    browser_page.emulate_media(color_scheme=scheme)
+    browser_page.set_viewport_size({"width": width, "height": 900})
+    assert violations(browser_page) == []
+    assert browser_page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_card_is_accessible(browser_page: Any) -> None:
+    browser_page.emulate_media(color_scheme="dark")
     browser_page.set_viewport_size({"width": 390, "height": 900})
     for name in (load(name).name for name in MIXERS):
         browser_page.evaluate("focus => { settings.focus = focus; drawCard(); }", name)
         # wide equations and ranges scroll in places of their own
         browser_page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
-    found = Axe().run(browser_page, "#card").response["violations"]
-    assert [(one["id"], [n["target"] for n in one["nodes"]][:3]) for one in found] == []
+    assert violations(browser_page, "#card") == []
 
 
 def test_words_of_the_map_keep_their_size_and_a_hint_its_contrast(browser_page: Any) -> None:

@@ -633,9 +633,9 @@ COMMANDS = [
     "table --format latex --all --convention torch --n 1,8 --t 200 --per-token",
     "table FILE:decay she --format latex --symbolic --columns mixer,total,state,order,intensity",
     "table FILE:windowed --format latex --symbolic --form all --label tab:w",
+    "table --all --form all --symbolic --format latex",
     "table FILE:decay FILE:windowed she --symbolic --format latex --columns mixer,mul,add,total,"
     "traffic,unfused,intensity,order,span,state,weights",
-    "table --all --form all --symbolic --format latex",
     "explain FILE:windowed --format latex --convention safe-softmax",
     r"explain FILE:windowed --format latex --symbols l=N,d=d_model,w=\omega",
     "explain he --form fft --format latex",

@@ -539,17 +539,12 @@ def test_sorting_puts_what_does_not_exist_last() -> None:
     assert totals == sorted(totals, key=lambda v: -int(str(v)))
 
 
-@pytest.fixture(scope="module")
-def every_row() -> list[Row]:
-    """Every form of every mixer and option, both phases, at the usual sizes."""
-    return rows(*variants(), form="all", named=False)
-
-
-@pytest.mark.parametrize("name", [name for name in COLUMNS if name not in OF_A_BOARD])
-def test_every_column_has_a_value_or_the_reason_of_its_phase(
-    name: str, every_row: list[Row]
-) -> None:
-    for row in every_row:
+@pytest.mark.grid(6)
+@pytest.mark.parametrize("mixer", variants())
+def test_every_column_has_a_value_or_the_reason_of_its_phase(mixer: str) -> None:
+    """In every form and both phases, at the usual sizes."""
+    found = rows(mixer, form="all", named=False)
+    for row, name in itertools.product(found, (name for name in COLUMNS if name not in OF_A_BOARD)):
         value = row.value(name)
         assert value is not None
         if not isinstance(value, Missing):
@@ -561,7 +556,7 @@ def test_every_column_has_a_value_or_the_reason_of_its_phase(
             name == "critical_path" and left_open(row.mixer.name, row.form, "span") is not None
         )
         further |= value.reason == LEFT_OPEN.get((row.about.mixer.name, row.about.form, "traffic"))
-        assert value.reason == row.blocked or not own or free or further, row.mixer.name
+        assert value.reason == row.blocked or not own or free or further, (row.form, name)
 
 
 def test_rounding_keeps_every_digit_before_the_point() -> None:

@@ -19,7 +19,7 @@ from costmodel.proofs.unread import said
 from tests.small import forms, variants, without_inference
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize("name", variants())
 def test_built_in_mixers_define_what_is_read(name: str) -> None:
     for form in builtin(name).forms.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,32 +22,20 @@ PAGE = Path(__file__).parents[1] / "tables" / "generated" / "verification.md"
 COMMAND = "costmodel verify --format markdown"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _checked_once() -> Iterator[None]:
-    """The commands of this file check the project's claims once: they differ in what they write."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claims_of_files, "verify", cache(claims_of_files.verify))
-        yield
-
-
-def test_the_page_is_what_its_first_line_makes(capsys: pytest.CaptureFixture[str]) -> None:
-    """`costmodel verify --format markdown -o tables/generated/verification.md --force`."""
-    page = PAGE.read_text(encoding="utf-8")
+def test_the_page_and_the_json_are_what_the_commands_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One test, so that one process checks the claims of the project, once: the commands differ in
+    what they write. The page's command: `costmodel verify --format markdown -o
+    tables/generated/verification.md --force`."""
+    monkeypatch.setattr(claims_of_files, "verify", cache(claims_of_files.verify))
+    page, path = PAGE.read_text(encoding="utf-8"), tmp_path / "page.md"
     assert page.startswith(f"<!-- {COMMAND} -->\n")
     assert cli.run(COMMAND.split()[1:]) == 0
     assert capsys.readouterr().out == page
-
-
-def test_writing_the_page_says_the_same_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "page.md"
     assert cli.run([*COMMAND.split()[1:], "-o", str(path), "--force"]) == 0
+    assert path.read_text(encoding="utf-8") == page
     capsys.readouterr()
-    assert path.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-
-
-def test_verify_in_json_counts_the_same_claims(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["verify", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     claims, counted = found["claims"], found["summary"]

@@ -57,7 +57,7 @@ OF_A_MODULE = ("module equals equations", "dispatched equals executed")
 OF_A_TOKEN = ("state held equals derived state", "step equals forward")
 
 
-@pytest.mark.grid(16)
+@pytest.mark.grid(24)
 @pytest.mark.parametrize("name", names())
 def test_built_in_mixers_hold(name: str) -> None:
     """Among them: every form's answers, gradients too, are what its execution tallies, and every
