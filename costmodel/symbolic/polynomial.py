@@ -390,12 +390,19 @@ class Poly(Written):
 
     def rational(self, sizes: Mapping[str, int]) -> Number:
         """The exact value at integer sizes, an int if it is whole; SizeError for a missing size."""
-        total: Number = 0
+        sums: dict[int, int] = {}  # denominator -> sum of the numerators above it
         for monomial, number in self.terms.items():
+            above, below = number.numerator, number.denominator
             for atom, power in monomial:
                 base = _atom_value(atom, sizes)
-                number = number * base**power if power > 0 else Fraction(number) / base**-power
-            total = total + number
+                if power > 0:
+                    above *= base**power
+                else:
+                    below *= base**-power
+            sums[below] = sums.get(below, 0) + above
+        total: Number = sums.pop(1, 0)
+        for below, above in sums.items():
+            total = total + (Fraction(above, below) if above % below else above // below)
         return _as_int_if_whole(total)
 
 
