@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.timing import environment
 from profiler.host.environment import CHECKOUT, git_revision
 
-PARTS = re.compile(r"mark\.grid\(|\bexamples\(")
+PARTS = re.compile(r"mark\.grid\b|max_examples=examples\(")
 """How a test says that the suite runs a part of it."""
 
 

@@ -114,7 +114,9 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     gc.set_threshold(FEW_COLLECTIONS)
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
-    config.addinivalue_line("markers", "grid(every): one case of so many runs; all with --grid")
+    config.addinivalue_line(
+        "markers", "grid(every): one case of so many runs, and none without a number; all with --grid"
+    )
     config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")
 
 
@@ -175,14 +177,16 @@ def _keep_what_is_left(phase: str, search: dict[str, int]) -> None:
 def _thinned(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The tests without a grid; of a grid(every), the cases whose places in the lists of parameters
     add up to a number of the test modulo `every`: of `every` values of one parameter one for each
-    of the others, and other ones in another test.
+    of the others, and other ones in another test. Of a grid without a number, no case.
     """
     kept: set[pytest.Item] = set()
     places: dict[tuple[str, str], dict[int, int]] = {}  # test and parameter -> value -> place
     for item in items:
         marker, call = item.get_closest_marker("grid"), getattr(item, "callspec", None)
-        if marker is None or call is None:
+        if marker is None:
             kept.add(item)
+            continue
+        if call is None or not marker.args:
             continue
         test = _function(item.nodeid)
         total = crc32(test.encode())

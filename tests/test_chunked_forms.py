@@ -313,6 +313,7 @@ def test_dense_computes_no_row_after_the_last(name: str) -> None:
     assert found.at(**four).by_class() == found.at(**nine).by_class()
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("write", GRADIENTS, ids=lambda w: w.__name__)
 def test_gradients_of_chunked_forms_equal_execution(write: Write) -> None:
     sizes, *_ = sizes_of(write)

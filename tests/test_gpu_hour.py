@@ -158,6 +158,7 @@ def test_tests_that_did_not_pass_settle_nothing(
     assert made.found.get("tests failing") == failing
 
 
+@pytest.mark.grid
 def test_all_stages_run_without_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ CASES = [
 ]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form", "rewrites"), CASES)
 def test_costs_are_those_of_execution(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     agree(builtin(name), form, rewrites)

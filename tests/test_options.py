@@ -326,7 +326,7 @@ def test_counts_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str
         assert +Counter(token.by_class()) == +done
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(8)
 @every_choice
 def test_rules_equal_the_oracle(options: tuple[str, ...]) -> None:
     """But for the traffic of learned numbers by distance, which is refused by name."""

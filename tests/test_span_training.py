@@ -42,6 +42,7 @@ def executed(
     return run(system, sizes, dense="dense" in rewrites, ready=ready).span()
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("rewrites", REWRITES, ids=str)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "form", "letter"), CUT)

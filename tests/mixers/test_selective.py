@@ -264,7 +264,7 @@ def test_gradients_of_selective_state_spaces_pass(name: str) -> None:
         assert gradients_pass(name, implementation, {**SIZES[1], "l": 3, "k": 2, "C": 2})
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize(("name", "implementation"), modules_of(NAMES))
 def test_nothing_of_selective_state_spaces_is_left_unexplained(
     name: str, implementation: str

@@ -65,6 +65,7 @@ def printed(*words: str) -> Any:
     return json.loads(result.output)["models"][0]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
     some = [one for one in RECORDED if one["config"]["model_type"] == kind]

@@ -43,7 +43,7 @@ LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize(
     ("described", "loss"),
     [*zip(every(), cycle(LOSSES))],

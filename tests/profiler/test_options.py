@@ -65,7 +65,7 @@ def test_every_combination_has_modules() -> None:
     assert (found.mixer, found.options) == ("self-attention+bias+wide", ("bias", "wide"))
 
 
-@pytest.mark.grid(8)
+@pytest.mark.grid(16)
 @each
 def test_every_combination_of_options_passes_its_proofs(described: Implementation) -> None:
     mixer = cm.mixer(described.mixer)

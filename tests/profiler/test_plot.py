@@ -69,6 +69,7 @@ def a_picture(kind: str) -> Picture:
     return of_mixers("self-attention", "linear-attention", "he", over=over, kind=kind)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("format_", "kind"),
     [("png", "curves"), ("pdf", "measured"), *(("svg", kind) for kind in KINDS)],
@@ -101,7 +102,7 @@ def many(number: int) -> Picture:
     )
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize("width", [None, 3.3, 6.9])
 @pytest.mark.parametrize("kind", [*KINDS, 1, 6])
 def test_panels_are_of_one_size_and_nothing_overlaps(kind: str | int, width: float | None) -> None:

@@ -59,6 +59,7 @@ def traced_rows(name: str, module: str) -> None:
         assert own[0].startswith(f"| {row[0]} | {row[1]} | {row[2]} | {row[3]} |")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("name", "module"),
     [

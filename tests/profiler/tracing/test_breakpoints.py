@@ -123,6 +123,7 @@ def halves(x: Tensor) -> Tensor:
     return x * 2
 
 
+@pytest.mark.grid
 def test_a_case_in_which_fewer_sizes_run_gives_no_formula() -> None:
     with pytest.raises(RuntimeError, match="invalid for input of size"):
         halves(torch.ones(1, 53, 4))

@@ -172,6 +172,7 @@ def crossed(l: int, e: int, h: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     return Crossed(), (torch.empty(1, 1, l, h), torch.empty(1, 1, e, h))
 
 
+@pytest.mark.grid
 def test_causal_attention_to_other_rows_has_a_formula_by_cases() -> None:
     """Query i sees the keys 1..i that there are: one exponential each, and h products twice and a
     scale."""

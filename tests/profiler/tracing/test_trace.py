@@ -402,6 +402,7 @@ class Transformed(nn.Module):
         return y
 
 
+@pytest.mark.grid
 def test_a_rule_that_reaches_even_sizes_alone_names_them() -> None:
     """An odd number of transforms of an odd length has no whole number of adds."""
     found = trace(Transformed, over="l,d")
