@@ -115,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(FEW_COLLECTIONS)
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
     config.addinivalue_line(
-        "markers", "grid(every): one case of so many runs, and none without a number; all with --grid"
+        "markers", "grid(every): one case of so many runs, without a number none; all with --grid"
     )
     config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")
 
