@@ -27,6 +27,7 @@ from costmodel.networks.blocks import Description
 from costmodel.networks.parts import MULTIPLIER
 from profiler.networks.modules import float_of, sinusoids
 from profiler.networks.twin import Twin
+from tests.models.drawn import TOWERS, class_of
 
 FILE = Path(__file__).parent / "equal_outputs.json"
 LENGTH = 7
@@ -40,8 +41,35 @@ STRAIGHT_EXPERTS = ("gpt_oss", "aria_text")
 NEIGHBOURS = ("glm", "glm4", "gptj")
 """Types that turn neighbouring channels, where the mixer turns those of two halves."""
 
-POSITIONS_LATE = ("blenderbot-small",)
-"""Types that add positions to the normed embedding, where the class names the norm last."""
+LAST: Mapping[str, Sequence[str]] = {
+    "blenderbot-small": ("positions",),
+    "roc_bert": (
+        "word",
+        "shape",
+        "pronunciation",
+        "map_",
+        "position",
+        "token_type",
+        "embed",
+        "transform",
+        "cls",
+    ),
+    "xlm": ("position", "norm", "bias"),
+    "xmod": (
+        "word",
+        "position",
+        "token_type",
+        "embeddings.Layer",
+        "dense",
+        "layer_norm",
+        "lm_head",
+    ),
+}
+"""Type -> pieces of the names of its last parameters beside the layers, in the order in which rows
+pass them, where the class names them otherwise; bias of the scores: last in all others."""
+
+PADDED = {"xmod": 2}
+"""Type -> rows of its table of positions that no token reads: here the last, there the first."""
 
 IN_ORDER = {
     **dict.fromkeys(("glm4", "kolibri1", "longcat_flash"), (0, 2, 1, 3)),
@@ -78,8 +106,8 @@ each of the "heads", in "pairs" of columns, or "" for a parameter that stays as 
 BIASED: Sequence[Rule] = [
     (rf"{theirs}\.{kind}", f"{letter}_{ours}", "columns")
     for kind, letter in (("weight", "W"), ("bias", "b"))
-    for theirs, ours in (("(k_proj|key)", "K"), ("(v_proj|value)", "V"),
-                         ("(o_proj|out_proj|dense)", "out"), ("(gate_proj|g_proj)", "G"))
+    for theirs, ours in (("(k_proj|k_lin|key)", "K"), ("(v_proj|v_lin|value)", "V"),
+                         ("(o_proj|out_proj|out_lin|dense)", "out"), ("(gate_proj|g_proj)", "G"))
 ]  # fmt: skip
 DELTA: Sequence[Rule] = [
     (r"q_proj\.weight", "W_Q", "columns"), (r"k_proj\.weight", "W_K", "columns"),
@@ -90,8 +118,8 @@ DELTA: Sequence[Rule] = [
 ]  # fmt: skip
 RULES: Mapping[str, Sequence[Rule]] = {
     "self-attention": [
-        (r"(q_proj|query)\.weight", "W_Q W_G", "heads"),
-        (r"(q_proj|query)\.bias", "b_Q b_G", "heads"), *BIASED,
+        (r"(q_proj|q_lin|query)\.weight", "W_Q W_G", "heads"),
+        (r"(q_proj|q_lin|query)\.bias", "b_Q b_G", "heads"), *BIASED,
         (r"query_key_value\.weight", "W_Q W_K W_V", "heads"),
         (r"query_key_value\.bias", "b_Q b_K b_V", "heads"),
         (r"(qkv_proj|c_attn)\.weight", "W_Q W_K W_V", "columns"),
@@ -184,10 +212,10 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"down_proj\.bias", "b_down", ""),
     ],
     "ffn": [
-        (r"(up_proj|c_fc|fc1|fc_in|dense_h_to_4h)\.weight", "W_1", "columns"),
-        (r"(up_proj|c_fc|fc1|fc_in|dense_h_to_4h)\.bias", "b_1", ""),
-        (r"(down_proj|c_proj|fc2|fc_out|dense_4h_to_h)\.weight", "W_2", "columns"),
-        (r"(down_proj|c_proj|fc2|fc_out|dense_4h_to_h)\.bias", "b_2", ""),
+        (r"(up_proj|c_fc|fc1|fc_in|lin1|dense1|dense_h_to_4h)\.weight", "W_1", "columns"),
+        (r"(up_proj|c_fc|fc1|fc_in|lin1|dense1|dense_h_to_4h)\.bias", "b_1", ""),
+        (r"(down_proj|c_proj|fc2|fc_out|lin2|dense2|dense_4h_to_h)\.weight", "W_2", "columns"),
+        (r"(down_proj|c_proj|fc2|fc_out|lin2|dense2|dense_4h_to_h)\.bias", "b_2", ""),
     ],
     "experts": [
         (r"(gate|router|router\.(layer|gate|proj|classifier))\.weight", "W_R", "columns"),
@@ -215,10 +243,11 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     """Give a twin the parameters of the class, by their names; ValueError for one that no rule
     names, or a parameter of the twin that the class lacks."""
     layer = re.compile(r".*?\.(?:layers|layer|h|blocks)\.(\d+)\.(.*)")
+    of_xlm = re.compile(r"transformer\.(attentions|layer_norm\d|ffns)\.(\d+)\.")
     at: dict[int, dict[str, Tensor]] = {}
     beside: dict[str, Tensor] = {}
     for name, value in tensors.items():
-        if found := layer.match(name):
+        if found := layer.match(of_xlm.sub(r"of.layers.\2.\1.", name)):
             at.setdefault(int(found[1]), {})[found[2]] = value
         else:
             beside[name] = value
@@ -237,15 +266,22 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     for group in (beside, *at.values()):  # weights that no score reads
         for name in [name for name in group if re.match(r"encoder_attn|bert\.pooler", name)]:
             del group[name]
-    late = "positions" if about.model_type in POSITIONS_LATE else "predictions.bias"
-    last = sorted(beside, key=lambda name: late in name)
+    late = LAST.get(about.model_type, ("predictions.bias",))
+    place = {
+        name: next((k for k, piece in enumerate(late) if piece in name), -1) for name in beside
+    }
+    last = sorted(beside, key=lambda name: place[name])
     stack = net.stack
     own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()
            if p.requires_grad]  # fmt: skip
     tables = {id(p) for p in stack.entry.parameters()}
     for parameter, name in zip({id(p): p for p in own}.values(), last, strict=True):
         value = beside[name]
-        straight = value.ndim == 1 or (id(parameter) in tables and value.ndim == 2)
+        if about.model_type in PADDED and "position" in name:
+            value = value.roll(-PADDED[about.model_type], 0)
+        straight = value.ndim == 1 or (
+            id(parameter) in tables and value.ndim == 2 and value.shape == parameter.shape
+        )
         _set(parameter, value if straight else value.mT)
     for k, one in enumerate(stack.layers):
         if about.model_type in PLACES:
@@ -311,6 +347,7 @@ OF_LAYERS: Mapping[str, str] = {
 them."""
 
 MOVED: Sequence[tuple[str, str]] = [
+    (r"output\.adapter_modules\.[a-z]+_XX", "adapter"),
     (r"(self_attn|mlps|input_layernorm|post_attention_layernorm)\.(\d)", r"\1_\2"),
     ("router", "experts.router"), ("experts", "experts.experts"),
     ("per_layer_(input_gate|projection|table|map|norm)", r"layer_input.\1"),
@@ -324,8 +361,8 @@ MOVED: Sequence[tuple[str, str]] = [
 
 AFTER: Mapping[str, float] = {
     "mlps_0": 0.1, "self_attn_1": 0.2, "mlps_1": 2,
-    **dict.fromkeys(("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "ffn"), 1),
-    "experts": 2, "layer_input": 3,
+    **dict.fromkeys(("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "ffn", "ffns"), 1),
+    "experts": 2, "adapter": 2, "layer_input": 3,
 }  # fmt: skip
 """Modules of a layer that rows pass after the mixer, wherever the class names them -> when."""
 
@@ -433,7 +470,7 @@ def _pieces(
 def computed(config: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a configuration: its class's parameters and scores."""
     from torch.overrides import TorchFunctionMode
-    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, __version__
+    from transformers import CONFIG_MAPPING, __version__
 
     class InFloat64(TorchFunctionMode):
         """float64 wherever a class says float32."""
@@ -456,11 +493,13 @@ def computed(config: Mapping[str, Any]) -> dict[str, Any]:
         with InFloat64():
             made = CONFIG_MAPPING[kind](**fields)
             made._experts_implementation = made._attn_implementation = "eager"
-            model = MODEL_FOR_CAUSAL_LM_MAPPING[type(made)](made).eval().double()
+            model = class_of(made)(made).eval().double()
             with_constants(model)
             tensors = {}
             kept = [(n, b) for n, b in model.named_buffers() if n.endswith("correction_bias")]
             for name, value in [*model.named_parameters(), *kept]:
+                if re.search(TOWERS, name):
+                    continue
                 if name.endswith("embed_positions.weight") and not value.requires_grad:
                     place = {"dtype": torch.float64, "device": value.device}
                     value.data.copy_(sinusoids(value.shape[0], value.shape[1], place))
