@@ -290,11 +290,14 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
             names = dict.fromkeys(n for use in having for n in (module_name(use), use.label))
             raise ModelError(f"--train '{pattern}': no part has this name: {', '.join(names)} have")
     found = replace(described, trained=patterns)
+    first = frozenset(name for stack in described.stacks for name in stack.first)
     for one in having:
         for name in sorted(one.shared):
-            # other parts may have parameters of this name too, each its own
+            # other parts may have parameters of this name too, each its own, and so may the same
+            # parts of other layers, unless all layers share those of the first
             of = [u for u in having if name in parameters(u.mixer).arrays
-                  if u.table or u.mixer is one.mixer]  # fmt: skip
+                  if u.table or (u.mixer is one.mixer and (name in first or u.ranges == one.ranges))
+                  ]  # fmt: skip
             named = [any(matches(use, pattern) for pattern in patterns) for use in of]
             if any(named) and not all(named):
                 tied = any(use.table for use in of)

@@ -167,7 +167,8 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
         if len(dense) > 1:
             # others are added to the gradients of the part that owns the parameter, or to one
             given = sum_of(use.copies for use, _ in dense)
-            times = given - next((u.copies for u, _ in dense if name not in u.shared), ONE)
+            own = [u.copies for u, _ in dense if name not in u.shared]
+            times = given - (sum_of(own) if own else ONE)
             added = dense[0][1].substitute(dense[0][0].sizes) * times
             yield f"shared {name}", times, added, True
     again = [use for use in graph.network.uses if use.copies.terms and use.runs != use.copies]

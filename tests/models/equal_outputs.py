@@ -361,7 +361,9 @@ MOVED: Sequence[tuple[str, str]] = [
 
 AFTER: Mapping[str, float] = {
     "mlps_0": 0.1, "self_attn_1": 0.2, "mlps_1": 2,
-    **dict.fromkeys(("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "ffn", "ffns"), 1),
+    **dict.fromkeys(
+        ("mlp", "block_sparse_moe", "feed_forward", "moe", "mlp_block", "ffn", "ffns"), 1
+    ),
     "experts": 2, "adapter": 2, "layer_input": 3,
 }  # fmt: skip
 """Modules of a layer that rows pass after the mixer, wherever the class names them -> when."""

@@ -103,6 +103,17 @@ def test_parts_that_share_a_parameter_are_trained_together(tmp_path: Path) -> No
         networks.trained(apart, phases, "layers.2.attn")
 
 
+def test_layers_whose_norms_share_within_the_layer_are_trained_one_by_one(tmp_path: Path) -> None:
+    """X-MOD's: two gradients in a layer for one gain, each layer with a gain of its own."""
+    fields = {"hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 5}
+    described = read(tmp_path, {"model_type": "xmod", **fields}).described
+    apart = networks.apart(described, 5, "layers.2.norm,layers.4.norm", None)
+    frozen = networks.trained(apart, ("backward",), "layers.2.norm,layers.4.norm")
+    found: Any = {part.use.label: part for part in network(frozen).costs("backward")}
+    shared = found["sum of gradients: shared gain_R"].counts
+    assert shared.once.at(**{**SIZES, "d": 6}).add == 2 * 6
+
+
 def test_layers_that_share_their_weights_are_not_told_apart(tmp_path: Path) -> None:
     described = read(tmp_path, {"model_type": "albert"}).described
     for train, recompute in (("layers.2.attn", None), ("*", "layers.2")):
